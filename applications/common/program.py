@@ -11,7 +11,7 @@ from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
-from applications.common.writers import aside_of, require_unlocked, require_writable
+from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
 # Options that a resumed run may change: none concerns the model or its data.
 MAY_CHANGE = (
@@ -143,6 +143,7 @@ class Program:
         if "model" not in RunFolder.load(out).config:
             raise InputError(f"--overwrite: {out} holds no run of this program.")
         self._typed_options(RunFolder.load(out))
+        require_room_aside(out)
         if run.start_from is not None and _is_in(run.start_from, out):
             raise InputError(f"--start-from: {run.start_from} would be deleted with {out}.")
 

@@ -5,6 +5,7 @@ system releases it when the process ends, however it ends. A file system without
 imports TensorFlow.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -96,21 +97,43 @@ def set_aside(path):
     An unfinished run does not take the place of a finished one that was set aside before: it is deleted.
     """
     path, aside = pathlib.Path(path), aside_of(path)
-    if not (path / "config.yaml").exists():
+    if not _is_run(path):
         return
     lock(path)
     if _is_finished(aside) and not _is_finished(path):
-        # config.yaml goes last: what a killed process leaves still counts as a run.
-        for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "config.yaml"):
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        _delete(path)
     else:
-        shutil.rmtree(aside, ignore_errors=True)
+        if _is_run(aside):
+            require_unlocked(aside)
+            _delete(aside)
         path.rename(aside)
 
 
 def delete_aside(path):
-    """Delete the run that was set aside for the finished one in a folder."""
-    shutil.rmtree(aside_of(path), ignore_errors=True)
+    """Delete the run that was set aside for the finished one in a folder, if it can be deleted."""
+    aside = aside_of(path)
+    if _is_run(aside):
+        with contextlib.suppress(InputError, OSError):
+            require_unlocked(aside)
+            _delete(aside)
+
+
+def require_room_aside(path):
+    """Raise `InputError` if something else is where the run in a folder would be set aside."""
+    aside = aside_of(path)
+    if aside.exists() and not _is_run(aside):
+        raise InputError(f"--overwrite: {aside}, the place for the old run, has something else; rename it.")
+
+
+def _delete(folder):
+    # config.yaml goes last: what a killed process leaves still counts as a run.
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    folder.rmdir()
+
+
+def _is_run(path):
+    return (path / "config.yaml").exists()
 
 
 def _is_finished(path):

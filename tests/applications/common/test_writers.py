@@ -11,7 +11,7 @@ from run_files import files_of
 
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder
-from applications.common.writers import lock, require_unlocked, unlock
+from applications.common.writers import delete_aside, lock, require_unlocked, set_aside, unlock
 
 # Locks a folder, with a forked child and a started one that live on.
 WRITER = """
@@ -91,6 +91,40 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
     content = "".join(f"{line}\n" for line in toy.lines).encode()
     toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
     assert files_of(copied_toy) == before
+
+
+def test_what_is_set_aside(tmp_path, other_writer):
+    """A finished run gives way to a finished one alone, an unfinished run to any."""
+    path, aside = tmp_path / "run", tmp_path / "run.overwritten"
+
+    def run(number, *files):
+        path.mkdir()
+        for name in ("config.yaml", *files):
+            (path / name).write_text(number)
+        (path / "checkpoints").mkdir()
+
+    run("1")
+    for number, files, expected in (("2", (), "1"), ("3", ("metrics.json",), "2"), ("4", (), "3"), ("5", (), "3")):
+        set_aside(path)
+        assert not path.exists() and (aside / "config.yaml").read_text() == expected
+        run(number, *files)
+    set_aside(path)
+    run("6", "metrics.json")
+    unlock()
+    other_writer(aside)
+    with pytest.raises(InputError, match="overwritten is being written by another process"):
+        set_aside(path)
+    delete_aside(path)
+    assert (aside / "metrics.json").read_text() == "3"
+
+
+def test_something_else_in_the_place_of_the_old_run(toy, copied_toy):
+    aside = copied_toy.with_name("copied.overwritten")
+    aside.mkdir()
+    (aside / "thesis.tex").write_text("years of work")
+    toy.fails(f"--overwrite: {aside}, the place for the old run, has", *toy.train(copied_toy, overwrite=True))
+    delete_aside(copied_toy)
+    assert (aside / "thesis.tex").exists()
 
 
 @pytest.mark.slow
