@@ -306,6 +306,7 @@ BAD_FILES = {
     "- units": " must hold one option per line, as in `units: 64`.",
     "units: [": " cannot be read: ",
     "words: \x00": " cannot be read: ",
+    "units: 2024-13-45": " cannot be read: ",
     "extends: other.yaml": "/other.yaml cannot be read: ",
 }
 

@@ -103,7 +103,7 @@ def test_what_is_no_run_folder(tmp_path):
         RunFolder.open(tmp_path, CONFIG)
     with pytest.raises(InputError, match=r"thesis\.txt"):
         RunFolder.open(tmp_path / "thesis.txt", CONFIG)
-    for text in ("a: [", "just words", "\x00"):
+    for text in ("a: [", "just words", "\x00", "a: 2024-13-45"):
         (tmp_path / "config.yaml").write_text(text)
         with pytest.raises(InputError, match=r"config\.yaml"):
             RunFolder.load(tmp_path)
