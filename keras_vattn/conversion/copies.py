@@ -155,4 +155,6 @@ def _preprocessing(model):
 
 
 def _with_assets(model):
-    return [layer for layer in keras_private.flatten_layers(model) if hasattr(layer, "save_assets")]
+    # KerasHub 0.25 keeps the preprocessor out of the layers of a task.
+    layers = dict.fromkeys([*keras_private.flatten_layers(model), *_preprocessing(model)])
+    return [layer for layer in layers if hasattr(layer, "save_assets")]
