@@ -152,6 +152,19 @@ def test_padding_adds_no_divergence(name):
     np.testing.assert_allclose([float(loss) for loss in bayesian.losses], expected, rtol=1e-5)
 
 
+def test_two_attentions_to_one_masked_memory():
+    """Both leave out its padding, though the `call` of Keras removes the mask from the memory that both read."""
+    ids, query = keras.Input((None,), dtype="int32"), keras.Input((3, 8))
+    memory = layers.Embedding(10, 8, mask_zero=True, name="words")(ids)
+    attended = layers.MultiHeadAttention(2, 4)(layers.MultiHeadAttention(2, 4)(query, memory), memory)
+    bayesian = bayesian_of(keras.Model([ids, query], attended))
+    inputs = np.array([[3, 4, 0, 0], [5, 6, 7, 0], [1, 0, 0, 0]]), X[:, :3]
+    before = bayesian(inputs)
+    table = bayesian.get_layer("words").embeddings
+    table.assign(table + 3.0 * ops.one_hot([0], 10)[0][:, None])
+    np.testing.assert_array_equal(bayesian(inputs), before)
+
+
 def test_the_divergence_of_scores_is_that_of_the_named_attention():
     """`keras.layers.Attention` with a scale of one is dot-product attention."""
     query, value = keras.Input((4, 8)), keras.Input((5, 8))

@@ -108,6 +108,11 @@ class MultiHeadMixin(PartsOfQueries):
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
+    def __call__(self, *arguments, **options):
+        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which another layer may read too.
+        arguments, options = keras.tree.map_structure(keras_private.copy_masked, (arguments, options))
+        return super().__call__(*arguments, **options)
+
     def _compute_attention(
         self,
         query,

@@ -67,6 +67,16 @@ def set_mask(x, mask):
     setattr(x, MASK, mask)
 
 
+def copy_masked(x):
+    """Return a copy, with its mask, of a tensor that has a mask, and anything else as it is."""
+    mask = mask_of(x)
+    if mask is None or isinstance(x, keras.KerasTensor):
+        return x
+    copy = tf.identity(x)
+    set_mask(copy, mask)
+    return copy
+
+
 def flatten_layers(layer):
     """Return a layer and all layers inside it, however deep, each once, in the order of the model: a layer stands
     before what is inside it, and that before the next layer."""
@@ -164,6 +174,7 @@ __all__ = [
     "Functional",
     "KerasSaveable",
     "called_model",
+    "copy_masked",
     "flatten_layers",
     "graph_of",
     "in_state",

@@ -9,6 +9,8 @@ from battery_decoder import DecoderCase
 from battery_table import rows, rows_with_key_mask
 from keras import ops
 
+from keras_vattn.support import keras_private
+
 
 @rows_with_key_mask
 @pytest.mark.parametrize("training", [False, True])
@@ -28,6 +30,23 @@ def test_masked_keys_change_nothing(case, training):
     for gradients in (first[2], second[2]):
         assert (gradients[memory].numpy()[masked] == 0.0).all()
         assert (gradients[memory].numpy()[~masked] != 0.0).any()
+
+
+@rows(lambda case: case.query_mask or case.key_mask, costly=True)
+def test_a_mask_on_an_input_serves_every_layer_that_reads_it(case):
+    """A call leaves the masks of its inputs as they are, and a second call masks what the first one does."""
+    layer, arrays, masks = case.built(), case.arrays(), case.masks()
+    first_input = next(iter(arrays))
+    of_inputs = {first_input if name == "mask" else name.removesuffix("_mask"): x for name, x in masks.items()}
+    for name, mask in of_inputs.items():
+        keras_private.set_mask(arrays[name], mask)
+    calls = []
+    for _ in range(2):
+        calls.append([layer(**arrays), layer.losses])
+        assert all(keras_private.mask_of(x) is of_inputs.get(name) for name, x in arrays.items())
+    assert_equal(*calls)
+    if case.key_mask:
+        assert_equal(calls[0], [layer(**arrays, **masks), layer.losses])
 
 
 @rows(lambda case: case.key_mask and case.shows_weights, costly=True)
