@@ -3,6 +3,7 @@ import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.decoding.decode import DEAD, trace_kept, without
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
 # The least attention a source position is taken to have had: the logarithm of none has no end.
@@ -92,7 +93,7 @@ def beam_search(
             f"`min_length` must be at most `max_length`. Received: min_length={min_length}, max_length={max_length}"
         )
     scoring = _Scoring(length_penalty, coverage_penalty, eos_normalization, source_mask, max_length)
-    start_ids = tf.cast(start_ids, tf.int32)
+    start_ids = as_integers("start_ids", start_ids, "int32")
     batch_size, static_size = tf.shape(start_ids)[0], start_ids.shape[0]
     rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each sentence
     state = tree.map_structure(lambda x: tf.repeat(tf.convert_to_tensor(x), num_beams, axis=0), state)

@@ -3,6 +3,7 @@ import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
@@ -45,7 +46,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
     """
     if not tf.is_tensor(max_length):
         max_length = positive_integer("max_length", max_length)
-    start_ids = tf.cast(start_ids, tf.int32)
+    start_ids = as_integers("start_ids", start_ids, "int32")
     state = tree.map_structure(tf.convert_to_tensor, state)
     kept_structure, kept_specs = trace_kept(step, start_ids.shape, state, ("ids", "lengths", "log_probabilities"))
     arrays = {

@@ -8,6 +8,7 @@ from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 from keras_vattn.latent_alignment.mixture import mixture_log_probabilities
 from keras_vattn.support import keras_private
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
@@ -133,7 +134,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         counted = None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
             weighs_words = len(targets.shape) == len(inputs.shape) - 1
-            targets = ops.cast(targets, "float32" if weighs_words else "int64")
+            targets = ops.cast(targets, "float32") if weighs_words else as_integers("targets", targets)
             if self.ignore_class is not None:
                 counted = both(counted, ops.not_equal(targets, self.ignore_class))
         visible = None if counted is None else counted[..., None]

@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn import random
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import integer, number
 
 
@@ -23,14 +24,14 @@ class WordDropout(keras.layers.Layer):
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
-        inputs: Integer ids x, (B, T).
+        inputs: Integer ids x, (B, T), of any dtype.
         training: Whether to replace.
 
     Returns:
         Ids of the shape and dtype of the inputs.
 
     Raises:
-        ValueError: If `rate` is outside [0, 1].
+        ValueError: If `rate` is outside [0, 1], or an id is no integer.
 
     Example:
 
@@ -40,7 +41,8 @@ class WordDropout(keras.layers.Layer):
     """
 
     def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
-        super().__init__(**kwargs)
+        # Half precision rounds ids above 256.
+        super().__init__(autocast=False, **kwargs)
         self.rate = number("rate", rate, minimum=0, maximum=1)
         self.replacement_id = integer("replacement_id", replacement_id)
         self.protected_ids = tuple(integer("protected_ids", one) for one in protected_ids)
@@ -50,11 +52,11 @@ class WordDropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=None):
+        words = as_integers("inputs", inputs)  # int64: a GPU compares int32 in host memory
         if not training or not self.rate:
             return inputs
         noise = random.uniform(ops.shape(inputs), random.draw_seed(self.seed_generator))
         replaced = noise < self.rate
-        words = ops.cast(inputs, "int64")  # a GPU compares int32 in host memory
         for protected_id in self.protected_ids:
             replaced = ops.logical_and(replaced, ops.not_equal(words, protected_id))
         return ops.cast(ops.where(replaced, ops.full_like(words, self.replacement_id), words), inputs.dtype)

@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.masks import check_shape
 from keras_vattn.support.validation import integer, refuse_ignore_class
 
@@ -66,7 +67,7 @@ class NegativeBound(SequenceLoss):
             if is_float and len(labels.shape) > len(bound.shape) and labels.shape[-1] != 1:
                 refuse_ignore_class("y_true", labels, self.ignore_class)
             check_shape("y_true", labels, tuple(bound.shape), meaning)
-            valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int64"), self.ignore_class))
+            valid = ops.logical_and(valid, ops.not_equal(as_integers("y_true", labels), self.ignore_class))
         return ops.where(valid, bound, 0.0), valid
 
     def get_config(self):

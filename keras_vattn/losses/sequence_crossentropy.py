@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.masks import fits
 from keras_vattn.support.validation import fraction, integer, refuse_ignore_class
 
@@ -164,7 +165,7 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     if has_weights:
         log_likelihood = _of_weights(targets, y_pred, valid, from_logits, label_smoothing)
         return ops.where(valid, log_likelihood, 0.0), valid
-    labels = ops.cast(targets, "int64")
+    labels = as_integers("y_true", targets)
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
     # A label at a step that does not count may lie outside the vocabulary.

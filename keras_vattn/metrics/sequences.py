@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_vattn.metrics.in_graph import entropy as entropy_of
 from keras_vattn.metrics.perplexity import predictive_log_likelihood
+from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import positive_integer
 
 
@@ -72,7 +73,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
         num_samples = tf.identity(tf.cast(num_samples, "int32"))
     # What stands at padding need not be a word.
-    targets = tf.where(mask, tf.cast(targets, "int32"), 0)
+    targets = tf.where(mask, as_integers("targets", targets, "int32"), 0)
 
     def body(number, total, entropies, log_likelihoods):
         log_words = tf.cast(draw(number), "float32")  # (B, T, V)

@@ -1,0 +1,23 @@
+"""Word ids, labels and other integers, which arrive as floats where an input has no dtype of its own."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+
+def as_integers(name, x, dtype="int64"):
+    """Return a tensor of integers.
+
+    `keras.Input` makes floats by default, so floats are cast, as `keras.layers.Embedding` casts them.
+
+    Raises:
+        ValueError: For floats that are no integers; a graph has no values to check.
+    """
+    x = ops.convert_to_tensor(x)
+    if keras.backend.is_float_dtype(x.dtype) and isinstance(x, tf.__internal__.EagerTensor):
+        values = np.asarray(ops.cast(x, "float64"))
+        others = values[~np.isfinite(values) | (values != np.round(values))]
+        if others.size:
+            raise ValueError(f"`{name}` must hold integers. Received: {name} with the value {others[0]}")
+    return ops.cast(x, dtype)
