@@ -71,13 +71,14 @@ class MultiHeadMixin(PartsOfQueries):
         is_softmax = type(alignment) is alignments.Softmax
         kwargs = _supported_arguments(kwargs)
         super().__init__(num_heads=num_heads, key_dim=key_dim, draws_noise=not is_softmax, **kwargs)
-        if kwargs.get("flash_attention") and not is_softmax:
+        self.flash_attention = kwargs.get("flash_attention")
+        if self.flash_attention and not is_softmax:
             raise ValueError(
                 'Flash attention computes no weights to draw: use it with alignment="softmax". '
                 f"Received: flash_attention=True, alignment={type(alignment).__name__}"
             )
         self.query_chunk_size = chunk_size(query_chunk_size)
-        if query_chunk_size is not None and kwargs.get("flash_attention"):
+        if query_chunk_size is not None and self.flash_attention:
             raise ValueError(
                 "Flash attention has parts of its own: it takes query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, flash_attention=True"
@@ -308,6 +309,7 @@ class MultiHeadMixin(PartsOfQueries):
         return {
             **super().get_config(),
             **self.stochastic_config(),
+            "flash_attention": self.flash_attention,
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "prior": serialize_sublayer(self.alignment_prior),
             "per_head_prior": self.per_head_prior,

@@ -40,6 +40,8 @@ class PredictedContext(GaussianLayer):
         informed: Whether tilde(c) is drawn around c, where there is one, at the cost of a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         seed: Integer or `None`. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, of the term or the KL, as in `keras_vattn.GaussianLatent`.
+            Defaults to `"sum"`.
 
     Call arguments:
         inputs: z, (B, ..., D).
@@ -74,9 +76,10 @@ class PredictedContext(GaussianLayer):
         informed=False,
         kernel_initializer="glorot_uniform",
         seed=None,
+        kl_reduction="sum",
         **kwargs,
     ):
-        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, seed=seed, **kwargs)
+        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
         self.units = positive_integer("units", units)
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
@@ -127,7 +130,7 @@ class PredictedContext(GaussianLayer):
             nats = ops.sum(q.kl_divergence(p), axis=-1)
         else:
             nats = -diagonal_normal(**parameters).log_prob(ops.cast(ops.stop_gradient(target), "float32"))
-        self.add_divergence(nats, mask, training=training)
+        self.add_divergence(nats, mask, entries=self.units, training=training)
 
     def _current_kl_weight(self, training):
         return super()._current_kl_weight(training) if training or self.informed else 0.0
@@ -157,12 +160,10 @@ class PredictedContext(GaussianLayer):
     def get_config(self):
         return {
             **super().get_config(),
+            **self.stochastic_config(),
             "units": self.units,
             "min_log_scale": self.min_log_scale,
-            "kl_weight": self.kl_weight,
-            "kl_annealing": keras.saving.serialize_keras_object(self.kl_annealing),
             "temperature": self.temperature,
             "informed": self.informed,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
         }

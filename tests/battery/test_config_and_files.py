@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from argument_values import BESIDE, OTHER, REQUIRED, arguments_of, public_classes
 from battery_cases import BATCH
 from battery_checks import assert_close, assert_equal, training_argument
 from battery_table import build_model, every_row, rows
@@ -27,6 +28,25 @@ def test_config(case):
     copy = keras.saving.deserialize_keras_object(serialized)
     assert type(copy) is type(layer)
     assert json.loads(json.dumps(copy.get_config())) == read
+
+
+@pytest.mark.parametrize("public_class", public_classes(), ids=lambda x: x.__name__)
+def test_every_argument_comes_back_from_a_config(public_class):
+    """One argument at a time, with another value than its default and with what that value needs beside it."""
+    arguments = arguments_of(public_class)
+    required = {name: REQUIRED[name] for name, default in arguments.items() if default is inspect.Parameter.empty}
+    for name in arguments:
+        beside, value = (x.get((public_class.__name__, name), x.get(name)) for x in (BESIDE, OTHER))
+        beside = required | (beside or {})
+        plain, changed = public_class(**beside), public_class(**{**beside, name: value})
+        config, copy = config_of(changed), public_class.from_config(config_of(changed))
+        assert config_of(copy)[name] == config[name] != config_of(plain)[name], name
+        if isinstance(getattr(changed, name, None), (bool, int, float, str)):
+            assert getattr(copy, name) == getattr(changed, name) != getattr(plain, name), name
+
+
+def config_of(x):
+    return json.loads(json.dumps(keras.saving.serialize_keras_object(x)))["config"]
 
 
 @rows(costly=True)
