@@ -164,10 +164,16 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of the priors of one family: contextual, or fixed where its first argument is a number."""
+    """Base class of the priors of one family: contextual, or fixed where its first argument is a number.
 
-    # The name of that argument.
+    A subclass sets the attribute of that argument, whose name is `fixed_by`, and calls `_refuse_if_fixed`.
+    """
+
     fixed_by = None
+
+    def __init__(self, scale="rate", **kwargs):
+        super().__init__(**kwargs)
+        self.scale = one_of("scale", scale, SCALES)
 
     @property
     def reads_keys(self):
@@ -183,6 +189,9 @@ class FamilyPrior(ContextualPrior):
     def _refuse_if_fixed(self):
         if not self.reads_keys:
             refuse_unread(self, self.fixed_by, scale="rate", hidden_units=10, num_heads=None)
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -225,10 +234,9 @@ class GammaPrior(FamilyPrior):
     fixed_by = "alpha"
 
     def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(scale=scale, **kwargs)
         self.alpha = None if alpha is None else positive_number("alpha", alpha)
         self.beta = positive_number("beta", beta)
-        self.scale = one_of("scale", scale, SCALES)
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
@@ -246,7 +254,7 @@ class GammaPrior(FamilyPrior):
         return distributions.Gamma(log_alpha, log_beta, keys, lambda count: log_total)
 
     def get_config(self):
-        return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}
+        return {**super().get_config(), "alpha": self.alpha, "beta": self.beta}
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -277,10 +285,9 @@ class LogNormalPrior(FamilyPrior):
     fixed_by = "mean"
 
     def __init__(self, mean=None, sigma=1.0, scale="rate", **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(scale=scale, **kwargs)
         self.mean = number("mean", mean, optional=True)
         self.sigma = positive_number("sigma", sigma)
-        self.scale = one_of("scale", scale, SCALES)
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
@@ -295,7 +302,7 @@ class LogNormalPrior(FamilyPrior):
         return distributions.LogNormal(mean, self.sigma, keys)
 
     def get_config(self):
-        return {**super().get_config(), "mean": self.mean, "sigma": self.sigma, "scale": self.scale}
+        return {**super().get_config(), "mean": self.mean, "sigma": self.sigma}
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -336,7 +336,7 @@ def _replica_thread():
 def _quotient(total, count):
     """Return total / count, 0 where the count is 0; a tensor's division has the longer gradient."""
     if isinstance(count, numbers.Number):
-        return total * (1.0 / max(count, 1))
+        return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))
 
 

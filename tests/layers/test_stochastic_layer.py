@@ -55,3 +55,12 @@ def test_a_source_of_length_zero(layer, graph):
     for x in found:
         np.testing.assert_array_equal(x, np.zeros(x.shape))
     assert found[0].shape == (4, 3, 5)
+
+
+@pytest.mark.parametrize(("examples", "expected"), [(0.5, 24.0), (4, 3.0), (0, 0.0)])
+def test_the_number_of_examples_divides_whatever_it_is(examples, expected):
+    layer = keras_vattn.StochasticLayer()
+    layer.track_divergence()
+    for number in (examples, tf.constant(examples, tf.float32)):
+        layer.add_divergence(tf.ones((4, 3)), examples=number)
+        assert float(layer.losses[-1]) == expected
