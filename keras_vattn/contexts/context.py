@@ -1,11 +1,13 @@
 import keras
+from keras import ops
 
 from keras_vattn.support import tfp
+from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.masks import first_mask
 from keras_vattn.support.products import product
 
 
-class Context(keras.layers.Layer):
+class Context(FeatureInputs, keras.layers.Layer):
     """Base class of the contexts: what is the attended vector?
 
     `call(weights, value)` gives the expected context, the weighted sum. A stochastic context draws around it; its steps
@@ -25,6 +27,7 @@ class Context(keras.layers.Layer):
     TensorShape([2, 3, 5])
     """
 
+    feature_arguments = ("value",)
     has_divergence = False
     temperature = 1.0
 
@@ -54,7 +57,7 @@ class Context(keras.layers.Layer):
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):
-        return product(weights, value)
+        return product(ops.cast(weights, value.dtype), value)
 
     def compute_output_shape(self, weights_shape, value_shape):
         return (*weights_shape[:-1], value_shape[-1])

@@ -52,7 +52,7 @@ class LSTM(keras.layers.LSTM):
             if has_gpu and mask is not None:
                 return self._without_empty_rows(sequences, initial_state, mask, training)
             return super().inner_loop(sequences, initial_state, mask, training)
-        cell = self.cell
+        cell, sequences = self.cell, ops.cast(sequences, self.compute_dtype)
         if training and self.dropout:
             sequences = sequences * ops.expand_dims(cell.get_dropout_mask(sequences[:, 0, :]), axis=1)
         projected = product(sequences, cell.kernel)

@@ -118,6 +118,8 @@ class CategoricalAttention(StochasticLayer):
     {'candidates': (2, 3, 2, 6), 'log_prior': (2, 3, 1), 'log_weights': (2, 3, 2), 'log_posterior': (2, 3, 1)}
     """
 
+    feature_arguments = ("query", "value", "key")
+
     def __init__(
         self,
         score="dot_product",

@@ -109,7 +109,7 @@ class RewardToGo(keras.layers.Layer):
         for name, given in (("log_likelihood_mask", log_likelihood_mask), ("logits_mask", logits_mask)):
             check_mask(name, given, tuple(log_likelihood.shape[:2]), "(B, T)")
         mask = both(log_likelihood_mask, logits_mask)
-        value = _counted(ops.reshape(log_likelihood, ops.shape(log_likelihood)[:2]), mask)
+        value = _counted(ops.reshape(ops.cast(log_likelihood, "float32"), ops.shape(log_likelihood)[:2]), mask)
         if training:
             value = value + self._gradient_terms(value, weights, logits, value_mask, baseline_log_likelihood, mask)
         if mask is not None:

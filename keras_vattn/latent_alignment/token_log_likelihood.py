@@ -8,6 +8,7 @@ from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 from keras_vattn.latent_alignment.mixture import mixture_log_probabilities
 from keras_vattn.support import keras_private
+from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
@@ -21,7 +22,7 @@ NUM_PARTS = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class TokenLogLikelihood(keras.layers.Layer):
+class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
 
     It is the emission f of Deng et al. 2018, section 2.1. With targets only the log-likelihoods of the target words
@@ -89,6 +90,8 @@ class TokenLogLikelihood(keras.layers.Layer):
     >>> round(float(layer(keras.ops.ones((1, 5, 8)), votes)[0, 0]), 4)  # -10 log(10)
     -23.0259
     """
+
+    feature_arguments = ("inputs",)
 
     def __init__(
         self,

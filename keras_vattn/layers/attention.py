@@ -98,6 +98,7 @@ class Attention(PartsOfQueries):
     # The arguments that a named form has decided, and neither takes nor returns, and those that it has of its own.
     fixed_arguments = ()
     own_arguments = ()
+    feature_arguments = ("query", "value", "key")
 
     def __init__(
         self,

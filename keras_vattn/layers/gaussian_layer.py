@@ -19,6 +19,7 @@ class GaussianLayer(StochasticLayer):
 
     # The key of its noise.
     noise_name = "latent"
+    feature_arguments = ("inputs",)
 
     def build(self, inputs_shape):
         width, first = inputs_shape[-1], Constant(self.initial_log_scale)

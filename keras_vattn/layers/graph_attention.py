@@ -101,6 +101,7 @@ class GraphAttention(AlignmentLayer):
     """
 
     mixes_examples = True
+    feature_arguments = ("nodes",)
 
     def __init__(
         self,

@@ -54,6 +54,8 @@ class MultiHeadMixin(PartsOfQueries):
     (TensorShape([3, 5, 8]), 1)
     """
 
+    feature_arguments = ("query", "value", "key")
+
     def __init__(
         self,
         num_heads,

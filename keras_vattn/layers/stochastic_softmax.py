@@ -58,6 +58,7 @@ class StochasticSoftmax(AlignmentLayer):
     """
 
     dropout = 0.0
+    feature_arguments = ("key",)
 
     def __init__(
         self,
@@ -137,6 +138,8 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _score(self, inputs, mask, posterior_logits, key):
         self._check(inputs, mask, posterior_logits, key)
+        if keras.backend.is_int_dtype(inputs.dtype):
+            inputs = ops.cast(inputs, "float32")
         if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
             mask = ops.cast(mask, "float32") > 0.5
         keys = DenseKeys(both(mask, self._counts(inputs)))

@@ -2,11 +2,12 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.products import product
 from keras_vattn.support.validation import positive_integer
 
 
-class RecurrentCell(keras.layers.Layer):
+class RecurrentCell(FeatureInputs, keras.layers.Layer):
     """Base class of the recurrent cells, whose inputs are known before the loop and whose context is known only in it.
 
     `project_inputs` multiplies all inputs before the loop, `loop_kernels` casts and joins the kernels of the loop, and
@@ -51,6 +52,7 @@ class RecurrentCell(keras.layers.Layer):
     TensorShape([2, 4, 8])
     """
 
+    feature_arguments = ("inputs", "context")
     num_states = 1
     num_gates = 1
     context_gates = slice(None)

@@ -2,11 +2,12 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
+from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import first_mask, where_rows
 
 
-class RecurrentDecoder(keras.layers.Layer):
+class RecurrentDecoder(FeatureInputs, keras.layers.Layer):
     """Base class of the recurrent decoders: a list of parts around a pure step.
 
     A decoder holds layers, and its `parts` say what a step does with them, in order. Everything else follows from the
@@ -40,6 +41,7 @@ class RecurrentDecoder(keras.layers.Layer):
     """
 
     gives = ("hidden",)
+    feature_arguments = ("inputs", "memory")
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

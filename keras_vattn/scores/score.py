@@ -1,9 +1,10 @@
 import keras
 
+from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.masks import first_mask
 
 
-class Score(keras.layers.Layer):
+class Score(FeatureInputs, keras.layers.Layer):
     """Base class of the score functions: how well does a query match a key?
 
     A score has two parts, so that a decoder pays for the memory once and not at every step: `project_keys(key)` runs
@@ -34,6 +35,7 @@ class Score(keras.layers.Layer):
     TensorShape([2, 3, 5])
     """
 
+    feature_arguments = ("query", "key")
     keeps_state = False
     hides_keys = False
 

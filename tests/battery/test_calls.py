@@ -4,11 +4,13 @@ import functools
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import all_finite, assert_close, assert_equal, linear, training_argument, value_and_gradients
+from battery_parts import EntriesCase, SoftmaxCase
 from battery_table import CASES, build_model, half_precision_rows, rows
-from keras import tree
+from keras import ops, tree
 
 
 @rows(costly=True)
@@ -32,6 +34,40 @@ def test_symbolic_eager_and_graph_calls_agree(case):
     computed = case.output_shapes(layer)
     computed = {n: tuple(x) for n, x in computed.items()} if isinstance(computed, dict) else tuple(computed)
     assert computed == case.known_shapes(eager)
+
+
+def widths_of(case):
+    """The inputs that have a width: logits and probabilities have the length of the keys. Keras checks its LSTM."""
+    lengths = {"posterior_logits", "weights", "logits", "log_likelihood", "log_prior", "log_posterior"}
+    lengths |= {"inputs", "sequences"} if isinstance(case, (EntriesCase, SoftmaxCase)) else set()
+    return [name for name, x in case.arrays().items() if name not in lengths and x.dtype.is_floating]
+
+
+@rows(widths_of, by_class=True)
+def test_another_width_than_that_of_build(case):
+    """One error that names the argument, eagerly and in a functional model; without weights every width will do."""
+    layer, arrays = case.built(), case.arrays()
+    wide = {name: ops.concatenate([arrays[name], arrays[name][..., :1]], axis=-1) for name in widths_of(case)}
+    if not layer.weights:
+        layer(**{**arrays, **wide})
+        return
+    for name, x in wide.items():
+        inputs = {**arrays, name: x}
+        symbolic = {other: keras.KerasTensor((None, *x.shape[1:]), x.dtype.name) for other, x in inputs.items()}
+        for each in (inputs, symbolic):
+            with pytest.raises(ValueError, match=rf"`{name}` must have the width .* Received: {name}\.shape="):
+                layer(**each)
+
+
+# Keras's dropout refuses integers.
+@rows(lambda case: case.name not in ("dropout", "word-dropout"), by_class=True)
+def test_integers_are_what_they_are_as_floats(case):
+    floats = {name: tf.round(2.0 * x) if x.dtype.is_floating else x for name, x in case.arrays().items()}
+    integers = {name: ops.cast(x, "int32") for name, x in floats.items()}
+    layer = case.built()
+    result, expected = layer(**integers), layer(**floats)
+    assert_close(result, expected, rtol=1e-6, atol=1e-6)
+    assert [x.dtype for x in tree.flatten(result)] == [x.dtype for x in tree.flatten(expected)]
 
 
 def learns(case):

@@ -1,0 +1,61 @@
+"""The inputs of a layer that are features: floats, of the widths that the layer was built for."""
+
+import inspect
+
+import keras
+from keras import ops
+
+from keras_vattn.support import keras_private
+
+
+class FeatureInputs:
+    """Mixin of the layers whose weights read the last axis of an input.
+
+    A call with another width than `build` had is one ValueError: an `InputSpec` of Keras checks the first input alone,
+    and TensorFlow's error for matrices that do not fit names no argument. Integers become floats, as in the layers of
+    Keras; else a kernel would be cast to integers.
+
+    Attributes:
+        feature_arguments: Names of the arguments of `call` whose last axis is a width, not a length.
+    """
+
+    feature_arguments = ()
+
+    def __call__(self, *arguments, **options):
+        names = list(inspect.signature(self.call).parameters)[: len(arguments)]
+        inputs = dict(zip(names, arguments, strict=False)) | options
+        if self.built:
+            self._check_widths(inputs)
+        for name in inputs.keys() & set(self.feature_arguments):
+            inputs[name] = _as_floats(inputs[name], self.compute_dtype)
+        arguments = *(inputs[name] for name in names), *arguments[len(names) :]
+        return super().__call__(*arguments, **{name: inputs[name] for name in options})
+
+    def _check_widths(self, inputs):
+        """Raise ValueError for an input of another width than `build` had, if the layer has weights."""
+        built = self.get_build_config() or {}
+        # Keras does not name a single shape.
+        built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
+        built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
+        shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
+        for each in (built, shapes):
+            # Without keys the values are the keys.
+            each.setdefault("key", each.get("value"))
+        for name in self.feature_arguments:
+            shape, expected = shapes.get(name), built.get(name)
+            if not shape or not expected or None in (shape[-1], expected[-1]) or shape[-1] == expected[-1]:
+                continue
+            if self.weights:
+                raise ValueError(
+                    f"`{name}` must have the width {expected[-1]} that the layer was built for; another width needs "
+                    f"another layer. Received: {name}.shape={shape}"
+                )
+
+
+def _as_floats(x, dtype):
+    """Return integers as floats with their mask, and anything else, such as a symbolic input, as it is."""
+    if not hasattr(x, "dtype") or isinstance(x, keras.KerasTensor) or not keras.backend.is_int_dtype(x.dtype):
+        return x
+    floats = ops.cast(x, dtype)
+    keras_private.set_mask(floats, keras_private.mask_of(x))
+    return floats
