@@ -26,6 +26,7 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
 from keras_vattn.support.features import FeatureInputs
+from keras_vattn.support.gradients import is_recorded
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
@@ -149,6 +150,13 @@ class StochasticLayer(FeatureInputs, keras.layers.Layer):
         """Whether the layer has a posterior to draw from; dropout does not count."""
         return True
 
+    def rematerialized_call(self, layer_call, *arguments, **options):
+        """Return the call as it is under `keras.RematScope`: recomputed, it would draw other noise, and TensorFlow
+        records no gradient of a loss that is added inside."""
+        if self.seed_generator is None and self.kl_tracker is None:
+            return super().rematerialized_call(layer_call, *arguments, **options)
+        return layer_call
+
     def require_built(self):
         """Raise ValueError if the layer has no weights yet."""
         if not self.built:
@@ -205,6 +213,12 @@ class StochasticLayer(FeatureInputs, keras.layers.Layer):
             raise ValueError(
                 "A layer with a KL must call `track_divergence` in its `__init__`. "
                 f"Received: {type(self).__name__}(name={self.name!r}) without"
+            )
+        if tf.executing_eagerly() and not is_recorded():
+            raise ValueError(
+                "The KL of a layer has no gradient inside a layer or model that is recomputed, as `keras.RematScope` "
+                "and `tf.recompute_grad` do: create what is around the layer outside of them. "
+                f"Received: {type(self).__name__}(name={self.name!r})"
             )
         if valid is not None:
             valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))

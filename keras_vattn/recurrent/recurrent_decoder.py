@@ -47,6 +47,10 @@ class RecurrentDecoder(FeatureInputs, keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
+    def rematerialized_call(self, layer_call, *arguments, **options):
+        """Return the call as it is, like `keras_vattn.StochasticLayer`; the loop recomputes what it does not store."""
+        return layer_call
+
     def parts(self):
         """Return the list of the parts of a step, in order. The list is made anew at every use: parts are light."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")

@@ -61,3 +61,12 @@ def _let_go(operation, owner):
     del entries[name]
     tf.RegisterGradient(name)(lambda *arguments: getattr(reference(), GRADIENTS)[name](*arguments))
     weakref.finalize(owner, entries.pop, name, None)
+
+
+def is_recorded():
+    """Return whether a gradient tape records what runs here eagerly: not in the forward pass of a custom gradient."""
+    x = tf.zeros(())
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.identity(x)
+    return tape.gradient(y, x) is not None

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from battery_cases import STEPS
-from battery_checks import training_argument
+from battery_checks import assert_equal, training_argument, value_and_gradients
 from battery_decoder import DecoderCase
 from battery_table import every_row, rows, rows_of_each_trait
 from keras import ops
 from tensorflow_probability.python.distributions import kl_divergence
 
-from keras_vattn import random
+from keras_vattn import GaussianLatent, random
 from keras_vattn.distributions.row_distribution import mean_divergence
 
 
@@ -74,6 +74,27 @@ def test_training_and_inference_have_the_divergence_of_the_same_posterior(case, 
     layer, arrays = case.built(), case.arrays()
     layer(**arrays, training=True)
     np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-5)
+
+
+@rows(lambda case: case.divergence and case.draws, by_class=True)
+def test_gradients_under_a_scope_that_recomputes(case):
+    """`keras.RematScope` changes neither the draws of a layer nor the gradient of its KL."""
+    plain = case.built(seed=3)
+    with keras.RematScope("full"):
+        layer = case.built(seed=3)
+    layer.set_weights(plain.get_weights())
+    (*_, value, gradients), (*_, expected, wanted) = (
+        value_and_gradients(case, x, case.arrays()) for x in (layer, plain)
+    )
+    assert_equal([value, *gradients.values()], [expected, *wanted.values()])
+
+
+def test_a_layer_inside_of_what_is_recomputed():
+    inputs = keras.Input((3, 4))
+    with keras.RematScope("full"):
+        model = keras.Model(inputs, GaussianLatent(2)(inputs))
+    with pytest.raises(ValueError, match=r"Received: GaussianLatent\(name="):
+        model(np.ones((2, 3, 4)))
 
 
 @rows(lambda case: case.divergence and not isinstance(case, DecoderCase), costly=True)
