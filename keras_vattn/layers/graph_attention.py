@@ -268,7 +268,8 @@ class GraphAttention(AlignmentLayer):
         _check_shapes(nodes.shape, edges.shape)
         if not keras.backend.is_int_dtype(edges.dtype):
             raise ValueError(
-                f"`edges` must be integers. Received: edges.dtype={keras.backend.standardize_dtype(edges.dtype)}"
+                '`edges` must be integers, in a functional model keras.Input((2,), dtype="int32"). '
+                f"Received: edges.dtype={keras.backend.standardize_dtype(edges.dtype)}"
             )
         for name, mask, expected, meaning in (
             ("nodes_mask", nodes_mask, nodes.shape[:1], "(N,)"),

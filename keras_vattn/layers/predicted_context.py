@@ -120,17 +120,20 @@ class PredictedContext(GaussianLayer):
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
         """
-        if target.shape[-1] != self.units:
-            raise ValueError(
-                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
-                f"units={self.units}"
-            )
+        self._check_target(target)
         if self.informed:
             q, p = (Normal(mean, parameters["log_scale"]) for mean in (target, parameters["mean"]))
             nats = ops.sum(q.kl_divergence(p), axis=-1)
         else:
             nats = -diagonal_normal(**parameters).log_prob(ops.cast(ops.stop_gradient(target), "float32"))
         self.add_divergence(nats, mask, entries=self.units, training=training)
+
+    def _check_target(self, target):
+        if target.shape[-1] not in (self.units, None):
+            raise ValueError(
+                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
+                f"units={self.units}"
+            )
 
     def _current_kl_weight(self, training):
         return super()._current_kl_weight(training) if training or self.informed else 0.0
@@ -155,6 +158,8 @@ class PredictedContext(GaussianLayer):
         return (*inputs_shape[:-1], self.units)
 
     def compute_output_spec(self, inputs, target=None, mask=None, training=None):
+        if target is not None:
+            self._check_target(target)
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
     def get_config(self):

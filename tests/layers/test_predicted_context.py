@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -113,7 +114,8 @@ def test_a_target_of_another_width():
         if len(first) == 1:
             layer(LATENT)
         for width in (1, 3):
-            with pytest.raises(
-                ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, .\), units=4"
-            ):
-                layer(LATENT, TARGET[..., :width], training=True)
+            for target in (TARGET[..., :width], keras.KerasTensor((6, 5, width))):
+                with pytest.raises(
+                    ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, .\), units=4"
+                ):
+                    layer(LATENT, target, training=True)
