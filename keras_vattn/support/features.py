@@ -53,7 +53,7 @@ class FeatureInputs:
 
 
 def _as_floats(x, dtype):
-    """Return integers as floats with their mask, and anything else, such as a symbolic input, as it is."""
+    """Return integers as floats, with their mask; floats and symbolic inputs are returned unchanged."""
     if not hasattr(x, "dtype") or isinstance(x, keras.KerasTensor) or not keras.backend.is_int_dtype(x.dtype):
         return x
     floats = ops.cast(x, dtype)

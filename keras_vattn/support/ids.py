@@ -17,7 +17,7 @@ def as_integers(name, x, dtype="int64"):
     x = ops.convert_to_tensor(x)
     if keras.backend.is_float_dtype(x.dtype) and isinstance(x, tf.__internal__.EagerTensor):
         values = np.asarray(ops.cast(x, "float64"))
-        others = values[~np.isfinite(values) | (values != np.round(values))]
-        if others.size:
-            raise ValueError(f"`{name}` must hold integers. Received: {name} with the value {others[0]}")
+        invalid = values[~np.isfinite(values) | (values != np.round(values))]
+        if invalid.size:
+            raise ValueError(f"`{name}` must hold integers. Received: {name} with the value {invalid[0]}")
     return ops.cast(x, dtype)
