@@ -57,12 +57,7 @@ def read(options):
     paths = {name: getattr(texts, name) for name in ("train", "valid", "test")}
     parts = {name: read_examples(path, texts) for name, path in paths.items() if path}
     if "valid" not in parts:
-        train = parts["train"]
-        order = np.random.default_rng(0).permutation(len(train))
-        count = max(1, round(len(order) * texts.valid_fraction))
-        if count == len(order):
-            raise InputError(f"--train: {texts.train} has one example, and none is left to train on.")
-        parts["train"], parts["valid"] = train.rows(np.sort(order[count:])), train.rows(np.sort(order[:count]))
+        parts["train"], parts["valid"] = _cut(parts["train"], texts)
     if TASKS[texts.task].kind == "classes":
         known = set(parts["train"].labels)
         if len(known) < 2:
@@ -70,6 +65,24 @@ def read(options):
         for name in parts.keys() - {"train"}:
             _require_known(parts[name].labels, known, f"--{name}: ")
     return parts
+
+
+def _cut(examples, options):
+    """Return examples cut in two, `(train, held_out)`, at random; `train` has an example of every class."""
+    order = np.random.default_rng(0).permutation(len(examples))
+    if TASKS[options.task].kind == "classes":
+        # The last of each label, so that the others are held out as if there were no classes.
+        of_training = {examples.labels[row]: row for row in order}.values()
+    else:
+        of_training = order[-1:]
+    others = order[~np.isin(order, list(of_training))]
+    held_out = np.sort(others[: max(1, round(len(order) * options.valid_fraction))])
+    if not held_out.size:
+        raise InputError(
+            f"--train: {options.train} has {len(order)} examples, and all of them are needed for training: an example "
+            "of every class. Name validation examples with --valid."
+        )
+    return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
 
 
 def _require_known(labels, known, place=""):

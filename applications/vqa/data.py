@@ -208,5 +208,9 @@ def encode(options, codec, part, training=False):
         "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
     }
     if not np.any(votes.usable):
-        raise InputError("No question has an answer that the model knows; see --min-answer-count.")
+        raise InputError(
+            f"none of {len(questions)} questions has one of the {len(codec.answers)} answers that the model knows, "
+            f"which training questions give {options.questions.min_answer_count} times at least; name other questions, "
+            "for validation with --valid-questions, or hold out more with --valid-fraction."
+        )
     return EncodedPart(questions, part.sources, codec, rows, words, votes, report)

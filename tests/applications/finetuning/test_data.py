@@ -133,6 +133,21 @@ def test_what_is_held_out(tmp_path):
     assert again["train"].firsts == parts["train"].firsts
 
 
+def test_an_example_of_every_class_is_trained_on(tmp_path):
+    """Labels that occur once are not held out, and scores, which differ anyway, are."""
+    path, labels = tmp_path / "train.tsv", [*"aaabb", *"cdefghij"]
+    path.write_text("text\tlabel\n" + "".join(f"text {row}\t{label}\n" for row, label in enumerate(labels)))
+    parts = data.read(options_of(tmp_path, train=str(path), test=None, valid_fraction=0.5))
+    assert set(parts["train"].labels) == set(labels) and len(parts["valid"]) == 3
+    assert sorted(parts["train"].firsts + parts["valid"].firsts) == sorted(f"text {row}" for row in range(13))
+    path.write_text("text\tlabel\nfirst\ta\nsecond\tb\n")
+    with pytest.raises(InputError, match=r"2 examples, and all of them are needed for training.*--valid"):
+        data.read(options_of(tmp_path, train=str(path), test=None))
+    path.write_text("text\tscore\n" + "".join(f"text {row}\t{row}\n" for row in range(10)))
+    parts = data.read(options_of(tmp_path, task="score", train=str(path), test=None, valid_fraction=0.5))
+    assert [len(part) for part in parts.values()] == [5, 5]
+
+
 @pytest.mark.slow
 def test_embedded_sentences():
     parts = data.embedded_parts()
