@@ -139,7 +139,8 @@ def beam_search(
     }
     first = _first_beams(start_ids, num_beams, scoring)
     num_steps, beams, arrays, _ = tf.while_loop(
-        lambda position, beams, *_: scoring.may_change(beams, num_results),
+        # Without a step the arrays of an empty batch would have no shape.
+        lambda position, beams, *_: (position == 0) | scoring.may_change(beams, num_results),
         body,
         (tf.constant(0), first, arrays, flat_state),
         maximum_iterations=max_length,

@@ -79,7 +79,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         tree.flatten(state),
     )
     position, _, _, lengths, log_probabilities, arrays, _ = tf.while_loop(
-        lambda position, ids, finished, *_: ~tf.reduce_all(finished),
+        # Without a step the arrays of an empty batch would have no shape.
+        lambda position, ids, finished, *_: (position == 0) | ~tf.reduce_all(finished),
         body,
         loop_variables,
         maximum_iterations=max_length,

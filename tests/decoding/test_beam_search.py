@@ -210,6 +210,7 @@ def test_an_unknown_batch_size(tmp_path):
     module.generate = generate
     tf.saved_model.save(module, str(tmp_path / "model"))
     loaded = tf.saved_model.load(str(tmp_path / "model"))
+    assert loaded.generate(tf.constant([], tf.int32))["ids"].shape == (0, 2, 6)
     together = loaded.generate(tf.constant(STARTS))
     for index, start in enumerate(STARTS):
         alone = generate(tf.constant([start]))

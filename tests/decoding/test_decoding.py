@@ -105,7 +105,7 @@ def test_unknown_batch_size_and_length(jit_compile):
         return greedy(step, state(tf.shape(starts)[0]), starts, END, max_length=5)
 
     expected = greedy(step, state(), STARTS, END, max_length=5)
-    for rows in (5, 2):
+    for rows in (5, 2, 0):
         decoded = run(STARTS[:rows])
         np.testing.assert_array_equal(decoded["ids"], expected["ids"][:rows])
         np.testing.assert_allclose(decoded["log_probabilities"], expected["log_probabilities"][:rows], rtol=1e-5)
