@@ -46,9 +46,7 @@ def read(options):
         parts = {"train": train, "valid": valid, "test": test}
     else:
         parts = read_parts({part: getattr(asked, f"{part}_captions") for part in PARTS})
-    sources = sources_of(options)
-    for captions in parts.values():
-        sources.source.rows_of(captions.ids)
+    sources = sources_of(options).some([image for captions in parts.values() for image in captions.ids])
     if "valid" not in parts:
         parts["train"], parts["valid"] = split_images(parts["train"], asked.valid_fraction, 0)
     scenes_of = lambda ids: None if rendered is None else [rendered[int(image)] for image in ids]  # noqa: E731
@@ -59,9 +57,8 @@ def read_other(options, evaluation):
     """Return the captions of the file that the options of `evaluate` name, `None` if they name none."""
     if evaluation.captions is None:
         return None
-    captions, sources = read_parts({"test": evaluation.captions})["test"], sources_of(options)
-    sources.source.rows_of(captions.ids)
-    return Part(captions, sources)
+    captions = read_parts({"test": evaluation.captions})["test"]
+    return Part(captions, sources_of(options).some(captions.ids))
 
 
 def sources_of(options):

@@ -50,10 +50,9 @@ class Sources:
         return self.images if self.regions is None else self.regions
 
     def some(self, ids):
-        """Return the `Sources` of a few ids: features are made of no other image."""
-        if self.regions is not None:
-            return self
-        return Sources(self.images.some(self.images.rows_of(list(dict.fromkeys(ids)))), None)
+        """Return the `Sources` of some ids: no other image is read. An id without an image is an `InputError`."""
+        rows = self.source.rows_of(list(dict.fromkeys(ids)))
+        return self if self.regions is not None else Sources(self.images.some(np.sort(rows)), None)
 
 
 def open_sources(options, num_scenes, size=64):

@@ -8,8 +8,11 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import os
 import pathlib
 import re
+import sys
+import threading
 import zipfile
 import zlib
 
@@ -88,6 +91,34 @@ def reading(place, expected="a file that can be read"):
         raise InputError(f"{place}: expected {expected}. Received: {received}") from error
 
 
+class _Silence:
+    """Hides what libraries write to standard error while a thread is inside: libjpeg writes a line about a damaged
+    file, which our error names."""
+
+    def __init__(self):
+        self._lock, self._num_inside, self._standard_error = threading.Lock(), 0, None
+
+    def __enter__(self):
+        with self._lock:
+            if not self._num_inside:
+                sys.stderr.flush()
+                self._standard_error = os.dup(2)
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, 2)
+                os.close(nowhere)
+            self._num_inside += 1
+
+    def __exit__(self, *error):
+        with self._lock:
+            self._num_inside -= 1
+            if not self._num_inside:
+                os.dup2(self._standard_error, 2)
+                os.close(self._standard_error)
+
+
+_silence = _Silence()
+
+
 @dataclasses.dataclass
 class Images:
     """Images by id, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
@@ -114,7 +145,7 @@ class Images:
             return self.pixels[row]
         path = self.name(row)
         try:
-            with tf.device("CPU:0"):
+            with tf.device("CPU:0"), _silence:
                 return decode_image(pathlib.Path(path).read_bytes()).numpy()
         except tf.errors.OpError as error:
             raise InputError(f"{path}: expected an image that decodes. Received: {_reason(error)}") from error
@@ -154,7 +185,9 @@ class Images:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             starts = range(0, len(rows), batch_size)
             for start in starts if title is None else progress(starts, title):
-                yield np.stack(list(pool.map(resized_row, rows[start : start + batch_size])))
+                with _silence:
+                    images = list(pool.map(resized_row, rows[start : start + batch_size]))
+                yield np.stack(images)
         if len(errors) == 1:
             raise next(iter(errors.values()))
         if errors:

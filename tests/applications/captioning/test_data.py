@@ -1,19 +1,24 @@
 """From captions and images to batches: words, parts, what is left out, and in which order."""
 
 import json
+import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from application_cases import changed
 from captioning_cases import options_of, run_of, scene_values
 from image_cases import caption_file, color_of, colored_images
 
 from applications.captioning import data
-from applications.captioning.options import PROGRAM, FeaturesCaptioning, Options
+from applications.captioning.options import PROGRAM, EvaluateCaptioning, FeaturesCaptioning, Options
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.vision import scenes
+from applications.vision.codec import RegionCodec
+from applications.vision.extractors import Extractor
+from applications.vision.images import open_images
 from applications.vision.options import ExtractorOptions
 
 
@@ -41,6 +46,27 @@ def test_an_encoded_part(run):
         ids = [vocabulary.ids[word] for word in words]
         rest = [PAD] * (5 - len(ids))
         assert target_input.tolist() == [START, *ids, *rest] and target.tolist() == [*ids, END, *rest]
+
+
+def test_other_images_of_a_folder_are_not_read(tmp_path, capfd):
+    """A file that does not decode stops no run whose captions do not mention it, and its library says nothing."""
+    (tmp_path / "images").mkdir()
+    for row, pixels in enumerate(colored_images(20)):
+        (tmp_path / f"images/{row}.jpg").write_bytes(tf.io.encode_jpeg(pixels).numpy())
+    broken = tmp_path / "images/20.jpg"
+    broken.write_bytes((tmp_path / "images/0.jpg").read_bytes()[:-2] + b"none")
+    options = options_of(tmp_path, images=str(tmp_path / "images"))
+    parts = data.read(options)
+    for part in parts.values():
+        codec = RegionCodec(12, 4, extractor=Extractor("pixels", 4, 2))
+        assert set(codec.regions_of(part.sources).ids) == {str(row) for row in range(20)}
+    assert data.read_other(options, EvaluateCaptioning("", captions=options.captions.test_captions)) is not None
+    capfd.readouterr()
+    with pytest.raises(InputError, match=f"{broken}: expected an image that decodes"):
+        open_images(tmp_path / "images").check()
+    os.write(2, b"after")
+    said = capfd.readouterr().err
+    assert "JPEG" not in said and "Input file" not in said and said.endswith("after")
 
 
 def test_what_encoding_loses_is_counted(tmp_path):
