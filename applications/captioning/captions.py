@@ -73,7 +73,7 @@ def read_parts(paths):
 
 def split_images(captions, fraction, seed):
     """Return captions cut in two by image, `(train, held_out)`, as `split_by_group` does; counts go with `train`."""
-    train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed)
+    train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed, group="image")
     return (
         dataclasses.replace(captions, ids=train.sources, captions=train.targets),
         Captions(held_out.sources, held_out.targets),

@@ -12,7 +12,7 @@ from applications.captioning.options import MODELS
 from applications.common.option_values import first_value
 from applications.common.serving import Hidden, Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
-from applications.text.readers import read_input
+from applications.text.readers import has_word, read_input
 from applications.text.text import END, PAD, START
 from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
 from applications.vision.program import INTEGER, ImageModule, answers_about
@@ -154,7 +154,7 @@ class Captioner(ImageModule):
 
 def generate(run, options):
     """Yield a caption of the image of each line."""
-    lines = [line.strip() for line in read_input(options)]
+    names = [line.strip() if has_word(line) else "" for line in read_input(options)]
     captioner = Captioner(run)
 
     def caption(numbers, regions):
@@ -167,8 +167,8 @@ def generate(run, options):
         return captioner.written_about(*regions, num_draws, numbers[0])
 
     place, answer = options.input or "standard input", written if options.uncertainty else caption
-    answers = answers_about(run.codec.regions, lines, lambda: sources_of(run.options), place, answer)
-    yield from lines_of(answers) if options.uncertainty else answers
+    answers = answers_about(run.codec.regions, names, lambda: sources_of(run.options), place, answer)
+    yield from lines_of(answers) if options.uncertainty else (text or "" for text in answers)
 
 
 def endpoints(run, options=None):

@@ -17,7 +17,7 @@ from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
-from applications.text.readers import table_rows
+from applications.text.readers import has_word, table_rows
 
 # The file of a codec beside the folder of its encoder.
 LABELS = "labels.json"
@@ -120,6 +120,9 @@ def _columns(path, rows, task, options):
         names[1] = None
     missing = [name for name in names if name is not None and name not in head]
     if not missing:
+        twice = [name for name in names if head.count(name) > 1]
+        if twice:
+            raise InputError(f"{path}:1: expected one column {twice[0]}. Received: {', '.join(head)[:80]}")
         return [None if name is None else head.index(name) for name in names], True
     places = [int(name) if name and name.isdigit() else 0 for name in asked] if any(asked) else task.places
     if places and places[0] and places[2]:
@@ -141,8 +144,8 @@ def _example(place, row, places, width, task):
         raise InputError(f"{place}: the label is empty.")
     if task.labels and label not in task.labels:
         raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
-    if "" in (first, second):
-        raise InputError(f"{place}: a text is empty.")
+    if not all(text is None or has_word(text) for text in (first, second)):
+        raise InputError(f"{place}: a text is empty, without a word.")
     if task.kind != "score":
         return first, second, label
     with contextlib.suppress(ValueError):

@@ -11,7 +11,7 @@ from applications.common.serving import Untracked, in_graph, mean_of_draws, nois
 from applications.finetuning import spans
 from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
-from applications.text.readers import read_input
+from applications.text.readers import beside, has_word, read_input
 
 # Lines of a batch of `predict`, and most tokens of an answer.
 BATCH, MAX_ANSWER_LENGTH = 64, 30
@@ -84,14 +84,23 @@ def predicted_spans(run, part, num_draws=0):
 
 
 def generate(run, options):
-    kind, pairs, place = TASKS[run.options.texts.task].kind, run.codec.pairs, options.input or "standard input"
-    rows = [line.split("\t") for line in read_input(options)]
-    for number, row in enumerate(rows, start=1):
-        if not any(cell.strip() for cell in row):
-            raise InputError(f"{place}:{number}: the line is empty.")
-        if len(row) != 1 + pairs or not all(cell.strip() for cell in row):
-            wanted = "two texts with a tab between them" if pairs else "a text"
-            raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")
+    lines, pairs, place = read_input(options), run.codec.pairs, options.input or "standard input"
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not has_word(line):
+            continue
+        row = line.split("\t")
+        if len(row) != 1 + pairs or not all(map(has_word, row)):
+            expected = "two texts with a tab between them" if pairs else "a text"
+            received = "an empty text" if len(row) == 1 + pairs else f"{len(row)} columns"
+            raise InputError(f"{place}:{number}: expected {expected}. Received: {received}")
+        rows.append(row)
+    yield from beside(lines, _answers(run, rows))
+
+
+def _answers(run, rows):
+    """Yield the answers to rows of one text or two."""
+    kind = TASKS[run.options.texts.task].kind
     predictor = None if kind == "span" else Predictor(run)
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]

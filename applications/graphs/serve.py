@@ -9,7 +9,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph, noise_of
 from applications.graphs import data
-from applications.text.readers import read_input
+from applications.text.readers import beside, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
 # Classes of a line of `predict`.
@@ -81,15 +81,18 @@ def generate(run, options):
     # The file may have more nodes by now; classes and scale are the model's.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
-    names, place = [line.strip() for line in read_input(options)], options.input or "standard input"
-    for line, name in enumerate(names, start=1):
-        if name not in numbers:
-            problem = f"there is no node {name}." if name else "the line is empty; expected the name of a node."
-            raise InputError(f"{place}:{line}: {problem}")
-    nodes = np.array([numbers[name] for name in names], np.int32)
-    for probabilities in predicted(run, data.Part(graph, nodes)):
-        best = np.argsort(-probabilities)[:NUM_CLASSES]
-        yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
+    lines, place = read_input(options), options.input or "standard input"
+    for number, line in enumerate(lines, start=1):
+        if has_word(line) and line.strip() not in numbers:
+            raise InputError(f"{place}:{number}: there is no node {line.strip()}.")
+    nodes = np.array([numbers[line.strip()] for line in lines if has_word(line)], np.int32)
+
+    def answers():
+        for probabilities in predicted(run, data.Part(graph, nodes)):
+            best = np.argsort(-probabilities)[:NUM_CLASSES]
+            yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
+
+    yield from beside(lines, answers())
 
 
 def endpoints(run, options=None):

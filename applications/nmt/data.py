@@ -13,7 +13,7 @@ from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
 from applications.text import pairs
 from applications.text.options import PARTS
-from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
+from applications.text.readers import ParallelText, hold_out, mending, read_lines, read_parallel
 from applications.text.rows import TextRows, distinct
 
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
@@ -78,11 +78,11 @@ def read_other(options, evaluation):
         return None
     other = AlignedText(**vars(other))
     if evaluation.links is not None:
-        other.links = gold_links(evaluation.links, other, options.text.skip_invalid)
+        other.links = gold_links(evaluation.links, other, options.text.skip_invalid or None)
     return other
 
 
-def gold_links(path, text, skip_invalid=False):
+def gold_links(path, text, skip_invalid=None):
     """Return the `Links` of each pair of a `ParallelText`; links out of range are an `InputError`, or counted.
 
     Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
@@ -106,8 +106,7 @@ def gold_links(path, text, skip_invalid=False):
             i, j = min(outside)
             raise InputError(
                 f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
-                f"{num_source} source and {num_target} target words; mend it, or skip such links where the command "
-                "has --skip-invalid"
+                f"{num_source} source and {num_target} target words; {mending(skip_invalid)}"
             )
         links.append(Links(entry.sure - outside, entry.possible - outside))
         num_dropped += len(outside)
@@ -170,7 +169,7 @@ def encode(options, codec, part, training=False):
     if not training:
         return encoded
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
-    # A control character is text until it is normalised.
+    # The mark of a space is text until it is normalised.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())

@@ -12,6 +12,7 @@ from applications.nmt.options import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
+from applications.text.readers import beside
 from applications.text.text import END, PAD, START
 from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
@@ -245,13 +246,13 @@ class Translator(PairModule):
 
 def generate(run, options):
     """Yield the translation of each input."""
-    ids = read_inputs(options, run.codec.source, run.options.text.max_length)
+    lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
     translator = Translator(run, options.inference, options.num_beams)
     if options.uncertainty:
         require_noise(translator.noise.value, options.num_draws)
-        yield from lines_of(translate_surely(translator, ids, options.num_draws))
+        yield from lines_of(beside(lines, translate_surely(translator, ids, options.num_draws), blank=None))
     else:
-        yield from translate(translator, run.codec, ids)
+        yield from beside(lines, translate(translator, run.codec, ids))
 
 
 def endpoints(run, options=None):

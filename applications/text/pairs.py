@@ -7,25 +7,25 @@ from applications.common.runs import write_text_atomically
 from applications.common.shown import evenly
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import SIDES
-from applications.text.readers import ParallelText, read_input, read_parallel, read_table
+from applications.text.readers import ParallelText, has_word, read_input, read_parallel, read_table
 from applications.text.rows import IdRows
 
 
 def read_part(options, part):
     """Return the `ParallelText` of a part that `PairOptions` name, or `None`."""
-    return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES))
+    return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
     """Return the `ParallelText` that `EvaluatePairsOptions` name, or `None`."""
-    return _read(options, *(getattr(evaluation, side) for side in SIDES))
+    return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
-def _read(options, source, target, table):
+def _read(options, source, target, table, skip_invalid):
     if table is not None:
         columns = options.source_column, options.target_column, options.group_column
-        return read_table(table, *columns, options.skip_invalid)
-    return None if source is None else read_parallel(source, target, options.skip_invalid)
+        return read_table(table, *columns, skip_invalid)
+    return None if source is None else read_parallel(source, target, skip_invalid)
 
 
 @dataclasses.dataclass
@@ -72,15 +72,17 @@ class EncodedPairs:
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the ids of the lines that `GenerateOptions` name, `IdRows`; print how much encoding lost."""
-    ids, report = encoder.encode_numpy(read_input(options), max_length)
+    """Return the lines that `GenerateOptions` name, and the ids of those with a word, `IdRows`; print how much encoding
+    lost."""
+    lines = read_input(options)
+    ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:
         print(
             f"{report.num_truncated} lines were truncated to {max_length} tokens, "
             f"{report.num_unknown} of {report.num_tokens} tokens are unknown",
             file=sys.stderr,
         )
-    return ids
+    return lines, ids
 
 
 def write_samples(path, rows):

@@ -2,7 +2,8 @@
 
 A reader checks its whole input before it returns, and raises `InputError` with the file and, where there is one, the
 line. Files may end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a reader leaves out and
-counts rows with an empty sentence, bytes that are not UTF-8 or, in a table, a wrong number of fields.
+counts rows with a sentence without a word, bytes that are not UTF-8 or, in a table, a wrong number of fields; `None`
+says that the command has no such option.
 """
 
 import contextlib
@@ -23,11 +24,34 @@ from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, taken
 
 _MARK = b"\xef\xbb\xbf"
+# First bytes of what is no UTF-8 text.
+_OTHERS = {
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+    b"\x1f\x8b": "compressed; its name must end in .gz",
+}
 # What stands for a byte that is not UTF-8.
 _BYTE = re.compile("[\udc80-\udcff]")
 # Names of files whose lines are no plain text.
 _RECORDS = (".json", ".jsonl", ".csv")
-SKIP_HINT = "mend the line, or skip such lines where the command has --skip-invalid"
+# Unicode categories of white space and of characters that nobody sees.
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
+# The default is 131,072 characters.
+csv.field_size_limit(2**31 - 1)
+
+
+def has_word(text):
+    """Return whether a text has a visible character: without one it is a blank line, or an empty field.
+
+    >>> has_word("?"), has_word(" \\t\\0 \\u200b")
+    (True, False)
+    """
+    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+
+
+def mending(skip_invalid):
+    """Return the end of an error about a line: how to mend it."""
+    return "mend the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
 
 @dataclasses.dataclass
@@ -61,7 +85,7 @@ class ParallelText:
         return dataclasses.replace(self, **{name: once[id(column)] for name, column in columns.items()})
 
 
-def read_parallel(source_path, target_path, skip_invalid=False):
+def read_parallel(source_path, target_path, skip_invalid=None):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
     sides = [_text_lines(path, skip_invalid) for path in (source_path, target_path)]
     valid = _ValidRows((source_path, target_path), enumerate(zip(*sides, strict=True), start=1), skip_invalid)
@@ -77,7 +101,7 @@ def read_parallel(source_path, target_path, skip_invalid=False):
 def _require_as_many_lines(source_path, target_path):
     counts = []
     for path in (source_path, target_path):
-        with _reading(path), _opened(path) as file:
+        with _opened(path) as file:
             counts.append(sum(1 for _ in file))
     if counts[0] != counts[1]:
         raise InputError(
@@ -87,7 +111,7 @@ def _require_as_many_lines(source_path, target_path):
         )
 
 
-def read_table(path, source_column, target_column, group_column=None, skip_invalid=False):
+def read_table(path, source_column, target_column, group_column=None, skip_invalid=None):
     """Return the `ParallelText` of two named columns of a table with a header line.
 
     .csv means commas and double quotes, and quoted fields may span lines; .tsv means tabs and no quoting. Blank lines
@@ -106,44 +130,34 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     def fields():
         for line, row in rows:
             if len(row) != len(header) and not skip_invalid:
-                raise InputError(f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {SKIP_HINT}")
+                raise InputError(
+                    f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {mending(skip_invalid)}"
+                )
             yield line, [row[position] for position in positions] if len(row) == len(header) else None
 
     valid = _ValidRows([path] * len(positions), fields(), skip_invalid)
     return ParallelText(*valid.columns(len(positions)), skipped=valid.skipped)
 
 
-def read_sentences(path, column="text", labelled=False, skip_invalid=False):
+def read_sentences(path, column="text", labelled=False, skip_invalid=None):
     """Return the sentences of a file, and the number of lines left out.
 
     A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line, with
-    `labelled` after a word that is its label. `skip_invalid` also leaves out sentences without a word.
+    `labelled` after a word that is its label.
     """
     if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
-        texts, skipped, labelled = table.sources, table.skipped, False
-    else:
-        lines = ((number, [line]) for number, line in enumerate(_text_lines(path, skip_invalid), start=1))
-        valid = _ValidRows([path], lines, skip_invalid)
-        (texts,), skipped = valid.columns(1), valid.skipped
-    if labelled:
-        texts = TextRows(" ".join(text.split(None, 1)[1:]).strip() for text in texts)
-    has_word = np.fromiter(map(_has_word, texts), bool, len(texts))
-    if not has_word.all() and not skip_invalid:
-        without = "a label and no word" if labelled else "no word"
-        raise InputError(f"{path}: sentence {has_word.argmin() + 1} has {without}; {SKIP_HINT}")
-    kept = texts.take(np.flatnonzero(has_word))
-    _require_rows(path, kept)
-    return kept, skipped + len(texts) - len(kept)
-
-
-def _has_word(text):
-    return any(unicodedata.category(x) not in ("Cc", "Zs", "Zl", "Zp") for x in text)
+        return table.sources, table.skipped
+    lines = enumerate(_text_lines(path, skip_invalid), start=1)
+    fields = ((number, [" ".join(line.split(None, 1)[1:]) if labelled else line]) for number, line in lines)
+    valid = _ValidRows([path], fields, skip_invalid)
+    (texts,) = valid.columns(1)
+    return texts, valid.skipped
 
 
 def read_lines(path):
-    """Return the lines of a file, inputs of generation; an empty line is an empty sentence."""
-    return list(_text_lines(path, skip_invalid=False))
+    """Return the lines of a file, inputs of generation; a line may be blank."""
+    return list(_text_lines(path))
 
 
 def read_json(path):
@@ -168,7 +182,7 @@ def read_input(options):
     lines = []
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
+            lines.append((line.removeprefix(_MARK) if number == 1 else line).decode().rstrip("\r\n"))
         except UnicodeDecodeError as error:
             raise InputError(f"standard input:{number}: the line is not UTF-8") from error
     if not lines:
@@ -176,7 +190,17 @@ def read_input(options):
     return lines
 
 
-def split_by_group(text, fraction, seed, maximum=None):
+def beside(lines, answers, blank=""):
+    """Yield for each line with a word the next answer, for a blank line `blank`: answers stand beside their lines.
+
+    >>> list(beside(["one", "", "two"], ["eins", "zwei"]))
+    ['eins', '', 'zwei']
+    """
+    answers = iter(answers)
+    return (next(answers) if has_word(line) else blank for line in lines)
+
+
+def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
     """Cut a text in two, keeping the rows of a group together.
 
     Args:
@@ -184,6 +208,8 @@ def split_by_group(text, fraction, seed, maximum=None):
         fraction: Share of the rows to hold out.
         seed: Integer; the same seed and text give the same split on every machine.
         maximum: Most rows to hold out, or `None`.
+        option: The option that asks for the cut, for the error where it cannot be made.
+        group: What the rows of a group share, for the same error.
 
     Returns:
         `(train, held_out)`, two `ParallelText` in the order of the rows; skipped rows count for `train`. Groups are
@@ -193,8 +219,7 @@ def split_by_group(text, fraction, seed, maximum=None):
     sizes = np.bincount(group_of_row)
     if len(sizes) < 2:
         raise InputError(
-            f"fraction: cannot hold out a part of {len(text)} rows that form {len(sizes)} group(s); "
-            "give a separate validation file, or another group column"
+            f"{option}: cannot divide {len(text)} rows with the same {group}; name a separate file for the other part."
         )
     is_held = np.zeros(len(sizes), bool)
     room = min(fraction * len(text), math.inf if maximum is None else maximum)
@@ -225,29 +250,30 @@ def folded(sentence):
     return " ".join(sentence.lower().split())
 
 
+@contextlib.contextmanager
 def _opened(path):
-    """Return a file to read from, decompressed."""
+    """Open a file to read, decompressed, after its byte-order mark."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rb")
-
-
-@contextlib.contextmanager
-def _reading(path):
     try:
-        yield
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            start = file.read(len(_MARK))
+            if start[:2] in _OTHERS:
+                raise InputError(f"{path}: the file is {_OTHERS[start[:2]]}")
+            file.seek(len(_MARK) if start == _MARK else 0)
+            yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from error
 
 
 def _content(path):
     """Return the bytes of a file, decompressed, without a byte-order mark."""
-    with _reading(path), _opened(path) as file:
-        return file.read().removeprefix(_MARK)
+    with _opened(path) as file:
+        return file.read()
 
 
-def _text_lines(path, skip_invalid):
+def _text_lines(path, skip_invalid=None):
     """Return the `_physical_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
     their quotes and braces would be words."""
     kind = pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
@@ -256,25 +282,26 @@ def _text_lines(path, skip_invalid):
     return _physical_lines(path, skip_invalid)
 
 
-def _physical_lines(path, skip_invalid):
+def _physical_lines(path, skip_invalid=None):
     """Yield the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
-    with _reading(path), _opened(path) as file:
-        start = file.read(len(_MARK) + 2)
-        if start.removeprefix(_MARK) in (b"", b"\n"):
+    with _opened(path) as file:
+        if not file.peek(1):
             raise InputError(f"{path}: the file is empty")
-        file.seek(len(_MARK) if start.startswith(_MARK) else 0)
         # Only a line feed ends a line: str.splitlines would also cut at U+2028 and friends inside a sentence.
         for number, line in enumerate(file, start=1):
             line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if number == 1 and b"\r" in line and not file.peek(1):
+                raise InputError(f"{path}: its lines end with carriage returns alone; save it with line feeds")
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:
                 if not skip_invalid:
-                    raise InputError(f"{path}:{number}: bytes that are not UTF-8; {SKIP_HINT}") from error
+                    problem = f"bytes that are not UTF-8; {mending(skip_invalid)}"
+                    raise InputError(f"{path}:{number}: {problem}") from error
                 yield line.decode(errors="surrogateescape")
 
 
-def table_rows(path, kind=None, skip_invalid=False):
+def table_rows(path, kind=None, skip_invalid=None):
     """Yield (number of the row's first line, fields) for the header and every row that is not blank.
 
     `kind` is ".csv" or ".tsv" where the name of the file does not say it.
@@ -295,13 +322,14 @@ def table_rows(path, kind=None, skip_invalid=False):
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"{path}:{first_line}: broken quoting in the row that begins here ({error})") from error
+            problem = "a carriage return outside of quotes" if "new-line" in str(error) else "broken quoting"
+            raise InputError(f"{path}:{first_line}: {problem} in the row that begins here ({error})") from error
         if row:
             yield first_line, row
 
 
 class _ValidRows:
-    """Rows of stripped fields, without an empty or undecodable one.
+    """Rows of stripped fields, without an undecodable one or one without a word.
 
     Args:
         paths: The file of each field.
@@ -316,13 +344,15 @@ class _ValidRows:
     def __iter__(self):
         for number, fields in self.rows:
             fields = None if fields is None else [field.strip() for field in fields]
-            if fields is not None and all(fields) and all(map(_is_utf8, fields)):
+            if fields is not None and all(map(has_word, fields)) and all(map(_is_utf8, fields)):
                 yield fields
             elif self.skip_invalid:
                 self.skipped += 1
             else:
-                path = next(x for x, field in zip(self.paths, fields, strict=True) if not (field and _is_utf8(field)))
-                raise InputError(f"{path}:{number}: an empty sentence or field; {SKIP_HINT}")
+                path = next(x for x, field in zip(self.paths, fields, strict=True) if not has_word(field))
+                raise InputError(
+                    f"{path}:{number}: an empty sentence or field, without a word; {mending(self.skip_invalid)}"
+                )
 
     def columns(self, number):
         """Return as many `TextRows` as a row has fields; a file without a row is an `InputError`."""

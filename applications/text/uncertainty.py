@@ -93,11 +93,12 @@ def words_with_nats(sentence):
 
 def lines_of(sentences):
     """Return a table of sentences as `generate` writes it: a line of heads, and a line of each with tabs between its
-    columns. The words and their figures are columns with spaces between the entries."""
-    first = next(iter(sentences), {})
+    columns, blank for `None`. The words and their figures are columns with spaces between the entries."""
+    sentences = list(sentences)
+    first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]
-    lines = ["\t".join(heads)] if first else []
-    return lines + ["\t".join(_cell(sentence[name]) for name in heads) for sentence in sentences]
+    rows = ("\t".join(_cell(sentence[name]) for name in heads) if sentence else "" for sentence in sentences)
+    return [*(["\t".join(heads)] if first else []), *rows]
 
 
 def _cell(value):

@@ -38,7 +38,7 @@ def read(options):
         parts["train"], parts["valid"] = cut
     if text.max_train_pairs is not None and len(parts["train"]) > text.max_train_pairs:
         share = text.max_train_pairs / len(parts["train"])
-        rest, chosen = split_by_group(parts["train"], share, text.data_seed + 2)
+        rest, chosen = split_by_group(parts["train"], share, text.data_seed + 2, option="--max-train-pairs")
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
     parts = {name: part for name, part in parts.items() if part is not None}
     if autoencoder:

@@ -9,6 +9,7 @@ from applications.common.serving import in_graph
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
+from applications.text.readers import beside
 from applications.text.text import END, START
 from applications.ved.options import MODELS
 from keras_vattn import decoding
@@ -95,7 +96,7 @@ class Generator(PairModule):
 
 def generate(run, options):
     """Yield the sentences of each input."""
-    ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
+    lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     generator = Generator(run)
 
     def decode(batch, number):
@@ -103,7 +104,7 @@ def generate(run, options):
             return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number), 1.0)
         return generator.greedy(batch)["ids"]
 
-    for sentence in decode_all(decode, run.codec.target, ids, "generating"):
+    for sentence in beside(lines, decode_all(decode, run.codec.target, ids, "generating")):
         yield sentence if isinstance(sentence, str) else "\t".join(sentence)
 
 

@@ -50,14 +50,15 @@ def answers_about(codec, names, sources_of, place, answer):
 
     Args:
         codec: `RegionCodec`.
-        names: The id of an image for each line, or the path of a file where features can be made of images.
+        names: The id of an image for each line, or the path of a file where features can be made of images; or "", for
+            a blank line, whose answer is `None`.
         sources_of: Function that returns the `Sources` of the ids; called if there are ids.
         place: First words of the `InputError` for a name without an image, before the number of the line.
         answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as many
             answers.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
-    others = [number for number, name in enumerate(names) if not os.path.isfile(name)]
+    others = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
     answers, named = [None] * len(names), []
     if files:
         if codec.extractor is None:

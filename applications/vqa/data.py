@@ -35,13 +35,13 @@ def read(options):
     else:
         files = {part: (getattr(asked, f"{part}_questions"), getattr(asked, f"{part}_annotations")) for part in PARTS}
         parts = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
-    sources = sources_of(options)
-    for questions in parts.values():
-        sources.source.rows_of(questions.images)
+    sources = sources_of(options).some([image for questions in parts.values() for image in questions.images])
     if "valid" not in parts:
         parts["train"], parts["valid"] = split_by_image(parts["train"], asked.valid_fraction, 0)
     if asked.test_from_validation is not None and "test" not in parts:
-        parts["valid"], parts["test"] = split_by_image(parts["valid"], asked.test_from_validation, 1)
+        parts["valid"], parts["test"] = split_by_image(
+            parts["valid"], asked.test_from_validation, 1, "--test-from-validation"
+        )
     return {part: Part(parts[part], sources, tags) for part in PARTS if part in parts}
 
 
@@ -49,9 +49,8 @@ def read_other(options, evaluation):
     """Return the questions of the files that the options of `evaluate` name, `None` if they name none."""
     if evaluation.questions is None:
         return None
-    questions, sources = read_questions(evaluation.questions, evaluation.annotations), sources_of(options)
-    sources.source.rows_of(questions.images)
-    return Part(questions, sources)
+    questions = read_questions(evaluation.questions, evaluation.annotations)
+    return Part(questions, sources_of(options).some(questions.images))
 
 
 def sources_of(options):

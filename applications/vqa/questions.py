@@ -72,7 +72,11 @@ def _official(path, content, annotations):
         for entry in content["annotations"]:
             if entry["question_id"] in answered:
                 raise InputError(f"{annotations}: the question {entry['question_id']} is annotated twice.")
-            votes = [vote["answer"] for vote in entry["answers"]]
+            votes, place = [vote["answer"] for vote in entry["answers"]], f"question {entry['question_id']}"
+            if not votes:
+                raise InputError(f"{annotations}: {place}: expected answers. Received: none")
+            for vote in votes:
+                _require_text(f"{annotations}: {place}", vote)
             # It is the first of the answers that as many people gave, and so counts for the vocabulary.
             best = entry.get("multiple_choice_answer")
             votes.sort(key=lambda vote: vote != best)
@@ -101,12 +105,10 @@ def _questions(path, rows):
     questions = Questions([], [], [], [], [])
     for number, image, text, votes, kind in rows:
         place = f"{path}: question {number}"
-        for value in (image, text, *votes):
-            # A number may be meant; a null of a file is no answer.
-            if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-                raise InputError(f"{place}: expected text. Received: {value!r}")
-        if not any(map(str.isalnum, str(text))) or not votes:
-            raise InputError(f"{place}: expected a question with a word, and its answers. Received: {text!r}")
+        for value in (image, text):
+            _require_text(place, value)
+        if not any(map(str.isalnum, str(text))):
+            raise InputError(f"{place}: expected a question with a word. Received: {text!r}")
         # An answer without a word in the normal form stays one that no model gives.
         votes = [normalize_answer(str(vote)) for vote in votes]
         questions.ids.append(str(number))
@@ -122,6 +124,12 @@ def _questions(path, rows):
     return questions
 
 
+def _require_text(place, value):
+    # A number may be meant; a null of a file is no answer.
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise InputError(f"{place}: expected text. Received: {value!r}")
+
+
 def _type_of(answer):
     """Return the type of an answer, as VQA v2 has it."""
     if answer in ("yes", "no"):
@@ -129,8 +137,9 @@ def _type_of(answer):
     return "number" if answer.replace(".", "", 1).isdigit() else "other"
 
 
-def split_by_image(questions, fraction, seed):
+def split_by_image(questions, fraction, seed, option="--valid-fraction"):
     """Return questions cut in two by image, `(train, held_out)`, as `split_by_group` does."""
     rows = list(range(len(questions)))
-    parts = split_by_group(ParallelText(rows, rows, questions.images), fraction, seed)
+    text = ParallelText(rows, rows, questions.images)
+    parts = split_by_group(text, fraction, seed, option=option, group="image")
     return tuple(questions.rows(part.sources) for part in parts)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, noise_of
-from applications.text.readers import read_input
+from applications.text.readers import has_word, read_input
 from applications.vision.program import INTEGER, STRINGS, ImageModule, answers_about
 from applications.vqa.data import sources_of
 from keras_vattn.metrics.in_graph import entropy, predictive_statistics
@@ -75,16 +75,18 @@ def answer_lines(predicted):
 def generate(run, options):
     """Yield the answers to the question of each line, an image, a tab and a question."""
     answerer, place = Answerer(run), options.input or "standard input"
-    lines = [line.partition("\t") for line in read_input(options)]
+    lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options)]
     for number, (image, tab, question) in enumerate(lines, start=1):
-        if not tab or not question.strip():
-            raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {image[:40]!r}")
+        if image + tab + question and not (has_word(image) and has_word(question)):
+            received = f"{image}{tab}{question}"[:40]
+            raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {received!r}")
 
     def answer(numbers, regions):
         return answer_lines(answerer.predict_features(*regions, [lines[number][2] for number in numbers]))
 
     images = [image.strip() for image, _, _ in lines]
-    yield from answers_about(run.codec.regions, images, lambda: sources_of(run.options), place, answer)
+    answers = answers_about(run.codec.regions, images, lambda: sources_of(run.options), place, answer)
+    yield from (text or "" for text in answers)
 
 
 def endpoints(run, options=None):

@@ -38,7 +38,7 @@ def read(options):
     else:
         place, valid_fraction = text.train_text, text.valid_fraction
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}
-        parts = {part: read_file(path, text) for part, path in paths.items() if path is not None}
+        parts = {part: read_file(path, text, text.skip_invalid) for part, path in paths.items() if path is not None}
         if "test" not in parts and text.test_fraction:
             parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, text.data_seed + 1)
     if "valid" not in parts:
@@ -46,14 +46,16 @@ def read(options):
     return {part: parts[part] for part in PARTS if part in parts}
 
 
-def read_file(path, options):
+def read_file(path, options, skip_invalid):
     """Return the `Sentences` of a file in the form that `TextOptions` name."""
-    return Sentences(*read_sentences(path, options.text_column, options.labelled, options.skip_invalid))
+    return Sentences(*read_sentences(path, options.text_column, options.labelled, skip_invalid))
 
 
 def read_other(options, evaluation):
     """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
-    return None if evaluation.text is None else read_file(evaluation.text, options.text)
+    return (
+        None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
+    )
 
 
 def _cut(place, sentences, share, seed):

@@ -15,7 +15,7 @@ import keras_vattn
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS, TEXTS
-from applications.text.readers import read_input
+from applications.text.readers import beside, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
@@ -228,17 +228,19 @@ def generate(run, options):
             yield from strings(writer.generate(min(BATCH, num - start), seed_of_batch(options.seed, number)))
         return
     lines = read_input(options)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            raise InputError(f"{options.input or 'standard input'}:{number}: a line without a word")
     if options.mode == "reconstruct":
-        for start in range(0, len(lines), BATCH):
-            yield from strings(writer.reconstruct(tf.constant(lines[start : start + BATCH])))
+        yield from beside(lines, _reconstructed(writer, list(filter(has_word, lines))))
         return
     if len(lines) < 2:
         raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
     for pair in itertools.pairwise(lines):
-        yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN))
+        has_words = all(map(has_word, pair))
+        yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN)) if has_words else ""
+
+
+def _reconstructed(writer, lines):
+    for start in range(0, len(lines), BATCH):
+        yield from strings(writer.reconstruct(tf.constant(lines[start : start + BATCH])))
 
 
 def endpoints(run, options=None):

@@ -80,6 +80,12 @@ def test_columns_of_ones_own(tmp_path):
         ("sst2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns at least. Received: 1"),
         ("sst2", "sentence\tlabel\na\t\n", "train.tsv:2: the label is empty"),
         ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: a text is empty"),
+        ("sst2", "sentence\tlabel\n\u200b\t1\n", "train.tsv:2: a text is empty"),
+        (
+            "sst2",
+            "sentence\tsentence\tlabel\na\tb\t1\n",
+            "train.tsv:1: expected one column sentence. Received: sentence, sentence, label",
+        ),
         ("sst2", "sentence\tlabel\n", "expected examples. Received: none"),
         ("sst2", "sentence\tlabel\na\t1\nb\t1\n", "has one label, 1; two at least"),
         (

@@ -80,8 +80,8 @@ def test_validation_is_cut_from_train(tmp_path):
 
 
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
-    """A control character is text until it is normalised: such training pairs are named, or counted."""
-    folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\x07", "nothing"), *PAIRS[5:]])
+    """The mark of a space is text until it is normalised: such training pairs are named, or counted."""
+    folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))
     codec = Codec.fit(options, pairs)

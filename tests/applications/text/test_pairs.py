@@ -135,7 +135,8 @@ def test_lines_of_a_user(tmp_path, capsys):
     path = tmp_path / "lines"
     path.write_text("a b\n\nq b c\n")
     options = GenerateOptions("", input=str(path))
-    assert [row.tolist() for row in pairs.read_inputs(options, CODEC.source, 2)] == [[4, 5], [], [UNKNOWN, 5]]
+    lines, ids = pairs.read_inputs(options, CODEC.source, 2)
+    assert lines == ["a b", "", "q b c"] and [row.tolist() for row in ids] == [[4, 5], [UNKNOWN, 5]]
     message = "1 lines were truncated to 2 tokens, 1 of 4 tokens are unknown\n"
     assert capsys.readouterr() == ("", message)
     path.write_text("a b\n")

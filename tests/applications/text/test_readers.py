@@ -45,13 +45,55 @@ def test_records_are_no_text(tmp_path):
 def test_bad_lines_are_named_or_counted(tmp_path):
     source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
     target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
-    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8", "--skip-invalid")
+    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8; mend the line")
+    fails(lambda: readers.read_parallel(source, target, skip_invalid=False), "mend the line, or skip", "--skip-invalid")
     text = readers.read_parallel(source, target, skip_invalid=True)
     assert (text.sources, text.targets, text.skipped) == (["x", "z"], ["1", "5"], 3)
     good = write(tmp_path / "c", "1\n2\n3\n4\n5\n")
     fails(lambda: readers.read_parallel(good, target), f"{target}:4:", "empty")
     fails(lambda: readers.read_lines(source), f"{source}:2:", "not UTF-8")
     assert readers.read_lines(write(tmp_path / "d", "x\n\ny\n")) == ["x", "", "y"]
+
+
+def test_a_sentence_has_a_character_that_is_seen(tmp_path):
+    """The same rule for pairs, tables and sentences, which name the line."""
+    blank = ["", " ", "\0", "\x01\t", "\u200b", "\u00ad", "\u2028\ufeff"]
+    assert not any(map(readers.has_word, blank)) and all(
+        map(readers.has_word, ["?", "a", "\u200bé", "\u0301", "<unk>"])
+    )
+    good = write(tmp_path / "good", "1\n2\n3\n")
+    for text in blank:
+        lines = write(tmp_path / "lines", f"x\n{text}\nz\n")
+        table = write(tmp_path / "t.csv", f'text,n\nx,1\n"{text}",2\nz,3\n')
+        for call, place in (
+            (lambda skip, lines=lines: readers.read_parallel(good, lines, skip).targets, f"{lines}:2: "),
+            (lambda skip, lines=lines: readers.read_sentences(lines, skip_invalid=skip)[0], f"{lines}:2: "),
+            (lambda skip, table=table: readers.read_table(table, "n", "text", skip_invalid=skip).targets, "t.csv:3: "),
+        ):
+            fails(lambda call=call: call(None), place, "without a word; mend the line")
+            assert call(True) == ["x", "z"]
+    assert list(readers.beside(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
+
+
+def test_files_of_other_programs(tmp_path):
+    """Their lines are not those of the file, or no text at all."""
+    for content, reason in (
+        (b"x\ry\r", "carriage returns alone"),
+        (b"x\ry\n", "carriage returns alone"),
+        ("x\ny\n".encode("utf-16"), "the file is UTF-16; save it as UTF-8"),
+        (gzip.compress(b"x\n"), "the file is compressed; its name must end in .gz"),
+    ):
+        for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.csv.gz", content)):
+            fails(lambda path=path: readers.read_lines(path), f"{path}: ", reason)
+            fails(lambda path=path: list(readers.table_rows(path, ".csv", True)), f"{path}: ", reason)
+    fails(lambda: readers.read_json(write(tmp_path / "a.json", "{}".encode("utf-16"))), "a.json: the file is UTF-16")
+    mixed = write(tmp_path / "mixed.csv", "a,b\n1,2\r3,4\r")
+    fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: a carriage return outside of quotes")
+
+
+def test_a_cell_of_any_length(tmp_path):
+    table = write(tmp_path / "t.csv", f'a,b\n"{"word " * 40_000}",1\n')
+    assert len(readers.read_table(table, "a", "b").sources[0]) == 199_999
 
 
 def test_csv_quoting_and_columns(tmp_path):
@@ -117,4 +159,5 @@ def test_split_limits():
     text = articles()
     assert len(readers.split_by_group(text, 0.5, seed=0, maximum=12)[1]) == 10
     assert len(readers.split_by_group(text, 0.001, seed=0)[1]) == 5
-    fails(lambda: readers.split_by_group(articles(1), 0.5, seed=0), "5 rows", "1 group")
+    fails(lambda: readers.split_by_group(articles(1), 0.5, seed=0), "--valid-fraction: ", "5 rows with the same source")
+    fails(lambda: readers.split_by_group(articles(1), 0.5, 0, option="--x", group="image"), "--x: ", "the same image; ")

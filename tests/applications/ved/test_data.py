@@ -96,7 +96,7 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
 
 def test_one_group_cannot_be_cut(tmp_path):
     table = write_table(tmp_path / "one.tsv", [("one source", f"target {index}") for index in range(5)])
-    with pytest.raises(InputError, match="separate validation file"):
+    with pytest.raises(InputError, match="--valid-fraction: cannot divide 5 rows with the same source"):
         read(small_options(tmp_path, train_table=str(table)))
 
 

@@ -61,7 +61,8 @@ def official(write, rows):
 @pytest.mark.parametrize("row", [["what ?", None, 1], [None, "yes", 1], ["what ?", "red", None], ["what ?", ["a"], 1]])
 def test_what_is_no_text_is_no_answer(write, row):
     paths = official(write, [row, ["is it ?", "yes", 1]])
-    with pytest.raises(InputError, match=r"question 1: expected text. Received: "):
+    name = "annotations" if row[1] != "yes" else "questions"
+    with pytest.raises(InputError, match=rf"{name}.json: question 1: expected text. Received: "):
         read_questions(*paths)
 
 
@@ -84,6 +85,11 @@ def test_an_answer_without_a_word_stays_and_a_question_without_one_is_named(writ
     [
         (OFFICIAL, None, "need their annotations"),
         (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation, 7$"),
+        (
+            OFFICIAL,
+            {"annotations": [{**ANNOTATIONS["annotations"][0], "answers": []}]},
+            "a.json: question 7: expected answers. Received: none",
+        ),
         (OFFICIAL, {"annotations": ANNOTATIONS["annotations"] * 2}, "the question 7 is annotated twice"),
         (OFFICIAL, {"annotations": [{"question_id": 7}]}, r'expected \{"annotations"'),
         (
@@ -111,5 +117,5 @@ def test_an_image_is_on_one_side_of_a_cut(write):
     assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
     assert sorted(rest.ids + held.ids, key=int) == found.ids
     assert split_by_image(found, 0.3, 0)[1] == held != split_by_image(found, 0.3, 1)[1]
-    with pytest.raises(InputError, match="cannot hold out a part"):
+    with pytest.raises(InputError, match="--valid-fraction: cannot divide 3 rows with the same image"):
         split_by_image(found.rows([0, 1, 2]), 0.3, 0)
