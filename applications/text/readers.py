@@ -24,12 +24,7 @@ from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, taken
 
 _MARK = b"\xef\xbb\xbf"
-# First bytes of what is no UTF-8 text.
-_OTHERS = {
-    b"\xff\xfe": "UTF-16; save it as UTF-8",
-    b"\xfe\xff": "UTF-16; save it as UTF-8",
-    b"\x1f\x8b": "compressed; its name must end in .gz",
-}
+_GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 # What stands for a byte that is not UTF-8.
 _BYTE = re.compile("[\udc80-\udcff]")
 # Names of files whose lines are no plain text.
@@ -259,8 +254,11 @@ def _opened(path):
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             start = file.read(len(_MARK))
-            if start[:2] in _OTHERS:
-                raise InputError(f"{path}: the file is {_OTHERS[start[:2]]}")
+            if start.startswith(_GZIP):
+                raise InputError(f"{path}: the file is compressed; its name must end in .gz")
+            # Without a mark every other byte of English text is 0.
+            if start.startswith(_UTF_16) or b"\0" in start[:2]:
+                raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
             file.seek(len(_MARK) if start == _MARK else 0)
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

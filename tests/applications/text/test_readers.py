@@ -80,7 +80,7 @@ def test_files_of_other_programs(tmp_path):
     for content, reason in (
         (b"x\ry\r", "carriage returns alone"),
         (b"x\ry\n", "carriage returns alone"),
-        ("x\ny\n".encode("utf-16"), "the file is UTF-16; save it as UTF-8"),
+        *(("x\ny\n".encode(f"utf-16{kind}"), "UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
         (gzip.compress(b"x\n"), "the file is compressed; its name must end in .gz"),
     ):
         for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.csv.gz", content)):
