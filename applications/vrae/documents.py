@@ -26,7 +26,8 @@ def read_topics(folder, references=None, skip_invalid=False):
     without a reference where these are asked for. Without `skip_invalid` such a topic raises `InputError`."""
     folder, topics, left_out = pathlib.Path(folder), [], []
     for path in _files(folder, f"*{_ENDING}"):
-        lines = (line.strip() for line in _text(path).split("\n"))
+        # A document of an old Mac ends its lines with a carriage return alone.
+        lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
         topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
             paths = _files(pathlib.Path(references, topic.name), "*")

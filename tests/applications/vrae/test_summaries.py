@@ -22,6 +22,9 @@ def test_opinosis(tmp_path):
     lines = [english for _, english in PAIRS[::4]]
     assert topics[0].sentences == [f"{lines[0]} “so”", *lines[1:]]
     assert topics[0].references == [f"{lines[1]} {lines[0]}", f"{lines[2]} {lines[0]}"]
+    document = tmp_path / "topics" / "food.txt.data"
+    document.write_bytes(document.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r"))
+    assert read_topics(tmp_path / "topics", tmp_path / "gold")[0] == topics
 
 
 def test_bad_documents(tmp_path):
