@@ -289,7 +289,9 @@ def lengths_of_batches(lengths, max_length, most):
 
 def own_length(ragged, max_length):
     """Return the length that ragged token ids (B, None) of at most `max_length` are padded to without other batches."""
-    return tf.minimum(-(-ragged.bounding_shape()[1] // MULTIPLE) * MULTIPLE, max_length)
+    # An empty batch has no length; the transformer reads the first token.
+    longest = tf.maximum(ragged.bounding_shape()[1], 1)
+    return tf.minimum(-(-longest // MULTIPLE) * MULTIPLE, max_length)
 
 
 def padded(ragged, num_first, length):

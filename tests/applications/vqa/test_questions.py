@@ -61,7 +61,7 @@ def official(write, rows):
 @pytest.mark.parametrize("row", [["what ?", None, 1], [None, "yes", 1], ["what ?", "red", None], ["what ?", ["a"], 1]])
 def test_what_is_no_text_is_no_answer(write, row):
     paths = official(write, [row, ["is it ?", "yes", 1]])
-    name = "annotations" if isinstance(row[1], list) else "questions"
+    name = "questions" if isinstance(row[1], str) else "annotations"
     with pytest.raises(InputError, match=rf"{name}.json: question 1: expected text. Received: "):
         read_questions(*paths)
 
