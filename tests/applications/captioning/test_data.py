@@ -130,7 +130,7 @@ def test_validation_is_held_out_by_image(tmp_path):
 def test_images_that_are_missing(tmp_path):
     path = tmp_path / "more.json"
     path.write_text(caption_file(range(15), [(77, "a cat"), (78, "a dog"), (78, "another dog")]))
-    with pytest.raises(InputError, match="Received: 2 of 17 ids without one, 77, 78"):
+    with pytest.raises(InputError, match="Received: 2 of 22 ids without one, 77, 78"):
         data.read(options_of(tmp_path, train_captions=str(path)))
 
 
