@@ -47,7 +47,10 @@ def test_a_line_for_each_sentence_below_the_heads():
     heads, first, _ = (line.split("\t") for line in lines_of(written_of(TEXTS, WORDS, FIGURES)))
     assert heads == ["text", "num_words", "log_likelihood", "entropy", "words", "word_entropy"]
     assert first == ["yes", "2", "-1.5000", "0.5000", "yes <end>", "0.2500 0.7500"]
-    assert lines_of([]) == []
+    assert lines_of([]) == [] and lines_of([None]) == [""]
+    sentences = written_of(TEXTS, WORDS, FIGURES)
+    heads, *answers = lines_of(sentences)
+    assert lines_of([None, *sentences, None]) == [heads, "", *answers, ""]
 
 
 def test_written_words_are_read_again():
