@@ -71,12 +71,12 @@ def _cut(examples, options):
     """Return examples cut in two, `(train, held_out)`, at random; `train` has an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
     if TASKS[options.task].kind == "classes":
-        # The last of each label, so that the others are held out as if there were no classes.
-        of_training = {examples.labels[row]: row for row in order}.values()
+        # The last row of each label is reserved: the cut of frequent labels does not depend on them.
+        reserved = {examples.labels[row]: row for row in order}.values()
     else:
-        of_training = order[-1:]
-    others = order[~np.isin(order, list(of_training))]
-    held_out = np.sort(others[: max(1, round(len(order) * options.valid_fraction))])
+        reserved = order[-1:]
+    candidates = order[~np.isin(order, list(reserved))]
+    held_out = np.sort(candidates[: max(1, round(len(order) * options.valid_fraction))])
     if not held_out.size:
         raise InputError(
             f"--train: {options.train} has {len(order)} examples, and all of them are needed for training: an example "

@@ -267,7 +267,7 @@ def _upright(image, content):
 
 
 def _orientation(content):
-    """Return the orientation in the EXIF of a JPEG or PNG, 1 to 8; 1, upright, where there is none. In graph."""
+    """Return the orientation in the EXIF of a JPEG or PNG, 1 to 8; 1, upright, without EXIF. In graph."""
     before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
     # EXIF is a TIFF. Padded, so that every field of a damaged one can be read.
     tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
