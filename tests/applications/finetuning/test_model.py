@@ -20,7 +20,6 @@ from finetuning_cases import (
 from program_cases import FINETUNING_CASE
 
 import keras_vattn
-from applications.common.errors import InputError
 from applications.finetuning import data, model, spans, train
 from applications.finetuning.options import MODELS, PROGRAM, Options, PredictFinetuning
 from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
