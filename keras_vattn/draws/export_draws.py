@@ -1,7 +1,9 @@
 """A SavedModel whose answers come from draws."""
 
+import functools
 import inspect
 import re
+import types
 
 import keras
 import tensorflow as tf
@@ -109,16 +111,36 @@ def export_draws(
     if outputs == "probabilities":
         _refuse_others(function, specs)
     module = tf.Module()
-    # The vocabulary, and what else the graph reads.
-    module.variables_of_model = [variable.value for variable in model.variables]
-    module.preprocessor = preprocessor
-    if inspect.isfunction(preprocessor):
-        # A function tracks nothing.
-        read = inspect.getclosurevars(preprocessor)
-        module.read = [
-            x for x in (read.nonlocals | read.globals).values() if isinstance(x, tf.__internal__.tracking.Trackable)
-        ]
+    module.variables_of_graph, module.resources = function.variables, _resources(model, preprocessor)
     tf.saved_model.save(module, str(path), signatures=function)
+
+
+def _resources(*roots):
+    """Return the lookup tables and asset files that models, layers and functions hold or read, however deep."""
+    resources, visited, waiting = [], {}, list(roots)
+    while waiting:
+        x = waiting.pop()
+        if id(x) in visited or isinstance(x, (str, bytes, type, types.ModuleType, tf.Graph, tf.Variable)):
+            continue
+        visited[id(x)] = x
+        if isinstance(x, (tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset)):
+            resources.append(x)
+        elif inspect.isfunction(x):
+            closure = inspect.getclosurevars(x)
+            waiting += [closure.nonlocals, closure.globals, x.__defaults__, x.__kwdefaults__]
+        elif isinstance(x, tf.types.experimental.GenericFunction):
+            waiting.append(x.python_function)
+        elif inspect.ismethod(x):
+            waiting += [x.__self__, x.__func__]
+        elif isinstance(x, functools.partial):
+            waiting += [x.func, x.args, x.keywords]
+        elif isinstance(x, dict):
+            waiting += x.values()
+        elif isinstance(x, (list, tuple, set)):
+            waiting += x
+        elif hasattr(x, "__dict__"):
+            waiting += vars(x).values()
+    return resources
 
 
 def _refuse_others(function, specs):

@@ -40,8 +40,8 @@ FAULTS = [
     Fault(
         "export: what a function before the model reads is lost",
         "draws/export_draws.py",
-        "    if inspect.isfunction(preprocessor):",
-        "    if False:",
+        "        elif inspect.isfunction(x):",
+        "        elif False:",
         (EXPORT,),
         "a_function_before",
     ),
