@@ -22,9 +22,8 @@ from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import (
     copy_state,
     copy_weights,
+    layers_of,
     made_again,
-    quantize_again,
-    quantized,
     refuse_changed_layers,
     serialized,
 )
@@ -37,6 +36,7 @@ from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
+from keras_vattn.support.quantization import quantize_again, quantized
 from keras_vattn.support.sublayers import claim, path_of
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
@@ -168,14 +168,14 @@ class Converted:
         weights = iter([layer.kl_weight for layer in converted_draws(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
-        return {"original": original, "conversion": conversion, "quantized": quantized(self)}
+        return {"original": original, "conversion": conversion, "quantized": quantized(layers_of(self))}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
         # A file of an earlier version has none.
-        quantize_again(layer, config.get("quantized", ()))
+        quantize_again(layers_of(layer), config.get("quantized", ()))
         return layer
 
 

@@ -80,27 +80,6 @@ def refuse_changed_layers(model, lora=True):
             raise ValueError(f"{hint} Received: a layer after `{call}`, path={x.path!r}")
 
 
-def quantized(model):
-    """Return how the layers of a model are quantised, which the config of the original does not say: a list of (place
-    among the layers, mode, configuration)."""
-    return [
-        [
-            place,
-            layer.quantization_mode,
-            keras.saving.serialize_keras_object(getattr(layer, "quantization_config", None)),
-        ]
-        for place, layer in enumerate(_layers(model, ()))
-        if getattr(layer, "quantization_mode", None) is not None
-    ]
-
-
-def quantize_again(model, places):
-    """Quantise the layers of a model as those that `quantized` was called with; their weights are loaded after it."""
-    layers = _layers(model, ()) if places else []
-    for place, mode, config in places:
-        layers[place].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
-
-
 def copy_weights(sources, targets):
     """Assign weights, and freeze the copies of frozen ones; ValueError unless number and shapes agree."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
@@ -121,7 +100,7 @@ def copy_state(model, new, but=()):
         new: A model of the same layers.
         but: Layers of `model` that `new` does not have.
     """
-    old_layers, new_layers = _layers(model, but), _layers(new, ())
+    old_layers, new_layers = layers_of(model, but), layers_of(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
             "The model that is made again from its config has other layers: its config does not say that two of them "
@@ -141,7 +120,7 @@ def copy_state(model, new, but=()):
             copied.load_assets(folder)
 
 
-def _layers(model, but):
+def layers_of(model, but=()):
     """Return the layers of a model, without the layers of its preprocessor, which makes some when it is first called,
     and without its inputs, which a model inside may share with it."""
     outside = [*but, *_preprocessing(model)]

@@ -27,12 +27,13 @@ from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.gradients import is_recorded
+from keras_vattn.support.quantization import QuantizedSublayers
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
 
 
-class StochasticLayer(FeatureInputs, keras.layers.Layer):
+class StochasticLayer(FeatureInputs, QuantizedSublayers, keras.layers.Layer):
     """Base class of the layers with noise or a KL: the seed, the weight of the KL and its annealing, the KL in the log.
 
     A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call. `noise_seed` says
