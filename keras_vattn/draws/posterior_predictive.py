@@ -5,9 +5,10 @@ import random as python_random
 
 import numpy as np
 import tensorflow as tf
-from keras import config, tree, utils
+from keras import tree
 
 from keras_vattn import random
+from keras_vattn.draws.batches import batches_of
 from keras_vattn.draws.kept_functions import kept_function
 from keras_vattn.draws.model_noise import ModelNoise, by_draw, repeated
 from keras_vattn.draws.shared_prefix import SharedPrefix, draws_in_a_loop
@@ -59,15 +60,15 @@ def posterior_predictive(
 
     Args:
         model: A built `keras.Model`.
-        inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
-            (x, y, weights), of which x is used, with batches as they are. A KerasHub task with a preprocessor takes
-            strings as its `predict` does: a list or array of them, a tuple of lists for pairs of segments, or a
-            dataset.
+        inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset`,
+            `keras.utils.PyDataset` or generator of batches x, (x, y) or (x, y, weights), of which x is used, with
+            batches as they are. A KerasHub task with a preprocessor takes strings as its `predict` does: a list or
+            array of them, a tuple of lists for pairs of segments, or a dataset.
         num_samples: Number of draws.
         dropout: Whether dropout is on. Defaults to `False`.
         seed: `None` (fresh draws each time, which `keras.utils.set_random_seed` repeats), an integer or an int32 tensor
             of shape () or (2,). Defaults to `None`.
-        batch_size: Number of examples in a batch; a dataset has its own. Defaults to 32.
+        batch_size: Number of examples in a batch of arrays; a dataset has its own. Defaults to 32.
         max_rows: The memory limit: the largest number of rows (examples times draws) that go through the model
             together; at least one draw of a batch does. 1 means one draw at a time. Defaults to 256.
         posterior: Whether stochastic layers draw, instead of using their mean. Defaults to `True`.
@@ -106,15 +107,15 @@ def posterior_predictive(
         )
     noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
-    batches, spec = _batches(_preprocessed(model, inputs), batch_size)
-    halves, results = None, []
+    traced, results = None, []
 
     def halves_of(repeats, shares=True):
         options = (bool(dropout), bool(posterior), repeats, shares, repr(spec))
         return kept_function(model, options, lambda: _halves(model, noise, spec, repeats, shares))
 
-    for index, batch in enumerate(batches):
-        if halves is None:
+    for index, (batch, spec) in enumerate(batches_of(model, inputs, batch_size)):
+        if spec != traced:
+            traced = spec
             repeats = noise.examples_are_apart and _draws_together(batch, num_samples, max_rows) > 1
             halves = halves_of(repeats)
         together = _draws_together(batch, num_samples, max_rows) if repeats else 1
@@ -130,64 +131,6 @@ def posterior_predictive(
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
     return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
-
-
-def _preprocessed(model, inputs):
-    """Return the inputs of the model; a KerasHub task with a preprocessor makes them of strings, as in `predict`."""
-    is_dataset = isinstance(inputs, tf.data.Dataset)
-    leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
-    has_text = any(isinstance(x, (str, bytes)) for x in leaves)
-    has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
-    if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
-        names = [x.name for x in getattr(model, "inputs", None) or ()]
-        raise ValueError(
-            "A task of KerasHub with a preprocessor takes a list of strings, any other model what it is called with: "
-            "the preprocessor's result, or `np.array(texts)` where the model itself reads strings. Received: strings, "
-            f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
-        )
-    has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
-    if not (has_preprocessor and has_text):
-        return inputs
-    if is_dataset:
-        return inputs.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
-    return utils.unpack_x_y_sample_weight(model.preprocess_samples(inputs))[0]
-
-
-def _batches(inputs, batch_size):
-    """Return an iterable of batches and their `tf.TensorSpec`, of any number of rows."""
-    if isinstance(inputs, tf.data.Dataset):
-        spec = utils.unpack_x_y_sample_weight(inputs.element_spec)[0]
-        options = tf.data.Options()
-        # With it an iteration ends where TensorFlow tunes next, which is after up to twice its time.
-        options.autotune.enabled = False
-        inputs = inputs.with_options(options)
-        return (utils.unpack_x_y_sample_weight(x)[0] for x in inputs), tree.map_structure(_any_rows, spec)
-    arrays = tree.map_structure(_as_array, inputs)
-    shapes = [x.shape for x in tree.flatten(arrays)]
-    lengths = {shape[0] if shape else None for shape in shapes}
-    if lengths == {0}:
-        raise ValueError(f"`inputs` must hold at least one example. Received: arrays of shapes {shapes}")
-    if len(lengths) != 1 or None in lengths:
-        raise ValueError(
-            "`inputs` must be arrays of one length on their first axis. Pass inputs without a common first axis, such "
-            f"as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
-        )
-    (length,) = lengths
-    starts = range(0, length, batch_size)
-    spec = tree.map_structure(lambda x: tf.TensorSpec((None, *x.shape[1:]), tf.as_dtype(x.dtype)), arrays)
-    return (tree.map_structure(lambda x: x[i : i + batch_size], arrays) for i in starts), spec  # noqa: B023
-
-
-def _as_array(x):
-    x = np.asarray(x)
-    # As `predict` does.
-    return x.astype(config.floatx()) if np.issubdtype(x.dtype, np.floating) else x
-
-
-def _any_rows(spec):
-    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
-        return spec
-    return tf.TensorSpec((None, *spec.shape[1:]), spec.dtype)
 
 
 def _draws_together(batch, num_samples, max_rows):

@@ -43,6 +43,35 @@ def test_datasets():
     np.testing.assert_allclose(draw(model, ragged, 3, seed=1)[:, :N], expected, rtol=1e-6)
 
 
+def test_python_datasets_and_generators():
+    """Batches x, (x, y) and (x, y, weights); sequences of another length are traced again, and pooled here."""
+    model = latent_model()
+    expected = draw(model, X, 3, seed=1, batch_size=2)
+
+    class Data(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            rows = slice(2 * index, 2 * index + 2)
+            return X[rows], np.zeros(len(X[rows]))
+
+    batches = [X[:2], (X[2:4], np.zeros(2)), (X[4:], np.zeros(1), np.ones(1))]
+    for data in (Data(), iter(batches), (x for x in batches)):
+        np.testing.assert_allclose(draw(model, data, 3, seed=1), expected, rtol=1e-6)
+    inputs = keras.Input((None, D))
+    pooled = keras.Model(inputs, layers.GlobalAveragePooling1D()(GaussianLatent(2)(inputs)))
+    assert draw(pooled, (X[:, :length] for length in (2, 3, 2)), 3).shape == (3, 3 * N, 2)
+
+    class Endless(Data):
+        num_batches = None
+
+    with pytest.raises(ValueError, match=r"endless draws.*Received: Endless\.num_batches=None"):
+        draw(model, Endless(), 2)
+    with pytest.raises(ValueError, match="Received: an empty dataset"):
+        draw(model, iter([]), 2)
+
+
 def test_strings_and_integers():
     inputs = keras.Input((), dtype="string")
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
@@ -72,6 +101,8 @@ def test_a_task_preprocesses_strings_once():
     dataset = tf.data.Dataset.from_tensor_slices((texts, [0, 1, 0])).batch(2)
     np.testing.assert_allclose(draw(task, dataset, 3, seed=1), expected, rtol=1e-5, atol=1e-6)
     assert len(calls) == 2
+    np.testing.assert_array_equal(draw(task, iter(np.split(np.array(texts), [2])), 3, seed=1), expected)
+    assert len(calls) == 4
     with pytest.raises(ValueError, match=r"takes a list of strings, .*Received: strings"):
         draw(task, "good film", 3)
 
@@ -159,9 +190,12 @@ def test_counts_are_positive_integers(name, value):
 
 def test_inputs_must_be_arrays_of_one_length():
     model = latent_model()
-    for bad in (X[:0], 3.0, [X, X[:2]], []):
-        with pytest.raises(ValueError, match=r"`inputs` must (be arrays|hold at least one example).*Received: "):
+    for bad in (X[:0], 3.0, [X, X[:2]], [], X.tolist(), {"x": object()}):
+        with pytest.raises(
+            ValueError, match=r"`inputs` must (be arrays|hold at least one example).*Received: "
+        ) as error:
             draw(model, bad, 2)
+        assert len(str(error.value)) < 300
     with pytest.raises(ValueError, match="Received: an empty dataset"):
         draw(model, tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), 2)
     with pytest.raises(ValueError, match=r"Received: seed=\[1, 2, 3\]"):

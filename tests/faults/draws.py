@@ -17,8 +17,8 @@ FAULTS = [
     ),
     Fault(
         "predictive: an iteration over a dataset waits for TensorFlow to tune it",
-        "draws/posterior_predictive.py",
-        "        options.autotune.enabled = False\n",
+        "draws/batches.py",
+        "    options.autotune.enabled = False\n",
         "",
         ("tests/draws/test_inputs_and_outputs.py",),
         "not_tuned",

@@ -69,9 +69,9 @@ FAULTS = [
     ),
     Fault(
         "predictive: strings are preprocessed twice",
-        "draws/posterior_predictive.py",
-        "_batches(_preprocessed(model, inputs), batch_size)",
-        "_batches(_preprocessed(model, _preprocessed(model, inputs) and inputs), batch_size)",
+        "draws/batches.py",
+        "_arrays(_preprocessed(model, inputs))",
+        "_arrays(_preprocessed(model, _preprocessed(model, inputs) and inputs))",
         ("tests/draws/test_inputs_and_outputs.py",),
         "preprocesses_strings_once",
     ),

@@ -1,0 +1,116 @@
+"""The batches of what `predict` of Keras takes."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import config, tree, utils
+
+
+def batches_of(model, inputs, batch_size):
+    """Yield batches of the inputs of a model, each with its `tf.TensorSpec`s: any number of rows, and `None` for every
+    axis on which a batch so far had another size.
+
+    Args:
+        model: A `keras.Model` or layer.
+        inputs: As in `posterior_predictive`.
+        batch_size: Number of examples in a batch of arrays.
+    """
+    if isinstance(inputs, tf.data.Dataset):
+        yield from _of_dataset(_preprocessed(model, inputs))
+    elif isinstance(inputs, keras.utils.PyDataset):
+        if inputs.num_batches is None:
+            raise ValueError(
+                "A PyDataset without an end has endless draws: pass a generator of some of its batches. "
+                f"Received: {type(inputs).__name__}.num_batches=None"
+            )
+        yield from _of_iterator(model, (inputs[i] for i in range(inputs.num_batches)))
+    elif hasattr(inputs, "__next__"):
+        yield from _of_iterator(model, inputs)
+    else:
+        yield from _of_arrays(_arrays(_preprocessed(model, inputs)), batch_size)
+
+
+def _of_dataset(dataset):
+    spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
+    options = tf.data.Options()
+    # With it an iteration ends where TensorFlow tunes next, which is after up to twice its time.
+    options.autotune.enabled = False
+    for batch in dataset.with_options(options):
+        yield utils.unpack_x_y_sample_weight(batch)[0], spec
+
+
+def _of_iterator(model, iterator):
+    spec = None
+    for batch in iterator:
+        arrays = _arrays(_preprocessed(model, utils.unpack_x_y_sample_weight(batch)[0]))
+        of_batch = tree.map_structure(_spec_of, arrays)
+        spec = of_batch if spec is None else tree.map_structure(_common, spec, of_batch)
+        yield arrays, spec
+
+
+def _of_arrays(arrays, batch_size):
+    shapes = [x.shape for x in tree.flatten(arrays)]
+    lengths = {shape[0] if shape else None for shape in shapes}
+    if lengths == {0}:
+        raise ValueError(f"`inputs` must hold at least one example. Received: arrays of shapes {shapes}")
+    if len(lengths) != 1 or None in lengths:
+        raise ValueError(
+            "`inputs` must be arrays of one length on their first axis. Pass inputs without a common first axis, such "
+            f"as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
+        )
+    spec = tree.map_structure(_spec_of, arrays)
+    for start in range(0, *lengths, batch_size):
+        yield tree.map_structure(lambda x: x[start : start + batch_size], arrays), spec  # noqa: B023
+
+
+def _preprocessed(model, inputs):
+    """Return the inputs of the model; a KerasHub task with a preprocessor makes them of strings, as in `predict`."""
+    is_dataset = isinstance(inputs, tf.data.Dataset)
+    leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
+    has_text = any(isinstance(x, (str, bytes)) for x in leaves)
+    has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
+    if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
+        names = [x.name for x in getattr(model, "inputs", None) or ()]
+        raise ValueError(
+            "A task of KerasHub with a preprocessor takes a list of strings, any other model what it is called with: "
+            "the preprocessor's result, or `np.array(texts)` where the model itself reads strings. Received: strings, "
+            f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
+        )
+    has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
+    if not (has_preprocessor and has_text):
+        return inputs
+    if is_dataset:
+        return inputs.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
+    return utils.unpack_x_y_sample_weight(model.preprocess_samples(inputs))[0]
+
+
+def _arrays(inputs):
+    leaves = tree.flatten(inputs)
+    others = {type(x).__name__ for x in leaves if not hasattr(x, "__array__")}
+    if others or not leaves:
+        raise ValueError(
+            "`inputs` must be arrays (for nested lists of numbers `np.array(inputs)`), a list or dictionary of arrays, "
+            "a tf.data.Dataset, a keras.utils.PyDataset or a generator of batches. "
+            f"Received: a {type(inputs).__name__}{' of ' * bool(others)}{', '.join(sorted(others))}"
+        )
+    return tree.map_structure(_as_array, inputs)
+
+
+def _as_array(x):
+    x = np.asarray(x)
+    # As `predict` does.
+    return x.astype(config.floatx()) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def _any_rows(spec):
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        return spec
+    return tf.TensorSpec((None, *spec.shape[1:]), spec.dtype)
+
+
+def _spec_of(array):
+    return _any_rows(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
+
+
+def _common(spec, other):
+    return spec.most_specific_common_supertype([other]) or other
