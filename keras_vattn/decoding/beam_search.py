@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.decoding.decode import DEAD, trace_kept, without
+from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_kept, without
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
@@ -64,7 +64,8 @@ def beam_search(
         A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
         end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
         what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences than results,
-        the remaining results have length 0 and score -inf.
+        for instance since no word is allowed after any of them (all logits are -inf), the remaining results have length
+        0 and score -inf.
 
     Raises:
         ValueError: For options out of range, a missing `source_mask`, a coverage penalty for a step that keeps no
@@ -111,7 +112,9 @@ def beam_search(
             tf.reshape(beams["ids"], [-1]), tree.pack_sequence_as(state, flat_state), position
         )
         vocabulary_size = logits.shape[-1]
-        log_words = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+        logits = tf.cast(logits, tf.float32)
+        # Logits that are all -inf have a softmax of NaN.
+        log_words = tf.where(allows_no_word(logits, ())[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         # NumPy: constants of the graph, and no work of a step.
         vocabulary = np.arange(vocabulary_size)

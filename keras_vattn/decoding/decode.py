@@ -30,7 +30,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
         `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
-        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step.
+        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step. A sentence that comes to a
+        step without an allowed word, whose logits are all -inf, has length 0 and log probability -inf.
 
     Raises:
         ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
@@ -54,7 +55,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
     }
 
-    def body(position, ids, finished, lengths, log_probabilities, arrays, flat_state):
+    def body(position, ids, finished, dead, lengths, log_probabilities, arrays, flat_state):
         logits, new_state, kept = step(ids, tree.pack_sequence_as(state, flat_state), position)
         logits = tf.cast(logits, tf.float32)
         chosen = sampler(without(logits, forbidden_ids), position)
@@ -62,23 +63,25 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         log_probabilities += tf.where(finished, 0.0, log_probability)
         lengths += tf.where(finished, 0, 1)
         written = tf.where(finished, pad_id, chosen)
-        finished = finished | (chosen == end_id)
+        dead |= ~finished & allows_no_word(logits, forbidden_ids)
+        finished = finished | dead | (chosen == end_id)
         arrays = {
             "ids": arrays["ids"].write(position, written),
             "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
         }
-        return position + 1, chosen, finished, lengths, log_probabilities, arrays, tree.flatten(new_state)
+        return position + 1, chosen, finished, dead, lengths, log_probabilities, arrays, tree.flatten(new_state)
 
     loop_variables = (
         tf.constant(0),
         start_ids,
+        tf.zeros_like(start_ids, tf.bool),
         tf.zeros_like(start_ids, tf.bool),
         tf.zeros_like(start_ids),
         tf.zeros_like(start_ids, tf.float32),
         arrays,
         tree.flatten(state),
     )
-    position, _, _, lengths, log_probabilities, arrays, _ = tf.while_loop(
+    position, _, _, dead, lengths, log_probabilities, arrays, _ = tf.while_loop(
         # Without a step the arrays of an empty batch would have no shape.
         lambda position, ids, finished, *_: (position == 0) | ~tf.reduce_all(finished),
         body,
@@ -87,12 +90,12 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
     )
     # Rows of a TensorArray that were never written have no defined value.
     reached = tf.range(max_length) < position
-    ids = tf.where(reached[:, None], arrays["ids"].stack(), pad_id)
+    ids = tf.where(reached[:, None] & ~dead, arrays["ids"].stack(), pad_id)
     kept = [_keep_reached(array.stack(), reached) for array in arrays["kept"]]
     return {
         "ids": tf.transpose(ids),
-        "lengths": lengths,
-        "log_probabilities": log_probabilities,
+        "lengths": tf.where(dead, 0, lengths),
+        "log_probabilities": tf.where(dead, float("-inf"), log_probabilities),
         **tree.pack_sequence_as(kept_structure, kept),
     }
 
@@ -137,6 +140,11 @@ def sample(
     """
     sampler = RandomSampler(seed, temperature, top_k, top_p)
     return decode(step, state, start_ids, end_id, max_length, sampler, pad_id, forbidden_ids)
+
+
+def allows_no_word(logits, forbidden_ids):
+    """Return whether every word of logits (..., V) is forbidden or has probability 0."""
+    return tf.reduce_max(without(logits, forbidden_ids), axis=-1) <= DEAD
 
 
 def without(log_words, forbidden_ids):

@@ -175,6 +175,22 @@ def test_fewer_sentences_than_results():
     assert (found["ids"].numpy()[:, 1:] == PAD).all()
 
 
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_a_beam_without_a_word_is_missing(num_beams):
+    """Word 3 is the most probable, but no word follows it; word 4 ends with the next one."""
+    table = np.full((5, 5), -np.inf, "float32")
+    table[START, [3, 4]], table[4, END], table[END, END] = np.log([0.7, 0.3]), 0.0, 0.0
+    step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
+    found = beam_search(step, (), tf.constant([START, 4]), END, 3, num_beams=num_beams, num_results=num_beams)
+    # One beam does not find the sentence that ends.
+    best, score = ([4, END, 0], np.log(0.3)) if num_beams == 2 else ([0, 0, 0], -np.inf)
+    for row, words, expected in ((0, best, score), (1, [END, 0, 0], 0.0)):
+        assert found["ids"][row].numpy().tolist() == [words, *[[0, 0, 0]] * (num_beams - 1)]
+        for name in ("log_probabilities", "scores"):
+            np.testing.assert_allclose(found[name][row], [expected, *[-np.inf] * (num_beams - 1)], rtol=1e-6)
+    np.testing.assert_array_equal(found["lengths"], np.count_nonzero(found["ids"], axis=-1))
+
+
 def test_it_stops_when_nothing_can_change(monkeypatch):
     """The first word ends every sentence with 0.97: no second step is worth it."""
     steps = []

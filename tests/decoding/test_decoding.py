@@ -209,6 +209,21 @@ def test_finished_sentences_stay_finished():
     assert not ((ids == END) & (np.arange(12) < lengths[:, None] - 1)).any()
 
 
+@pytest.mark.parametrize("options", [None, {"seed": 0}, {"seed": 0, "top_k": 2}, {"seed": 0, "top_p": 0.9}])
+@pytest.mark.parametrize("forbidden_ids", [(), (3,)])
+def test_a_sentence_without_a_word_has_no_length(options, forbidden_ids):
+    """No word, or a forbidden one alone, follows word 4; word 5 ends."""
+    table = np.full((6, 6), -np.inf, "float32")
+    table[START, 4] = table[5, END] = table[END, END] = 0.0
+    table[4, list(forbidden_ids)] = 0.0
+    step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
+    run = greedy if options is None else sample
+    found = run(step, (), tf.constant([START, 5]), END, 4, forbidden_ids=forbidden_ids, **(options or {}))
+    assert found["ids"].numpy().tolist() == [[PAD] * 4, [END, PAD, PAD, PAD]]
+    assert found["lengths"].numpy().tolist() == [0, 1]
+    assert found["log_probabilities"].numpy().tolist() == [-np.inf, 0.0]
+
+
 def test_a_sampler_of_ones_own():
     decoded = decode(step, state(), STARTS, END, 3, lambda logits, position: tf.fill([5], 4 + position))
     np.testing.assert_array_equal(decoded["ids"], np.tile([4, 5, 6], (5, 1)))
