@@ -164,8 +164,8 @@ class Converted:
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # A weight of a KL may have been changed since.
-        weights = iter([layer.kl_weight for layer in converted_draws(self)])
+        # A weight of a KL may have been changed since. `stochastic_config` warns of a legacy file, too.
+        weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_draws(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
         return {"original": original, "conversion": conversion, "quantized": quantized(layers_of(self))}

@@ -1,3 +1,5 @@
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -22,6 +24,15 @@ class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTracka
                 autocast=False,
                 aggregation="only_first_replica",
                 name="training_calls",
+            )
+
+    def warn_of_legacy_file(self):
+        """Warn if Keras is writing a `.h5` file, which holds nothing but weights."""
+        if keras_private.writes_legacy_file() and int(self.variable.numpy()):
+            warnings.warn(
+                "A .h5 file does not hold the count of training calls, so that annealing starts again in the model that is "
+                f"loaded: save a .keras file. Received: {self.variable.path}",
+                stacklevel=2,
             )
 
     def _obj_type(self):

@@ -294,6 +294,8 @@ class StochasticLayer(FeatureInputs, QuantizedSublayers, keras.layers.Layer):
 
     def stochastic_config(self):
         """Return the arguments of this class, for `get_config`."""
+        if self.call_count is not None:
+            self.call_count.warn_of_legacy_file()
         return {
             "kl_weight": self.kl_weight,
             "kl_annealing": keras.saving.serialize_keras_object(self.kl_annealing),

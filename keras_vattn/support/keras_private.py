@@ -150,6 +150,11 @@ def in_state(state):
         here.update(outer)
 
 
+def writes_legacy_file():
+    """Return whether this thread is writing, or reading, a legacy `.h5` file of a whole model."""
+    return bool(global_state.get_global_attribute("use_legacy_config"))
+
+
 def value_of(variable):
     """Return the value of a variable as a tensor of its own dtype, whatever a layer computes in."""
     with AutocastScope(None):
@@ -186,4 +191,5 @@ __all__ = [
     "state",
     "unlocked",
     "value_of",
+    "writes_legacy_file",
 ]

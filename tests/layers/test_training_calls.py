@@ -36,6 +36,18 @@ def test_the_count_is_saved_and_is_no_weight(name, tmp_path):
     assert int(layer.training_calls) == 5
 
 
+def test_a_legacy_file_has_no_count(tmp_path):
+    inputs = keras.Input((None, 6))
+    model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 3)(inputs, inputs))
+    converted = keras_vattn.to_bayesian(model)
+    for model in (converted, keras.Sequential([inputs, keras_vattn.GaussianLatent(2)])):
+        model.save(tmp_path / "untrained.h5")
+        (layer,) = keras_vattn.stochastic_layers(model)
+        layer.training_calls.assign(5)
+        with pytest.warns(UserWarning, match=r"annealing starts again.*\.keras.*Received: .*training_calls"):
+            model.save(tmp_path / "model.h5")
+
+
 def test_a_checkpoint_of_tensorflow_holds_the_count(tmp_path):
     layers = [keras_vattn.GaussianLatent(2) for _ in range(2)]
     for layer in layers:
