@@ -4,14 +4,17 @@ from keras_vattn.draws.marks import sees_marks
 from keras_vattn.support import keras_private
 
 
-def stochastic_layers(model):
+def stochastic_layers(model, with_kl=False):
     """Return the layers of a model that draw from a posterior or have a KL.
 
     Dropout is no posterior: a layer that only drops is not in the list. `LatentLogLikelihood` is in the list if its
-    objective samples, because it takes draws.
+    objective samples, because it takes draws, and so is an attention whose weights are drawn without a prior: neither
+    has a KL, and a `kl_weight` of theirs changes nothing.
 
     Args:
         model: A `keras.Model` or layer.
+        with_kl: Whether to return only the layers with a KL, whose `kl_weight` can be changed. An attention whose KL
+            comes from posterior logits alone has one after its first call with them. Defaults to `False`.
 
     Returns:
         A list of layers, each once, including layers inside layers and inside models inside the model. They are in the
@@ -24,10 +27,20 @@ def stochastic_layers(model):
     >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(2, name="latent")(keras.layers.Dropout(0.5)(attended)))
     >>> [layer.name for layer in keras_vattn.stochastic_layers(model)]
     ['attention', 'latent']
+    >>> for layer in keras_vattn.stochastic_layers(model, with_kl=True):
+    ...     layer.kl_weight = 0.1
     """
-    return [
+    layers = [
         x for x in keras_private.flatten_layers(model) if is_stochastic(x) or getattr(x, "kl_tracker", None) is not None
     ]
+    return [layer for layer in layers if has_kl(layer)] if with_kl else layers
+
+
+def has_kl(layer):
+    """Return whether a layer, any layer of Keras, has a KL."""
+    if getattr(layer, "kl_tracker", None) is None:
+        return False
+    return layer._shows_divergence or getattr(layer, "alignment_prior", layer) is not None
 
 
 def is_stochastic(layer):

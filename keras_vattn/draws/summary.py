@@ -1,6 +1,6 @@
 import keras
 
-from keras_vattn.draws.stochastic_layers import stochastic_layers
+from keras_vattn.draws.stochastic_layers import has_kl, stochastic_layers
 from keras_vattn.support import keras_private
 from keras_vattn.support.sublayers import path_of
 
@@ -45,6 +45,5 @@ def _line_of(layer, model):
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
-    has_none = not layer._shows_divergence and getattr(layer, "alignment_prior", layer) is None
-    of_divergence = ("-", "-") if has_none or layer.kl_tracker is None else (layer.kl_weight, layer.kl_reduction)
+    of_divergence = (layer.kl_weight, layer.kl_reduction) if has_kl(layer) else ("-", "-")
     return _path_of(layer, model), ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)

@@ -30,8 +30,8 @@ class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTracka
         """Warn if Keras is writing a `.h5` file, which holds nothing but weights."""
         if keras_private.writes_legacy_file() and int(self.variable.numpy()):
             warnings.warn(
-                "A .h5 file does not hold the count of training calls, so that annealing starts again in the model that is "
-                f"loaded: save a .keras file. Received: {self.variable.path}",
+                "A .h5 file does not hold the count of training calls: in the model that is loaded from it, annealing "
+                f"starts again. Save a .keras file. Received: {self.variable.path}",
                 stacklevel=2,
             )
 

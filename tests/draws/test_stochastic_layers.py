@@ -35,6 +35,28 @@ def test_what_draws_without_a_divergence_and_what_has_one_without_a_draw():
     layers = keras.Model([value, logits], [latent["log_prior"], drawing(value, value)])
     assert sorted(names(layers)) == ["drawing", "enumerated"]
     assert not enumerated.is_stochastic
+    assert stochastic_layers(layers, with_kl=True) == [enumerated]
+    log_likelihood = keras_vattn.LatentLogLikelihood("elbo/sample", name="drawn")
+    assert stochastic_layers(log_likelihood) == [log_likelihood]
+    assert stochastic_layers(log_likelihood, with_kl=True) == []
+    # Posterior logits bring a KL.
+    drawing(*[keras.ops.ones((2, 4, 3))] * 2, posterior_logits=keras.ops.ones((2, 4, 4)))
+    assert drawing in stochastic_layers(layers, with_kl=True)
+
+
+def test_the_layers_with_a_kl_are_those_that_its_weight_changes():
+    inputs = keras.Input((4, 3))
+    x = keras_vattn.Attention(alignment="weibull", name="no_prior")(inputs, inputs)
+    x = keras_vattn.MultiHeadAttention(2, 2, alignment="weibull", prior="fixed", name="heads")(x, x)
+    x = keras_vattn.GaussianLatent(2, name="latent")(keras_vattn.GaussianAttention(name="context")(x, x))
+    model = keras.Model(inputs, x)
+    model(keras.ops.ones((2, 4, 3)), training=True)
+    assert len(model.losses) == 3 and all(map(float, model.losses))
+    for layer in stochastic_layers(model, with_kl=True):
+        layer.kl_weight = 0.0
+    model(keras.ops.ones((2, 4, 3)), training=True)
+    assert [*map(float, model.losses)] == [0.0] * 3
+    assert set(names(model)) - {layer.name for layer in stochastic_layers(model, with_kl=True)} == {"no_prior"}
 
 
 def test_a_layer_is_a_model_of_one():
