@@ -42,6 +42,20 @@ def test_a_backend_of_the_configuration_file_is_refused(monkeypatch):
         require_tensorflow()
 
 
+@pytest.mark.parametrize("value", ["1", "True"])
+def test_keras_2_in_the_place_of_keras_3_gives_a_warning(value, monkeypatch, recwarn):
+    """A `tf.keras.Model` has neither the weights nor the losses of a layer of ours."""
+    from keras_vattn.support.backend import require_tensorflow
+
+    for other in ("", "0"):
+        monkeypatch.setenv("TF_USE_LEGACY_KERAS", other)
+        require_tensorflow()
+    assert not recwarn
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", value)
+    with pytest.warns(UserWarning, match=r"TF_USE_LEGACY_KERAS=1 `tf\.keras` is Keras 2.*unset it, or use `keras`"):
+        require_tensorflow()
+
+
 def public_objects():
     objects = {name: getattr(keras_vattn, name) for name in keras_vattn.__all__}
     for module_name, module in list(objects.items()):

@@ -1,6 +1,7 @@
-"""Refuses any other Keras backend than TensorFlow, with one sentence that says how to set it."""
+"""Refuses any other Keras backend than TensorFlow, and warns where `tf.keras` is Keras 2."""
 
 import os
+import warnings
 
 MESSAGE = (
     "keras_vattn needs the TensorFlow backend of Keras. Set it before anything imports Keras: KERAS_BACKEND=tensorflow "
@@ -9,7 +10,7 @@ MESSAGE = (
 
 
 def require_tensorflow():
-    """Raise ImportError if Keras runs, or is set to run, on another backend."""
+    """Raise ImportError if Keras runs, or is set to run, on another backend; warn of a legacy `tf.keras`."""
     requested = os.environ.get("KERAS_BACKEND", "tensorflow")
     if requested != "tensorflow":
         raise ImportError(MESSAGE.format(requested))
@@ -20,3 +21,10 @@ def require_tensorflow():
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))
+    # The values that TensorFlow takes for a yes.
+    if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
+        warnings.warn(
+            "With TF_USE_LEGACY_KERAS=1 `tf.keras` is Keras 2: its models leave out the KLs of keras_vattn layers and "
+            "do not train their weights: unset it, or use `keras` in place of `tf.keras`.",
+            stacklevel=3,
+        )
