@@ -25,7 +25,7 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
 def given_masks(query, value, value_mask, key_mask, attention_mask):
     """Return the masks that are given, booleans each of which broadcasts to (B, T, S); errors as `combine_masks`."""
     check_masks(query, value, value_mask, key_mask, attention_mask)
-    masks = [ops.cast(x, "bool")[:, None, :] for x in (value_mask, key_mask) if x is not None]
+    masks = [ops.expand_dims(ops.cast(x, "bool"), 1) for x in (value_mask, key_mask) if x is not None]
     if attention_mask is not None:
         attention_mask = ops.cast(attention_mask, "bool")
         masks.append(attention_mask if len(attention_mask.shape) == 3 else attention_mask[None])
@@ -46,7 +46,7 @@ def zero_unseen(mask, *sequences):
     """
     if mask is None:
         return sequences
-    seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
+    seen = ops.expand_dims(ops.any(mask, axis=1), -1)  # (B, S, 1)
     return tuple(None if x is None else ops.where(seen, x, ops.zeros_like(x)) for x in sequences)
 
 
