@@ -120,7 +120,8 @@ CONTENTS = {
     "First hour": "first_hour_layer first_hour_pretrained first_hour_translation",
     "Guides": (
         "api reproduction the_kl_and_your_loss which_kl uncertainty pretrained_models swap_a_softmax serving "
-        "saving_and_exporting faster_training long_sequences several_machines your_own_alignment your_own_decoder"
+        "saving_and_exporting exports faster_training long_sequences several_machines your_own_alignment "
+        "your_own_decoder"
     ),
     "Programs": (
         "applications/ved applications/nmt applications/vqa applications/captioning applications/vrae "

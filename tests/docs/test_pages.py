@@ -15,7 +15,7 @@ BLOCKS = {page.name: CODE.findall(page.read_text("utf-8")) for page in (README, 
 
 SLOW = {
     *("first_hour_layer.md", "first_hour_pretrained.md", "pretrained_models.md"),
-    *("saving_and_exporting.md", "serving.md"),
+    *("saving_and_exporting.md", "exports.md", "serving.md"),
 }
 PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 

@@ -1,0 +1,77 @@
+"""Prints which layers answer in which format as the Keras model does: `python tests/exports.py`, the table of a page.
+
+It needs tf2onnx and onnxruntime.
+"""
+
+import contextlib
+import os
+import tempfile
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+from battery_table import CASES, build_model
+
+HEAD = ("layer", "SavedModel", "ONNX", "LiteRT")
+
+
+def rows_of_each_layer():
+    """Return the first row of the battery of each class of layers, a dictionary by the name of the class."""
+    return {type(case.make()).__name__: case for case in reversed(CASES)}
+
+
+def answers(case):
+    """Return "yes" where the model of a row of the battery has the answers of Keras, for each format in `HEAD`; LiteRT
+    may need the "Flex" operations of TensorFlow, and a format that fails has a "no"."""
+    model, arrays = build_model(case, case.make()), {**case.arrays(), **case.masks()}
+    arrays = {name: np.asarray(x) for name, x in arrays.items()}
+    expected = np.asarray(model(arrays, training=False))
+    with tempfile.TemporaryDirectory() as folder:
+        return [_answer(function, model, arrays, folder, expected) for function in (_saved_model, _onnx, _litert)]
+
+
+def _answer(function, model, arrays, folder, expected):
+    try:
+        answer = function(model, arrays, folder)
+    except ImportError:
+        raise
+    except Exception as error:
+        return "Flex" if "Select TensorFlow op(s)" in str(error) else "no"
+    return "yes" if np.allclose(answer, expected, rtol=1e-4, atol=1e-5) else "no"
+
+
+def _saved_model(model, arrays, folder):
+    model.export(f"{folder}/saved", verbose=False)
+    # The function alone does not keep the variables.
+    loaded = tf.saved_model.load(f"{folder}/saved")
+    return loaded.serve({name: tf.constant(x) for name, x in arrays.items()})
+
+
+def _onnx(model, arrays, folder):
+    import onnxruntime
+
+    model.export(f"{folder}/model.onnx", format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
+    return session.run(None, {x.name: arrays[x.name.split(":")[0]] for x in session.get_inputs()})[0]
+
+
+def _litert(model, arrays, folder):
+    model.export(f"{folder}/model.tflite", format="litert", verbose=False)
+    run = tf.lite.Interpreter(f"{folder}/model.tflite").get_signature_runner("serving_default")
+    (answer,) = run(**arrays).values()
+    return answer
+
+
+def table_row(name, case):
+    return f"| `{name}` | {' | '.join(answers(case))} |"
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    keras.utils.set_random_seed(0)
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    for name, case in sorted(rows_of_each_layer().items()):
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            row = table_row(name, case)
+        print(row, flush=True)

@@ -1,0 +1,20 @@
+"""The table of docs/exports.md: which layer has the answers of Keras in which format."""
+
+import pathlib
+import re
+
+import pytest
+from exports import rows_of_each_layer, table_row
+
+PAGE = (pathlib.Path(__file__).parents[1] / "docs" / "exports.md").read_text("utf-8")
+
+
+def test_each_layer_has_a_row():
+    assert re.findall(r"(?m)^\| `(\w+)` \|", PAGE) == sorted(rows_of_each_layer())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Of TensorFlow's interpreter and of tf2onnx.
+@pytest.mark.parametrize("name", ["Attention", "AttentionDecoder", "MultiHeadAttention"])
+def test_the_answers_of_a_layer(name):
+    assert table_row(name, rows_of_each_layer()[name]) in PAGE.splitlines()
