@@ -1,9 +1,7 @@
 """A SavedModel whose answers come from draws."""
 
-import functools
 import inspect
 import re
-import types
 
 import keras
 import tensorflow as tf
@@ -115,32 +113,16 @@ def export_draws(
     tf.saved_model.save(module, str(path), signatures=function)
 
 
-def _resources(*roots):
-    """Return the lookup tables and asset files that models, layers and functions hold or read, however deep."""
-    resources, visited, waiting = [], {}, list(roots)
-    while waiting:
-        x = waiting.pop()
-        if id(x) in visited or isinstance(x, (str, bytes, type, types.ModuleType, tf.Graph, tf.Variable)):
-            continue
-        visited[id(x)] = x
-        if isinstance(x, (tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset)):
-            resources.append(x)
-        elif inspect.isfunction(x):
-            closure = inspect.getclosurevars(x)
-            waiting += [closure.nonlocals, closure.globals, x.__defaults__, x.__kwdefaults__]
-        elif isinstance(x, tf.types.experimental.GenericFunction):
-            waiting.append(x.python_function)
-        elif inspect.ismethod(x):
-            waiting += [x.__self__, x.__func__]
-        elif isinstance(x, functools.partial):
-            waiting += [x.func, x.args, x.keywords]
-        elif isinstance(x, dict):
-            waiting += x.values()
-        elif isinstance(x, (list, tuple, set)):
-            waiting += x
-        elif hasattr(x, "__dict__"):
-            waiting += vars(x).values()
-    return resources
+def _resources(model, preprocessor):
+    """Return the lookup tables and asset files that a model and a preprocessor track."""
+    holder = tf.Module()
+    holder.roots = [model, preprocessor]
+    if inspect.isfunction(preprocessor):
+        # A function tracks nothing.
+        closure = inspect.getclosurevars(preprocessor)
+        holder.roots += (closure.nonlocals | closure.globals).values()
+    kinds = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
+    return [x for x in tf.train.TrackableView(holder).descendants() if isinstance(x, kinds)]
 
 
 def _refuse_others(function, specs):

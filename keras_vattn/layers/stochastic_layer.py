@@ -33,7 +33,7 @@ from keras_vattn.support.validation import integer, nonnegative_number, one_of
 REDUCTIONS = ("sum", "query_mean", "mean")
 
 
-class StochasticLayer(FeatureInputs, QuantizedSublayers, keras.layers.Layer):
+class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of the layers with noise or a KL: the seed, the weight of the KL and its annealing, the KL in the log.
 
     A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call. `noise_seed` says

@@ -8,7 +8,7 @@ from keras_vattn.support.masks import first_mask, where_rows
 from keras_vattn.support.quantization import QuantizedSublayers
 
 
-class RecurrentDecoder(FeatureInputs, QuantizedSublayers, keras.layers.Layer):
+class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of the recurrent decoders: a list of parts around a pure step.
 
     A decoder holds layers, and its `parts` say what a step does with them, in order. Everything else follows from the

@@ -33,7 +33,7 @@ class FeatureInputs:
 
     def _check_widths(self, inputs):
         """Raise ValueError for an input of another width than `build` had, if the layer has weights."""
-        built = self.get_build_config() or {}
+        built = super().get_build_config() or {}
         # Keras does not name a single shape.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}

@@ -15,7 +15,7 @@ def as_integers(name, x, dtype="int64"):
         ValueError: For floats that are no integers; a graph has no values to check.
     """
     x = ops.convert_to_tensor(x)
-    if keras.backend.is_float_dtype(x.dtype) and isinstance(x, tf.__internal__.EagerTensor):
+    if keras.backend.is_float_dtype(x.dtype) and not tf.is_symbolic_tensor(x):
         values = np.asarray(ops.cast(x, "float64"))
         invalid = values[~np.isfinite(values) | (values != np.round(values))]
         if invalid.size:

@@ -197,24 +197,23 @@ def test_a_function_before_the_model(tmp_path):
 
 
 class Vectors(layers.Layer):
-    """A vector of each id, from a table that stands in a list of the layer."""
+    """A vector of each id, from a table of the layer."""
 
     def __init__(self):
         super().__init__()
-        self.tables = [
-            tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(np.arange(3), [5.0, 1.0, 2.0]), 0.0)
-        ]
+        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(np.arange(3), [5.0, 1.0, 2.0]), 0.0)
 
     def call(self, ids):
-        return tf.expand_dims(self.tables[0].lookup(ids), -1)
+        return tf.expand_dims(self.table.lookup(ids), -1)
 
 
 @pytest.mark.slow
 def test_tables_are_in_the_saved_model(tmp_path):
-    """Of a layer of the model, of a layer in a model in it, and of an object that a preprocessor's function calls."""
+    """Of a layer of the model, of a layer in a model in it, and of a module that a preprocessor's function calls."""
 
-    class Synonyms:
+    class Synonyms(tf.Module):
         def __init__(self):
+            super().__init__()
             words = tf.lookup.KeyValueTensorInitializer(["fine"], ["good"])
             self.table = tf.lookup.StaticHashTable(words, "")
 
