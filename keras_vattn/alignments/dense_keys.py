@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import LOWEST, both
+from keras_vattn.support.products import matmul
 
 # Keys of a row up to which `of_count` is a table.
 _LONGEST_TABLE = 4096
@@ -76,7 +77,7 @@ class DenseKeys(Keys):
         if self.valid is None:
             return ops.divide_no_nan(ops.sum(value, axis=-2, keepdims=True), self.count(value[..., 0]))
         weights = self._weights(ops.shape(value)[-2])
-        return ops.divide_no_nan(ops.matmul(weights, value), ops.sum(weights, axis=-1, keepdims=True))
+        return ops.divide_no_nan(matmul(weights, value), ops.sum(weights, axis=-1, keepdims=True))
 
     def one_per_key(self, x, like):
         return x + ops.zeros_like(like[..., :1, :])

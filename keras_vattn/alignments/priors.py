@@ -1,10 +1,10 @@
 import math
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn import distributions
+from keras_vattn.support.products import matmul
 from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number, one_of, positive_integer, positive_number, refuse_unread
 
@@ -148,10 +148,17 @@ class ContextualPrior(Prior):
         dtype = self.compute_dtype
         shape = ops.shape(key)
         if self.num_heads is None:
-            key = ops.reshape(key, (-1, shape[-1]))
-        hidden = tf.matmul(ops.cast(key, dtype), ops.cast(self.hidden_kernel, dtype))
+            rows = ops.reshape(key, (-1, shape[-1]))
+        else:
+            # One product for each head, and not for each head of each example.
+            rows = ops.reshape(ops.moveaxis(key, -3, 0), (self.num_heads, -1, shape[-1]))
+        hidden = matmul(ops.cast(rows, dtype), ops.cast(self.hidden_kernel, dtype))
         hidden = ops.relu(hidden + ops.cast(self.hidden_bias, dtype))
-        logits = ops.reshape(tf.matmul(hidden, ops.cast(self.output_kernel, dtype)), shape[:-1])
+        logits = matmul(hidden, ops.cast(self.output_kernel, dtype))
+        if self.num_heads is None:
+            logits = ops.reshape(logits, shape[:-1])
+        else:
+            logits = ops.moveaxis(ops.reshape(logits, (self.num_heads, *shape[:-3], shape[-2])), 0, -2)
         return keys.log_softmax(keys.per_entry(logits))
 
     def get_config(self):

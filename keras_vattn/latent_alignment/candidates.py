@@ -14,6 +14,7 @@ from keras_vattn.latent_alignment.log_probabilities import (
     most_probable,
     renormalised,
 )
+from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
@@ -74,7 +75,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 def mixture(weights, value):
     """Return the one candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
     weights = ops.cast(weights, value.dtype)
-    return ops.matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
+    return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 
 
 def all_values(value, mask, shape):

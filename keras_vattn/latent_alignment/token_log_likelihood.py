@@ -11,6 +11,7 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits
+from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
@@ -152,7 +153,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         num_words = math.prod(axes)
         if targets is None and log_weights is None:
             kernel, bias = (ops.cast(x, inputs.dtype) for x in self._weights())
-            logits = ops.matmul(inputs, kernel) + bias
+            logits = matmul(inputs, kernel) + bias
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)

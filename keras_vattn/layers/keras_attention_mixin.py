@@ -2,6 +2,7 @@ from keras import ops
 
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.layers.parts_of_queries import PartsOfQueries
+from keras_vattn.support.products import matmul
 
 
 class KerasAttentionMixin(PartsOfQueries):
@@ -41,7 +42,7 @@ class KerasAttentionMixin(PartsOfQueries):
         seed = self.noise_seed(training)
         noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        context = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
+        context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
         return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training)
 
     def _in_parts(self, inputs, mask, size, query_mask, training, use_causal_mask):

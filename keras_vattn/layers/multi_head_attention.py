@@ -8,6 +8,7 @@ from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.support import keras_private
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask, fits
+from keras_vattn.support.products import project
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -193,9 +194,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         for x in (query, value, key):
             keras_private.set_mask(x, None)
         num_leading = len(query.shape) - 1
-        gate = _together(self._gate_dense, query, num_leading) if self.use_gate else None
+        gate = project(self._gate_dense, query, num_leading) if self.use_gate else None
         pairs = (self.query_dense, query), (self.key_dense, key), (self.value_dense, value)
-        heads = [_together(dense, x, num_leading) for dense, x in pairs]
+        heads = [project(dense, x, num_leading) for dense, x in pairs]
         if size is not None:
             options = query_mask, posterior_logits, use_causal_mask, self.sliding_window
             output, weights = self._in_parts(heads, masks, size, training, *options), None
@@ -203,7 +204,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
             options = {"query_mask": query_mask, "posterior_logits": posterior_logits}
             output, weights = self._compute_attention(*heads, mask, training, return_attention_scores, **options)
-        output = _together(self.output_dense, output if gate is None else ops.multiply(output, gate), num_leading)
+        output = project(self.output_dense, output if gate is None else ops.multiply(output, gate), num_leading)
         if query_mask is not None:
             keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
@@ -275,16 +276,3 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     def get_config(self):
         # An older Keras lacks both.
         return {"sliding_window": self.sliding_window, "use_gate": self.use_gate, **super().get_config()}
-
-
-def _together(dense, x, num_leading):
-    """Return dense(x), of a projection of Keras that reads the axes behind the leading ones, all examples as one.
-
-    The gradient of its kernel is one product then. Of many examples TensorFlow makes a product each, and adds them up.
-    """
-    if dense.activity_regularizer is not None:
-        # Keras divides its loss by the number of examples.
-        return dense(x)
-    shape = ops.shape(x)
-    output = dense(ops.reshape(x, (*[1] * (num_leading - 1), -1, *shape[num_leading:])))
-    return ops.reshape(output, (*shape[:num_leading], *output.shape[num_leading:]))

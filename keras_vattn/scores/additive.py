@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
-from keras_vattn.support.products import product
+from keras_vattn.support.products import matmul, product
 from keras_vattn.support.validation import positive_integer
 
 
@@ -56,7 +56,7 @@ class Additive(Score):
         self.scale = self.add_weight(name="scale", shape=(units, 1), initializer=self.kernel_initializer.clone())
 
     def project_keys(self, key):
-        projected = ops.matmul(key, ops.cast(self.key_kernel, key.dtype))  # (B, S, units)
+        projected = matmul(key, ops.cast(self.key_kernel, key.dtype))  # (B, S, units)
         return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
 
     def score(self, query, projected_keys):

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
-from keras_vattn.support.products import product
+from keras_vattn.support.products import matmul, product
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -40,7 +40,7 @@ class Bilinear(Score):
         )
 
     def project_keys(self, key):
-        return ops.transpose(ops.matmul(key, ops.cast(self.kernel, key.dtype)), (0, 2, 1))  # (B, Dq, S)
+        return ops.transpose(matmul(key, ops.cast(self.kernel, key.dtype)), (0, 2, 1))  # (B, Dq, S)
 
     def score(self, query, projected_keys):
         return product(query, projected_keys)

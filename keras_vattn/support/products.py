@@ -5,6 +5,7 @@ The author of a step writes `product(x, kernel)`; a loop says, while it has the 
 
 import contextlib
 import dataclasses
+import math
 import threading
 
 import keras
@@ -31,7 +32,7 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     answer = _answer_here()
-    return _product(x, kernel) if answer is None else answer.product(x, kernel)
+    return matmul(x, kernel) if answer is None else answer.product(x, kernel)
 
 
 @contextlib.contextmanager
@@ -52,14 +53,43 @@ def _answer_here():
     return answer if answer is not None and tf.compat.v1.get_default_graph() is graph else None
 
 
-def _product(x, kernel):
-    if len(kernel.shape) != 2:
-        return ops.matmul(x, kernel)
-    kernel = ops.cast(kernel, x.dtype)
+def matmul(x, y):
+    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), of rank 2 where that is possible.
+
+    On a CPU TensorFlow 2.21 writes outside of the result in the product of (B, 1, n, D) and one matrix for all
+    examples. A Jacobian makes such a product of one of rank 3 that has one example.
+    """
+    if len(y.shape) != 2:
+        if x.shape[0] != 1 or y.shape[0] != 1:
+            return ops.matmul(x, y)
+        return ops.expand_dims(ops.matmul(ops.squeeze(x, axis=0), ops.squeeze(y, axis=0)), axis=0)
+    y = ops.cast(y, x.dtype)
     if len(x.shape) == 2:
-        return ops.matmul(x, kernel)
-    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
-    return ops.reshape(rows, (*ops.shape(x)[:-1], ops.shape(kernel)[-1]))
+        return ops.matmul(x, y)
+    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), y)
+    return ops.reshape(rows, (*ops.shape(x)[:-1], ops.shape(y)[-1]))
+
+
+def project(dense, x, num_leading):
+    """Return dense(x) as one product of rank 2; its kernel's gradient is one product then, and not one an example.
+
+    Args:
+        dense: `keras.layers.EinsumDense` whose kernel has the axes of x behind the leading ones, and then its own.
+        x: Tensor (..., D), or (..., H, D).
+        num_leading: Number of axes that the result shares with x.
+    """
+    is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
+    if not is_plain or dense.activity_regularizer is not None:
+        # Keras has products of its own for quantized kernels, and adds the loss of the activity in the call.
+        return dense(x)
+    x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
+    shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
+    width, units = math.prod(kernel.shape[:num_inputs]), kernel.shape[num_inputs:]
+    rows = ops.matmul(ops.reshape(x, (-1, width)), ops.reshape(kernel, (width, -1)))
+    if dense.bias is not None:
+        rows = ops.add(rows, ops.reshape(ops.cast(dense.bias, dense.compute_dtype), (-1,)))
+    output = ops.reshape(rows, (*shape[:num_leading], *units))
+    return output if dense.activation is None else dense.activation(output)
 
 
 @dataclasses.dataclass
@@ -110,7 +140,7 @@ class PlainProducts:
         pass
 
     def product(self, x, kernel):
-        return _product(x, kernel)
+        return matmul(x, kernel)
 
     def kept(self, flat_state):
         return []
@@ -130,10 +160,10 @@ class TracedProducts(PlainProducts):
     def product(self, x, kernel):
         if not _leaves_loop(x, kernel):
             self.products.append(None)
-            return _product(x, kernel)
+            return matmul(x, kernel)
         # Of something that stands for it: so the kernel is none of the captures, unless it is used otherwise, too.
         self._stand_ins.append(tf.compat.v1.placeholder(x.dtype, kernel.shape))
-        result = _product(x, self._stand_ins[-1])
+        result = matmul(x, self._stand_ins[-1])
         specs = (tf.TensorSpec((y.shape[0], y.shape[-1]), y.dtype) for y in (x, result))
         self.products.append(Product(kernel, *specs))
         return result
@@ -156,7 +186,7 @@ class ForwardProducts(PlainProducts):
             raise ValueError(ANOTHER_STEP)
         entry = self._left.pop(0)
         if entry is None:
-            return _product(x, kernel)
+            return matmul(x, kernel)
         if tuple(kernel.shape) != tuple(entry.kernel.shape):
             raise ValueError(ANOTHER_STEP)
         result = self.result_of(entry, _rows(x))

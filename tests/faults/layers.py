@@ -20,9 +20,9 @@ FAULTS = [
     ),
     Fault(
         "multi head: the loss of an activity is that of one example",
-        "layers/multi_head_attention.py",
-        "    if dense.activity_regularizer is not None:",
-        "    if dense is None:",
+        "support/products.py",
+        "    if not is_plain or dense.activity_regularizer is not None:",
+        "    if not is_plain:",
         ("tests/layers/test_multi_head_of_keras.py",),
         "activities",
     ),
