@@ -289,3 +289,10 @@ def test_rows_of_a_larger_draw(draw, shape):
                 else:
                     np.testing.assert_array_equal(rows, expected)
     np.testing.assert_array_equal(draw(shape, seed=SEED), whole)
+
+
+@pytest.mark.parametrize("draw", [random.uniform, partial(random.dropout_mask, rate=0.5)])
+def test_seeds_can_be_vectorized(draw):
+    seeds = tf.constant([[3, 4], [0, 0], [5, 6]])
+    draws = tf.vectorized_map(lambda seed: draw((5,), seed=seed), seeds)
+    np.testing.assert_array_equal(draws, [draw((5,), seed=seed) for seed in seeds])
