@@ -122,7 +122,7 @@ FAULTS = [
     Fault(
         "random: a draw is decided on the host of a GPU",
         "random.py",
-        'if tf.config.list_physical_devices("GPU"):',
+        'if is_vectorized or tf.config.list_physical_devices("GPU"):',
         "if False:",
         ("tests/test_random.py",),
         "without_a_condition",
