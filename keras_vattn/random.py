@@ -208,8 +208,8 @@ def _undecided(draw, condition, word, otherwise):
 
     In a process that sees a GPU there is one draw and no condition, which the host could not decide before the GPU has
     finished what came before. The bits are the same. That goes for whatever such a process calls or traces, as a
-    function does not know where it will run; whether the condition would pay under XLA on a GPU was not measured. Nor
-    is there a condition in `tf.vectorized_map`, which cannot vectorize a draw that no seed takes.
+    function does not know where it will run; whether the condition would pay under XLA on a GPU was not measured.
+    `tf.vectorized_map` gets no condition either: it cannot convert a branch that no seed takes.
     """
     # The name scope in which TensorFlow traces a function that it vectorizes.
     is_vectorized = "loop_body" in tf.get_current_name_scope()

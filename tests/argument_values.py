@@ -6,6 +6,7 @@ import keras
 
 import keras_vattn
 from keras_vattn import Attention, FixedPrior, GaussianLatent, LinearAnnealing, PredictedContext
+from keras_vattn.layers.multi_head_mixin import NEWER_ARGUMENTS
 
 # What a class needs. A layer takes `name`, `dtype` and `trainable` too, which Keras keeps.
 REQUIRED = {
@@ -166,6 +167,7 @@ def arguments_of(public_class):
             arguments = {**{x.name: x.default for x in parameters if x not in variadic}, **arguments}
             if not variadic:
                 break
-    # What a class decides itself, and an axis that has one value.
+    # What a class decides itself, an axis that has one value, and what the installed Keras lacks.
     decided = {*getattr(public_class, "fixed_arguments", ()), "draws_noise", "axis"}
+    decided |= NEWER_ARGUMENTS.keys() - inspect.signature(keras.layers.MultiHeadAttention).parameters.keys()
     return {name: default for name, default in arguments.items() if name not in decided}

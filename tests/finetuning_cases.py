@@ -24,7 +24,7 @@ HUGGING_FACE = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 12,
-    "max_position_embeddings": 24,
+    "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
 
@@ -81,12 +81,20 @@ def tensors():
 
 
 def write_hugging_face(folder, config=HUGGING_FACE, **changes):
-    """Write a folder as it comes from Hugging Face; a tensor that is `None` is left out."""
+    """Write a folder as it comes from Hugging Face; a tensor that is `None` is left out.
+
+    KerasHub 0.25 reads the names and the number of positions of the first BERT alone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    values = {name: x for name, x in {**tensors(), **changes}.items() if x is not None}
+    first_names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    values = {}
+    for name, x in {**tensors(), **changes}.items():
+        for new, old in first_names.items():
+            name = name.replace(new, old)
+        values |= {} if x is None else {f"bert.{name}": x}
     safetensors.numpy.save_file(values, folder / "model.safetensors")
     return str(folder)
 

@@ -84,9 +84,9 @@ def model(objective, **options):
         "posterior_logits": keras.Input((None, None), name="posterior_logits"),
         "targets": keras.Input((None,), dtype="int64", name="targets"),
     }
-    # Keras 3.12 refuses an input that no operation reads, as objectives without a posterior have.
-    ops.stop_gradient(inputs["posterior_logits"])
-    return keras.Model(inputs, run(layers(objective, **options), inputs)[0])
+    bound, _ = run(layers(objective, **options), inputs)
+    # Keras 3.12 refuses an input that nothing reads, as the posterior logits of some objectives.
+    return keras.Model(inputs, bound + ops.sum(ops.zeros_like(inputs["posterior_logits"]), axis=-1))
 
 
 def tensors(inputs):

@@ -1,4 +1,4 @@
-"""Who may write into a folder: one process at a time into that of a run, whose old run `--overwrite` sets aside.
+"""Locks run folders, one writing process at a time, and sets overwritten runs aside.
 
 The lock is a `flock` of the folder itself: it adds no file, stays with a folder that is renamed, and the operating
 system releases it when the process ends, however it ends. A file system without such locks refuses nobody. Nothing here
@@ -19,14 +19,14 @@ _locked = {}
 
 def lock(path):
     """Lock a run folder for this process, until `unlock`; `InputError` if another process writes to it."""
-    descriptor, key = _lock(path)
+    descriptor, key = _lock(path, exclusive=True)
     if descriptor is not None:
         _locked[key] = descriptor
 
 
 def require_unlocked(path):
     """Raise `InputError` if another process writes to a run folder."""
-    descriptor, _ = _lock(path)
+    descriptor, _ = _lock(path, exclusive=False)
     if descriptor is not None:
         os.close(descriptor)
 
@@ -37,7 +37,7 @@ def unlock():
         os.close(_locked.popitem()[1])
 
 
-def _lock(path):
+def _lock(path, exclusive):
     """Return a descriptor that locks a folder, and its device and inode; `None` where there is nothing to lock, or this
     process has the lock."""
     if os.name != "posix":
@@ -55,7 +55,7 @@ def _lock(path):
         if key in _locked:
             os.close(descriptor)
             return None, key
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise InputError(

@@ -152,7 +152,7 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=None):
 
 def read_lines(path):
     """Return the lines of a file, inputs of generation; a line may be blank."""
-    return list(_text_lines(path))
+    return list(_physical_lines(path))
 
 
 def read_json(path):
@@ -170,10 +170,10 @@ def read_json(path):
         raise InputError(f"{path}:{line}: expected JSON ({error})") from error
 
 
-def read_input(options):
-    """Return the lines that `GenerateOptions` name, from a file or from standard input."""
+def read_input(options, is_text=True):
+    """Return the lines that `GenerateOptions` name, text or names, from a file or from standard input."""
     if options.input is not None:
-        return read_lines(options.input)
+        return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     lines = []
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:

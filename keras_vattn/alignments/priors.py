@@ -146,19 +146,14 @@ class ContextualPrior(Prior):
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
+        # One product, or one for each head.
+        heads = () if self.num_heads is None else (self.num_heads,)
+        key = ops.moveaxis(key, -3, 0) if heads else key
         shape = ops.shape(key)
-        if self.num_heads is None:
-            rows = ops.reshape(key, (-1, shape[-1]))
-        else:
-            # One product for each head, and not for each head of each example.
-            rows = ops.reshape(ops.moveaxis(key, -3, 0), (self.num_heads, -1, shape[-1]))
-        hidden = matmul(ops.cast(rows, dtype), ops.cast(self.hidden_kernel, dtype))
-        hidden = ops.relu(hidden + ops.cast(self.hidden_bias, dtype))
-        logits = matmul(hidden, ops.cast(self.output_kernel, dtype))
-        if self.num_heads is None:
-            logits = ops.reshape(logits, shape[:-1])
-        else:
-            logits = ops.moveaxis(ops.reshape(logits, (self.num_heads, *shape[:-3], shape[-2])), 0, -2)
+        rows = ops.cast(ops.reshape(key, (*heads, -1, shape[-1])), dtype)
+        hidden = ops.relu(matmul(rows, ops.cast(self.hidden_kernel, dtype)) + ops.cast(self.hidden_bias, dtype))
+        logits = ops.reshape(matmul(hidden, ops.cast(self.output_kernel, dtype)), shape[:-1])
+        logits = ops.moveaxis(logits, 0, -2) if heads else logits
         return keys.log_softmax(keys.per_entry(logits))
 
     def get_config(self):

@@ -36,7 +36,7 @@ from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
-from keras_vattn.support.quantization import quantize_again, quantized
+from keras_vattn.support.quantization import quantized, restore_quantization
 from keras_vattn.support.sublayers import claim, path_of
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
@@ -175,7 +175,7 @@ class Converted:
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
         # A file of an earlier version has none.
-        quantize_again(layers_of(layer), config.get("quantized", ()))
+        restore_quantization(layers_of(layer), config.get("quantized", ()))
         return layer
 
 

@@ -64,7 +64,7 @@ def beam_search(
         A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
         end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
         what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences than results,
-        for instance since no word is allowed after any of them (all logits are -inf), the remaining results have length
+        for instance because no word may follow (all logits are -inf), the remaining results have length
         0 and score -inf.
 
     Raises:
@@ -114,7 +114,7 @@ def beam_search(
         vocabulary_size = logits.shape[-1]
         logits = tf.cast(logits, tf.float32)
         # Logits that are all -inf have a softmax of NaN.
-        log_words = tf.where(allows_no_word(logits, ())[:, None], DEAD, tf.nn.log_softmax(logits))
+        log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         # NumPy: constants of the graph, and no work of a step.
         vocabulary = np.arange(vocabulary_size)

@@ -30,8 +30,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
         `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
-        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step. A sentence that comes to a
-        step without an allowed word, whose logits are all -inf, has length 0 and log probability -inf.
+        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step. A sentence with no allowed
+        word at some step has length 0 and log probability -inf.
 
     Raises:
         ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
@@ -58,12 +58,13 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
     def body(position, ids, finished, dead, lengths, log_probabilities, arrays, flat_state):
         logits, new_state, kept = step(ids, tree.pack_sequence_as(state, flat_state), position)
         logits = tf.cast(logits, tf.float32)
-        chosen = sampler(without(logits, forbidden_ids), position)
+        allowed = without(logits, forbidden_ids)
+        chosen = sampler(allowed, position)
         log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen, logits=logits)
         log_probabilities += tf.where(finished, 0.0, log_probability)
         lengths += tf.where(finished, 0, 1)
         written = tf.where(finished, pad_id, chosen)
-        dead |= ~finished & allows_no_word(logits, forbidden_ids)
+        dead |= ~finished & allows_no_word(allowed)
         finished = finished | dead | (chosen == end_id)
         arrays = {
             "ids": arrays["ids"].write(position, written),
@@ -142,9 +143,9 @@ def sample(
     return decode(step, state, start_ids, end_id, max_length, sampler, pad_id, forbidden_ids)
 
 
-def allows_no_word(logits, forbidden_ids):
-    """Return whether every word of logits (..., V) is forbidden or has probability 0."""
-    return tf.reduce_max(without(logits, forbidden_ids), axis=-1) <= DEAD
+def allows_no_word(logits):
+    """Return whether every word of logits (..., V) has probability 0."""
+    return tf.reduce_max(logits, axis=-1) <= DEAD
 
 
 def without(log_words, forbidden_ids):

@@ -1,4 +1,4 @@
-"""The batches of what `predict` of Keras takes."""
+"""Batches of the inputs that Keras's `predict` takes."""
 
 import keras
 import numpy as np
@@ -16,39 +16,39 @@ def batches_of(model, inputs, batch_size):
         batch_size: Number of examples in a batch of arrays.
     """
     if isinstance(inputs, tf.data.Dataset):
-        yield from _of_dataset(_preprocessed(model, inputs))
+        yield from _dataset_batches(_preprocessed(model, inputs))
     elif isinstance(inputs, keras.utils.PyDataset):
         if inputs.num_batches is None:
             raise ValueError(
-                "A PyDataset without an end has endless draws: pass a generator of some of its batches. "
+                "`inputs` must have an end: pass a generator of some batches of this PyDataset. "
                 f"Received: {type(inputs).__name__}.num_batches=None"
             )
-        yield from _of_iterator(model, (inputs[i] for i in range(inputs.num_batches)))
+        yield from _iterator_batches(model, (inputs[i] for i in range(inputs.num_batches)))
     elif hasattr(inputs, "__next__"):
-        yield from _of_iterator(model, inputs)
+        yield from _iterator_batches(model, inputs)
     else:
-        yield from _of_arrays(_arrays(_preprocessed(model, inputs)), batch_size)
+        yield from _array_batches(_arrays(_preprocessed(model, inputs)), batch_size)
 
 
-def _of_dataset(dataset):
+def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # With it an iteration ends where TensorFlow tunes next, which is after up to twice its time.
+    # Autotuning can double the time of a short iteration: it ends at TensorFlow's next tuning step.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec
 
 
-def _of_iterator(model, iterator):
+def _iterator_batches(model, iterator):
     spec = None
     for batch in iterator:
         arrays = _arrays(_preprocessed(model, utils.unpack_x_y_sample_weight(batch)[0]))
-        of_batch = tree.map_structure(_spec_of, arrays)
-        spec = of_batch if spec is None else tree.map_structure(_common, spec, of_batch)
+        batch_spec = tree.map_structure(_spec_of, arrays)
+        spec = batch_spec if spec is None else tree.map_structure(_common, spec, batch_spec)
         yield arrays, spec
 
 
-def _of_arrays(arrays, batch_size):
+def _array_batches(arrays, batch_size):
     shapes = [x.shape for x in tree.flatten(arrays)]
     lengths = {shape[0] if shape else None for shape in shapes}
     if lengths == {0}:

@@ -115,14 +115,15 @@ def export_draws(
 
 def _resources(model, preprocessor):
     """Return the lookup tables and asset files that a model and a preprocessor track."""
+    resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     holder = tf.Module()
     holder.roots = [model, preprocessor]
     if inspect.isfunction(preprocessor):
         # A function tracks nothing.
         closure = inspect.getclosurevars(preprocessor)
-        holder.roots += (closure.nonlocals | closure.globals).values()
-    kinds = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
-    return [x for x in tf.train.TrackableView(holder).descendants() if isinstance(x, kinds)]
+        names = closure.nonlocals | closure.globals
+        holder.roots += [x for x in names.values() if isinstance(x, (keras.layers.Layer, tf.Module, *resources))]
+    return [x for x in tf.train.TrackableView(holder).descendants() if isinstance(x, resources)]
 
 
 def _refuse_others(function, specs):

@@ -9,7 +9,7 @@ def stochastic_layers(model, with_kl=False):
 
     Dropout is no posterior: a layer that only drops is not in the list. `LatentLogLikelihood` is in the list if its
     objective samples, because it takes draws, and so is an attention whose weights are drawn without a prior: neither
-    has a KL, and a `kl_weight` of theirs changes nothing.
+    has a KL, and their `kl_weight` has no effect.
 
     Args:
         model: A `keras.Model` or layer.

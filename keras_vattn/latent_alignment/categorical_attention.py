@@ -119,6 +119,7 @@ class CategoricalAttention(StochasticLayer):
     """
 
     feature_arguments = ("query", "value", "key")
+    width_arguments = ("query", "key")
 
     def __init__(
         self,

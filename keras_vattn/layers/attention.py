@@ -100,6 +100,11 @@ class Attention(PartsOfQueries):
     own_arguments = ()
     feature_arguments = ("query", "value", "key")
 
+    @property
+    def width_arguments(self):
+        # A weighted sum takes values of any width.
+        return self.feature_arguments if self.context.weights else ("query", "key")
+
     def __init__(
         self,
         score="dot_product",

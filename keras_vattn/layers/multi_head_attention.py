@@ -148,14 +148,6 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             **kwargs,
         )
 
-    @property
-    def sliding_window(self):
-        return getattr(self, "_sliding_window", None)
-
-    @property
-    def use_gate(self):
-        return getattr(self, "_use_gate", False)
-
     def call(
         self,
         query,

@@ -89,6 +89,9 @@ class MultiHeadMixin(PartsOfQueries):
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment and the prior: arguments as in the class, and the name of the layer in the log."""
+        # A converted layer of Keras has no attributes of these names, and an older Keras no such arguments.
+        config = keras.layers.MultiHeadAttention.get_config(self)
+        self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
         self.is_softmax = type(alignment) is alignments.Softmax
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
         self.set_alignment(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))

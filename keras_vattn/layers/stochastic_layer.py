@@ -215,10 +215,10 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
                 "A layer with a KL must call `track_divergence` in its `__init__`. "
                 f"Received: {type(self).__name__}(name={self.name!r}) without"
             )
-        if tf.executing_eagerly() and not is_recorded():
+        if training and not is_recorded():
             raise ValueError(
                 "The KL of a layer has no gradient inside a layer or model that is recomputed, as `keras.RematScope` "
-                "and `tf.recompute_grad` do: create what is around the layer outside of them. "
+                "and `tf.recompute_grad` do: create the enclosing layer or model outside the scope. "
                 f"Received: {type(self).__name__}(name={self.name!r})"
             )
         if valid is not None:

@@ -40,6 +40,9 @@ class Location(Score):
 
     hides_keys = True
 
+    # The keys give their number alone.
+    width_arguments = ("query",)
+
     def __init__(self, max_length=None, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
         self.max_length = positive_integer("max_length", max_length, optional=True)

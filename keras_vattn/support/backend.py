@@ -24,7 +24,7 @@ def require_tensorflow():
     # The values that TensorFlow takes for a yes.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
         warnings.warn(
-            "With TF_USE_LEGACY_KERAS=1 `tf.keras` is Keras 2: its models leave out the KLs of keras_vattn layers and "
-            "do not train their weights: unset it, or use `keras` in place of `tf.keras`.",
+            "With TF_USE_LEGACY_KERAS=1, `tf.keras` is Keras 2, whose models ignore the weights and KLs of keras_vattn "
+            "layers. Unset it, or use `keras` instead of `tf.keras`.",
             stacklevel=3,
         )

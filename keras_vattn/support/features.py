@@ -11,20 +11,24 @@ from keras_vattn.support import keras_private
 class FeatureInputs:
     """Mixin of the layers whose weights read the last axis of an input.
 
-    A call with another width than `build` had is one ValueError: an `InputSpec` of Keras checks the first input alone,
-    and TensorFlow's error for matrices that do not fit names no argument. Integers become floats, as in the layers of
-    Keras; else a kernel would be cast to integers.
+    An input whose last axis differs from the built one raises a ValueError that names the argument; Keras's `InputSpec`
+    checks only the first input. Integer inputs are cast to the compute dtype.
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis is a width, not a length.
+        width_arguments: Names of the feature arguments whose width the weights depend on; by default all of them.
     """
 
     feature_arguments = ()
 
+    @property
+    def width_arguments(self):
+        return self.feature_arguments
+
     def __call__(self, *arguments, **options):
         names = list(inspect.signature(self.call).parameters)[: len(arguments)]
         inputs = dict(zip(names, arguments, strict=False)) | options
-        if self.built:
+        if self.built and self.weights:
             self._check_widths(inputs)
         for name in inputs.keys() & set(self.feature_arguments):
             inputs[name] = _as_floats(inputs[name], self.compute_dtype)
@@ -32,7 +36,7 @@ class FeatureInputs:
         return super().__call__(*arguments, **{name: inputs[name] for name in options})
 
     def _check_widths(self, inputs):
-        """Raise ValueError for an input of another width than `build` had, if the layer has weights."""
+        """Raise ValueError for an input of another width than `build` had."""
         built = super().get_build_config() or {}
         # Keras does not name a single shape.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
@@ -41,15 +45,15 @@ class FeatureInputs:
         for each in (built, shapes):
             # Without keys the values are the keys.
             each.setdefault("key", each.get("value"))
-        for name in self.feature_arguments:
+        for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)
             if not shape or not expected or None in (shape[-1], expected[-1]) or shape[-1] == expected[-1]:
                 continue
-            if self.weights:
-                raise ValueError(
-                    f"`{name}` must have the width {expected[-1]} that the layer was built for; another width needs "
-                    f"another layer. Received: {name}.shape={shape}"
-                )
+            name = "value" if name == "key" and inputs.get("key") is None else name
+            raise ValueError(
+                f"`{name}` must have the width {expected[-1]} that the layer was built for; another width needs "
+                f"another layer. Received: {name}.shape={shape}"
+            )
 
 
 def _as_floats(x, dtype):

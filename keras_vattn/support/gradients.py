@@ -64,7 +64,7 @@ def _let_go(operation, owner):
 
 
 def is_recorded():
-    """Return whether a gradient tape records what runs here eagerly: not in the forward pass of a custom gradient."""
+    """Return whether a gradient tape records operations here: not in the forward pass of a custom gradient."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -57,7 +57,7 @@ def matmul(x, y):
     """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), of rank 2 where that is possible.
 
     On a CPU TensorFlow 2.21 writes outside of the result in the product of (B, 1, n, D) and one matrix for all
-    examples. A Jacobian makes such a product of one of rank 3 that has one example.
+    examples. A Jacobian turns a rank-3 product of one example into such a product.
     """
     if len(y.shape) != 2:
         if x.shape[0] != 1 or y.shape[0] != 1:

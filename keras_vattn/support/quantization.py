@@ -1,4 +1,4 @@
-"""Which layers inside a layer are quantised: the configs of Keras do not say it of a layer that another one makes."""
+"""Saves which sublayers are quantised; a config lists only a layer's own arguments."""
 
 import keras
 
@@ -18,7 +18,7 @@ def quantized(layers):
     ]
 
 
-def quantize_again(layers, places):
+def restore_quantization(layers, places):
     """Quantise layers as those that `quantized` was called with; their weights are loaded after it."""
     for place, mode, config in places:
         # A config may hold the config of the same layer twice, of a converted layer and of its original.
@@ -35,4 +35,4 @@ class QuantizedSublayers:
 
     def build_from_config(self, config):
         super().build_from_config(config)
-        quantize_again(keras_private.flatten_layers(self), config.get("quantized", ()))
+        restore_quantization(keras_private.flatten_layers(self), config.get("quantized", ()))

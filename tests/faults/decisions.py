@@ -40,8 +40,8 @@ FAULTS = [
     Fault(
         "export: what a function before the model reads is lost",
         "draws/export_draws.py",
-        "        elif inspect.isfunction(x):",
-        "        elif False:",
+        "    if inspect.isfunction(preprocessor):",
+        "    if False:",
         (EXPORT,),
         "a_function_before",
     ),

@@ -4,7 +4,7 @@ RELEASE = ("tests/test_release.py",)
 ALONE = {"tests": RELEASE, "keyword": "alone", "slow_because": "an environment of its own"}
 
 FAULTS = [
-    Fault("release: an extra lacks a package", "pyproject.toml", '    "tyro>=0.9",\n', "", **ALONE),
+    Fault("release: an extra lacks a package", "pyproject.toml", '    "tyro>=1.0.6",\n', "", **ALONE),
     Fault("release: the layers need TensorFlow Probability without tf-keras", "pyproject.toml", "[tf]", "", **ALONE),
     Fault(
         "release: the layers need matplotlib",

@@ -151,7 +151,7 @@ FAULTS = [
     Fault(
         "vrae: forbidden words are offered",
         "decoding/decode.py",
-        "chosen = sampler(without(logits, forbidden_ids), position)",
+        "chosen = sampler(allowed, position)",
         "chosen = sampler(logits, position)",
         ("tests/decoding/test_decoding.py",),
         "forbidden",

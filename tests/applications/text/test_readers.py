@@ -1,4 +1,5 @@
 import gzip
+import types
 
 from files import fails, write
 
@@ -36,7 +37,8 @@ def test_records_are_no_text(tmp_path):
     text = write(tmp_path / "a.txt", "good\n")
     for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
         records = write(tmp_path / name, '{"text": "good"}\n')
-        fails(lambda path=records: readers.read_lines(path), f"{records}: expected plain text", "into a .txt")
+        options = types.SimpleNamespace(input=records)
+        fails(lambda options=options: readers.read_input(options), f"{records}: expected plain text", "into a .txt")
         fails(lambda path=records: readers.read_parallel(text, path), f"{records}: expected plain text")
         if not name.endswith(".csv"):
             fails(lambda path=records: readers.read_sentences(path), f"{records}: expected plain text")
@@ -83,7 +85,7 @@ def test_files_of_other_programs(tmp_path):
         *(("x\ny\n".encode(f"utf-16{kind}"), "UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
         (gzip.compress(b"x\n"), "the file is compressed; its name must end in .gz"),
     ):
-        for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.csv.gz", content)):
+        for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.txt.gz", content)):
             fails(lambda path=path: readers.read_lines(path), f"{path}: ", reason)
             fails(lambda path=path: list(readers.table_rows(path, ".csv", True)), f"{path}: ", reason)
     fails(lambda: readers.read_json(write(tmp_path / "a.json", "{}".encode("utf-16"))), "a.json: the file is UTF-16")

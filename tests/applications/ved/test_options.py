@@ -99,7 +99,7 @@ def test_data_of_which_nothing_is_left(tmp_path):
     same = "source\ttarget\n" + "one source\ta target\n" * 5
     distinct = "source\ttarget\n" + "".join(f"source{index}\ttarget{index}\n" for index in range(20))
     for text, options, message in (
-        (same, {}, "give a separate validation file, or another group column"),
+        (same, {}, "--valid-fraction: cannot divide 5 rows with the same source or --group-column"),
         (distinct, {"min_count": 9}, "--min-count: no source word of the pairs occurs that often. Received: 9"),
         (distinct, {"target_column": "question"}, "table.tsv:1: no column named 'question'"),
         (distinct, {"group_column": "article"}, "table.tsv:1: no column named 'article'"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import pathlib
 
 import numpy as np
@@ -193,12 +194,12 @@ def test_a_command_without_a_name_is_asked_once(tmp_path, monkeypatch):
 
     def command(name, arguments):
         asked.append((arguments, (out / "own" / "record.json").exists()))
-        (out / "own" / "record.json").write_text(f'"{arguments[-1]}"')
+        (out / "own" / "record.json").write_text(json.dumps({"word": arguments[-1]}))
 
     monkeypatch.setattr(comparison, "_command", command)
     for word in ("one", "one", "two"):
         reports = comparison.evaluate("own", lambda run: [word], "summarize", "own/record.json")  # noqa: B023
-        assert reports == {"lstm": [word]}
+        assert reports == {"lstm": [{"word": word}]}
     assert asked == [(["summarize", "--run", str(out), word], known) for word, known in (("one", False), ("two", True))]
 
 
