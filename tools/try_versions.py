@@ -26,7 +26,8 @@ def try_versions(python, keras, resolution, tests, logs):
         interpreter = pathlib.Path(folder) / "bin" / "python"
         options = {"check": True, "stdout": log, "stderr": subprocess.STDOUT}
         subprocess.run(["uv", "venv", "--python", python, folder], **options)
-        install = ["uv", "pip", "install", "--python", interpreter, "--resolution", RESOLUTIONS[resolution]]
+        install = ["uv", "pip", "install", "--compile-bytecode", "--python", interpreter]
+        install += ["--resolution", RESOLUTIONS[resolution]]
         pair = f"keras=={keras}.*", f"tensorflow=={TENSORFLOW[keras]}.*"
         subprocess.run([*install, "-e", ".[test]", *pair], **options)
         freeze = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
