@@ -104,7 +104,9 @@ class Program:
         return options
 
     def _typed_options(self, folder):
-        place = f"{folder.path / 'config.yaml'}, of a run of another program than {self.name}?"
+        place = f"{folder.path / 'config.yaml'}"
+        if folder.config.keys() - config_of(self.default).keys():
+            place += f", of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, folder.config, self.options))
 
     def check_train(self, options):

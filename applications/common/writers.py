@@ -76,6 +76,8 @@ if hasattr(os, "register_at_fork"):
 def require_writable(option, path):
     """Raise `InputError`, which names the option, if nothing can be written into a folder, which may not exist yet."""
     path = pathlib.Path(path).absolute()
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{option}: {path} is a file. Name a folder.")
     try:
         with tempfile.TemporaryFile(dir=next(filter(os.path.isdir, (path, *path.parents)))):
             pass

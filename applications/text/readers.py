@@ -305,12 +305,13 @@ def table_rows(path, kind=None, skip_invalid=None):
     `kind` is ".csv" or ".tsv" where the name of the file does not say it.
     """
     lines = _physical_lines(path, skip_invalid)
-    kind = kind or pathlib.Path(str(path).removesuffix(".gz")).suffix
+    suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    kind = kind or suffix
+    if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
+        raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")
     if kind == ".tsv":
         yield from ((number, line.split("\t")) for number, line in enumerate(lines, start=1) if line)
         return
-    if kind != ".csv":
-        raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")
     # strict: an unclosed quote would otherwise swallow the rest of the file into one field.
     reader = csv.reader((line + "\n" for line in lines), strict=True)
     while True:
