@@ -271,10 +271,14 @@ def _content(path):
         return file.read()
 
 
+def _suffix(path):
+    return pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
+
+
 def _text_lines(path, skip_invalid=None):
     """Return the `_physical_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
     their quotes and braces would be words."""
-    kind = pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
+    kind = _suffix(path)
     if kind in _RECORDS:
         raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
     return _physical_lines(path, skip_invalid)
@@ -305,7 +309,7 @@ def table_rows(path, kind=None, skip_invalid=None):
     `kind` is ".csv" or ".tsv" where the name of the file does not say it.
     """
     lines = _physical_lines(path, skip_invalid)
-    suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
         raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")

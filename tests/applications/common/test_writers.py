@@ -11,7 +11,7 @@ from run_files import files_of
 
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder
-from applications.common.writers import delete_aside, lock, require_unlocked, set_aside, unlock
+from applications.common.writers import delete_aside, lock, require_unlocked, require_writable, set_aside, unlock
 
 # Locks a folder, with a forked child and a started one that live on.
 WRITER = """
@@ -91,6 +91,12 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
     content = "".join(f"{line}\n" for line in toy.lines).encode()
     toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
     assert files_of(copied_toy) == before
+
+
+def test_a_file_is_no_folder_to_write_into(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"--out: .*file is a file\. Name a folder\."):
+        require_writable("--out", tmp_path / "file")
 
 
 def test_what_is_set_aside(tmp_path, other_writer):

@@ -41,6 +41,7 @@ def test_records_are_no_text(tmp_path):
         fails(lambda options=options: readers.read_input(options), f"{records}: expected plain text", "into a .txt")
         fails(lambda path=records: readers.read_parallel(text, path), f"{records}: expected plain text")
         if not name.endswith(".csv"):
+            fails(lambda path=records: list(readers.table_rows(path, ".tsv")), "must end in .csv or .tsv")
             fails(lambda path=records: readers.read_sentences(path), f"{records}: expected plain text")
 
 
