@@ -140,7 +140,7 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=None):
     A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line, with
     `labelled` after a word that is its label.
     """
-    if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
+    if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         return table.sources, table.skipped
     lines = enumerate(_text_lines(path, skip_invalid), start=1)
