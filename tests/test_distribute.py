@@ -20,7 +20,8 @@ def assert_same(found, expected):
         for name, value in row.items():
             np.testing.assert_allclose(value, expected_row[name], rtol=1e-5, err_msg=name)
     for weight, expected_weight in zip(found[2], expected[2], strict=True):
-        np.testing.assert_allclose(weight, expected_weight, atol=1e-6)
+        # Adam magnifies the rounding of the bias of the keys, whose gradient is almost 0.
+        np.testing.assert_allclose(weight, expected_weight, atol=4e-6)
 
 
 @pytest.mark.parametrize("loss_scale", [False, pytest.param(True, marks=pytest.mark.slow)])

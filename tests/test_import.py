@@ -52,7 +52,7 @@ def test_keras_2_in_the_place_of_keras_3_gives_a_warning(value, monkeypatch, rec
         require_tensorflow()
     assert not recwarn
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", value)
-    with pytest.warns(UserWarning, match=r"TF_USE_LEGACY_KERAS=1 `tf\.keras` is Keras 2.*unset it, or use `keras`"):
+    with pytest.warns(UserWarning, match=r"TF_USE_LEGACY_KERAS=1, `tf\.keras` is Keras 2.*Unset it, or use `keras`"):
         require_tensorflow()
 
 

@@ -66,7 +66,7 @@ def test_python_datasets_and_generators():
     class Endless(Data):
         num_batches = None
 
-    with pytest.raises(ValueError, match=r"endless draws.*Received: Endless\.num_batches=None"):
+    with pytest.raises(ValueError, match=r"must have an end.*Received: Endless\.num_batches=None"):
         draw(model, Endless(), 2)
     with pytest.raises(ValueError, match="Received: an empty dataset"):
         draw(model, iter([]), 2)
