@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import numbers
+import warnings
 
 import keras
 import tensorflow as tf
@@ -55,6 +56,14 @@ class ModelNoise:
             raise ValueError(
                 "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
+            )
+        unknown = [layer for layer in self.layers if dropout and _may_drop(layer)]
+        if unknown:
+            warnings.warn(
+                f"A layer with a seed generator and none of the attributes {', '.join(RATES)} does not drop under "
+                "dropout=True: give its rate one of these names. "
+                f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown)}",
+                stacklevel=3,
             )
 
     @property
@@ -140,6 +149,13 @@ def has_dropout(layer):
         owners += layer.parts()
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
     return any(isinstance(rate, numbers.Real) and rate > 0 for rate in rates)
+
+
+def _may_drop(layer):
+    """Return whether a layer may have a dropout whose rate has another name than `RATES`."""
+    # Stochastic layers and recurrent decoders have a seed generator for their draws.
+    known = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATES))
+    return bool(keras_private.seed_generators(layer)) and not known
 
 
 def seed_sequence(seed):

@@ -27,6 +27,24 @@ def test_a_rate_of_numpy_is_a_rate():
     assert set(np.unique(draws)) == {0.0, 2.0}
 
 
+class Drops(layers.Layer):
+    """A dropout whose rate has a name of its own."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p, self.seed_generator = p, keras.random.SeedGenerator(1)
+
+    def call(self, x, training=False):
+        return keras.random.dropout(x, self.p, seed=self.seed_generator) if training else x
+
+
+def test_a_rate_of_an_unknown_name_is_named():
+    model = sequence_model(lambda x: Drops(0.5)(layers.Dropout(0.3)(x)))
+    with pytest.warns(UserWarning, match=r"does not drop under dropout=True.*Received: Drops\(name='drops"):
+        draws = draw(model, np.ones_like(X), 4, dropout=True, seed=1)
+    np.testing.assert_allclose(draws[draws != 0], 1 / 0.7, rtol=1e-6)
+
+
 def test_dropout_is_off_unless_asked_for():
     model = sequence_model(lambda x: layers.Dropout(0.5)(GaussianAttention(temperature=0.0, dropout=0.5)(x, x)))
     draws = draw(model, X, 3, seed=1)
