@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-TENSORFLOW = {"3.12": "2.19", "3.13": "2.20", "3.14": "2.21", "3.15": "2.21"}
+# Versions of TensorFlow, and the lowest of KerasHub: 0.25 cannot quantise its embeddings with Keras 3.13.
+PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
@@ -28,8 +29,9 @@ def try_versions(python, keras, resolution, tests, logs):
         subprocess.run(["uv", "venv", "--python", python, folder], **options)
         install = ["uv", "pip", "install", "--compile-bytecode", "--python", interpreter]
         install += ["--resolution", RESOLUTIONS[resolution]]
-        pair = f"keras=={keras}.*", f"tensorflow=={TENSORFLOW[keras]}.*"
-        subprocess.run([*install, "-e", ".[test]", *pair], **options)
+        tensorflow, keras_hub = PAIRS[keras]
+        bounds = f"keras=={keras}.*", f"tensorflow=={tensorflow}.*", f"keras-hub>={keras_hub}"
+        subprocess.run([*install, "-e", ".[test]", *bounds], **options)
         freeze = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
         # The lowest versions of some packages call deprecated functions of the newest indirect dependencies.
         pytest = [interpreter, "-m", "pytest", "-n", "2", "-W", "default::DeprecationWarning"]
@@ -41,7 +43,7 @@ def try_versions(python, keras, resolution, tests, logs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="3.11", help="a version, or an interpreter")
-    parser.add_argument("--keras", nargs="+", default=list(TENSORFLOW), choices=TENSORFLOW)
+    parser.add_argument("--keras", nargs="+", default=list(PAIRS), choices=PAIRS)
     parser.add_argument("--resolutions", nargs="+", default=list(RESOLUTIONS), choices=RESOLUTIONS)
     parser.add_argument("--tests", nargs="+", default=[], help="the whole default tier by default")
     parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("runs/versions"))
