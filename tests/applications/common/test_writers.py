@@ -20,6 +20,7 @@ from applications.common.writers import lock
 
 lock(sys.argv[1])
 if not os.fork():
+    print(flush=True)
     time.sleep(60)
     os._exit(0)
 started = subprocess.Popen(["sleep", "60"], close_fds=False)
@@ -53,7 +54,9 @@ def test_the_lock_ends_with_its_process(tmp_path):
         [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, start_new_session=True, text=True
     )
     try:
-        process.stdout.readline()
+        # A line of the forked child and one of its parent.
+        for _ in range(2):
+            process.stdout.readline()
         for function in (lock, require_unlocked):
             with pytest.raises(InputError, match="is being written by another process"):
                 function(tmp_path)
