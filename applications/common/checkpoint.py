@@ -237,7 +237,7 @@ def read_weights(path):
 
 @contextlib.contextmanager
 def open_archive(path):
-    """Open a NumPy archive for reading; one of the errors `UNREADABLE` if it is none."""
+    """Open a NumPy archive for reading; another file raises one of the errors `UNREADABLE`."""
     # Opened here: NumPy leaves a file that it cannot read open, and takes any other content for a pickle.
     with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):

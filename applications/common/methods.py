@@ -121,15 +121,15 @@ def uncertainty(application, options):
         predictor = layout.predictor(run, part, amounts[name])
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     kept = ("labels", "mean", "mean_ms")
-    found = {method: figures(x, train_seconds) for method, x in _methods(sets).items()}
+    results = {method: figures(x, train_seconds) for method, x in _methods(sets).items()}
     title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
-    rows = {f"{run.options.model}{method}": [of_method] for method, of_method in found.items()}
+    rows = {f"{run.options.model}{method}": [result] for method, result in results.items()}
     print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}", flush=True)
     path = pathlib.Path(options.out or run.folder.path, f"{options.name}.npz")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "xb") as file:
-        np.savez(file, **{f"{name}/{key}": of_set[key] for name, of_set in sets.items() for key in kept})
-    write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": found})
+        np.savez(file, **{f"{name}/{key}": predictions[key] for name, predictions in sets.items() for key in kept})
+    write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": results})
     print(f"written: {path.with_suffix('.json')}, {path.name}")
 
 

@@ -143,7 +143,7 @@ class RunFolder:
         """Return whether the run has been reported on after that many epochs, or after `stop_after` of them."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # A run that goes on for more epochs has the report of fewer.
+            # A run continued for more epochs still has the report of fewer epochs.
             return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False

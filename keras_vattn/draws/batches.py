@@ -86,12 +86,12 @@ def _preprocessed(model, inputs):
 
 def _arrays(inputs):
     leaves = tree.flatten(inputs)
-    others = {type(x).__name__ for x in leaves if not hasattr(x, "__array__")}
-    if others or not leaves:
+    other_types = {type(x).__name__ for x in leaves if not hasattr(x, "__array__")}
+    if other_types or not leaves:
         raise ValueError(
             "`inputs` must be arrays (for nested lists of numbers `np.array(inputs)`), a list or dictionary of arrays, "
             "a tf.data.Dataset, a keras.utils.PyDataset or a generator of batches. "
-            f"Received: a {type(inputs).__name__}{' of ' * bool(others)}{', '.join(sorted(others))}"
+            f"Received: a {type(inputs).__name__}{' of ' * bool(other_types)}{', '.join(sorted(other_types))}"
         )
     return tree.map_structure(_as_array, inputs)
 

@@ -154,8 +154,8 @@ def has_dropout(layer):
 def _may_drop(layer):
     """Return whether a layer may have a dropout whose rate has another name than `RATES`."""
     # Stochastic layers and recurrent decoders have a seed generator for their draws.
-    known = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATES))
-    return bool(keras_private.seed_generators(layer)) and not known
+    has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATES))
+    return bool(keras_private.seed_generators(layer)) and not has_known_attribute
 
 
 def seed_sequence(seed):

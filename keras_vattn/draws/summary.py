@@ -45,5 +45,5 @@ def _line_of(layer, model):
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
-    of_divergence = (layer.kl_weight, layer.kl_reduction) if has_kl(layer) else ("-", "-")
-    return _path_of(layer, model), ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)
+    kl_options = (layer.kl_weight, layer.kl_reduction) if has_kl(layer) else ("-", "-")
+    return _path_of(layer, model), ", ".join(drawn), str(prior), *map(str, kl_options), str(layer.seed)

@@ -131,7 +131,7 @@ class PredictedContext(GaussianLayer):
     def _check_target(self, target):
         if target.shape[-1] not in (self.units, None):
             raise ValueError(
-                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
+                f"The target must have the width `units`. Received: target.shape={tuple(target.shape)}, "
                 f"units={self.units}"
             )
 

@@ -152,8 +152,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call as it is under `keras.RematScope`: recomputed, it would draw other noise, and TensorFlow
-        records no gradient of a loss that is added inside."""
+        """Return the call without recomputation under `keras.RematScope`: a recomputed call would draw other noise, and
+        TensorFlow records no gradient of a loss that is added inside."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call

@@ -49,7 +49,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.supports_masking = True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call as it is, like `keras_vattn.StochasticLayer`; the loop recomputes what it does not store."""
+        """Return the call without recomputation: the loop already recomputes the values that it does not store."""
         return layer_call
 
     def parts(self):

@@ -68,7 +68,7 @@ def set_mask(x, mask):
 
 
 def copy_masked(x):
-    """Return a copy, with its mask, of a tensor that has a mask, and anything else as it is."""
+    """Return a copy of a masked tensor with its mask; anything else is returned unchanged."""
     mask = mask_of(x)
     if mask is None or isinstance(x, keras.KerasTensor):
         return x

@@ -46,8 +46,8 @@ def zero_unseen(mask, *sequences):
     """
     if mask is None:
         return sequences
-    seen = ops.expand_dims(ops.any(mask, axis=1), -1)  # (B, S, 1)
-    return tuple(None if x is None else ops.where(seen, x, ops.zeros_like(x)) for x in sequences)
+    visible = ops.expand_dims(ops.any(mask, axis=1), -1)  # (B, S, 1)
+    return tuple(None if x is None else ops.where(visible, x, ops.zeros_like(x)) for x in sequences)
 
 
 def first_mask(previous_mask):

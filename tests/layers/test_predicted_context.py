@@ -116,6 +116,6 @@ def test_a_target_of_another_width():
         for width in (1, 3):
             for target in (TARGET[..., :width], keras.KerasTensor((6, 5, width))):
                 with pytest.raises(
-                    ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, .\), units=4"
+                    ValueError, match=r"have the width `units`. Received: target.shape=\(6, 5, .\), units=4"
                 ):
                     layer(LATENT, target, training=True)
