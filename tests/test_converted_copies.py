@@ -169,6 +169,8 @@ def test_words_and_statistics_come_along():
         np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
 
 
+# KerasHub before 0.32 with Keras 3.15.
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 def test_presets_are_of_the_original(tmp_path):
     """KerasHub looks for the class of a preset among the registered ones: none of those that a conversion makes."""
     # KerasHub 0.25 saves no task without a preprocessor.
@@ -189,6 +191,8 @@ def test_presets_are_of_the_original(tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
+# KerasHub before 0.32 with Keras 3.15.
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 @pytest.mark.slow
 def test_a_task_of_keras_hub_with_its_preprocessor():
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "barks"]

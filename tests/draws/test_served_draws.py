@@ -14,6 +14,8 @@ from finetuning_cases import PIECES
 from keras_vattn import export_draws
 from keras_vattn.draws.model_noise import ModelNoise
 
+# KerasHub before 0.32 with Keras 3.15.
+pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 # Loads the SavedModel with TensorFlow alone, and sends it the requests one by one, then from eight threads at once.
 SERVED = """
 import concurrent.futures, json, sys
