@@ -69,14 +69,14 @@ def training_curves(histories, curves, path=None, x="epoch"):
 
 
 def panels_of(histories, curves):
-    """Return the panels of losses, KLs and the program's own measures, and text in the place of constant ones.
+    """Return the panels of losses, KLs and the program's own measures, and a line of text for each constant one.
 
     Args:
         histories, curves: As of `training_curves`.
 
     Returns:
-        A dictionary from columns to their labels, and a line of text for each column left out because its values are
-        equal to three digits in every model.
+        A dictionary from columns to their labels; and a list of lines for the columns whose values are equal to three
+        digits in every model, which the dictionary leaves out.
     """
     columns = {name for seeds in histories.values() for rows in seeds for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
@@ -94,7 +94,8 @@ def panels_of(histories, curves):
         if any(np.ptp(x) > 1e-3 * max(np.abs(x).max(), 0.5) for x in values.values()):
             panels[name] = label
         elif values:
-            means = [f"{x.mean():.3g}" + (f" ({model})" if len(histories) > 1 else "") for model, x in values.items()]
+            means = {model: f"{round(x.mean(), 3):.3g}" for model, x in values.items()}
+            means = [f"{mean} ({model})" if len(histories) > 1 else mean for model, mean in means.items()]
             constants.append(f"{label}: {', '.join(means)} throughout")
     return panels, constants
 

@@ -198,8 +198,8 @@ def summary(report):
             f"The attention's draws move a weight by {layers}, one standard deviation.",
             f"The mean of {drawn['num_draws']} draws is right for {out_of(drawn['accuracy'], count)} nodes, NLL "
             f"{drawn['nll']:.3f} nats; without draws the NLL is {report['nll']:.3f}.",
-            f"Draws tell nodes with noise from others, AUROC {noise['mutual_information']:.2f}; the entropy of one "
-            f"prediction without draws has {noise['entropy']:.2f}, and chance 0.50.",
+            f"Draws tell nodes with noise from others with an AUROC of {noise['mutual_information']:.2f}; the entropy "
+            f"without draws has {noise['entropy']:.2f}, chance 0.50.",
         ]
     return lines
 

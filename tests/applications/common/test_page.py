@@ -187,7 +187,7 @@ def test_a_constant_curve_is_a_line_of_text():
     assert panels == {"loss": "loss, training (nats)"}
     assert constants == [
         "KL of a, validation (nats): 337 (wf), 40 (wc) throughout",
-        "KL of b, validation (nats): 0.00025 (wf) throughout",
+        "KL of b, validation (nats): 0 (wf) throughout",
     ]
     assert panels_of({"wc": rows(loss=[2.0, 2.0])}, {}) == ({}, ["loss, training (nats): 2 throughout"])
 
