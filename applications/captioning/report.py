@@ -18,7 +18,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows
 from applications.common.tables import Column, spread, title_from
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
@@ -259,9 +259,13 @@ def example_of(part):
     return part.captions.ids[0]
 
 
+def summary(report):
+    return [f"{100 * report['true']:.1f}% of {report['num_images']:,} captions are true."] if "true" in report else []
+
+
 def shown(run, part, outputs):
     pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
-    for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
+    for picture, row in zip(pictures, drawn_rows(len(part), NUM_PICTURES), strict=True):
         for alignment in _alignments(part, picture):
             if sentences is not None:
                 alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
@@ -276,7 +280,7 @@ def shown(run, part, outputs):
 
 
 def attention(run, part):
-    chosen = evenly(len(part), NUM_PICTURES)
+    chosen = drawn_rows(len(part), NUM_PICTURES)
     texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
     pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
     return [alignment for picture in pictures for alignment in _alignments(part, picture)]
@@ -320,7 +324,7 @@ def compared(comparison):
 
 def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
-    chosen = evenly(len(part), NUM_PICTURES)
+    chosen = drawn_rows(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
     own = looks(run, part, chosen, [hypotheses[index] for index in chosen], own=True)
     of_reference = looks(run, part, chosen, [row[0] for row in references])

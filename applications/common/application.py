@@ -45,6 +45,7 @@ PLACES = {
         "example_of",
         "attention",
         "shown",
+        "summary",
         "report",
         "compared",
     ),
@@ -89,6 +90,8 @@ class Application:
         attention: `attention(run, part)` returns a list of `shown.Alignment`, where the model looks in some examples of
             an encoded part: its first ones are drawn after epochs, `--picture-every`. Defaults to `None`, for a program
             that has none to show.
+        summary: `summary(report)` returns sentences on how good the result is, with counts, for the dictionary that
+            `evaluate` returns: the first lines of report.txt and report.html. Defaults to none.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
             lines for report.txt. Defaults to none.
         compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
@@ -115,6 +118,7 @@ class Application:
     example_of: typing.Callable = lambda part: None
     shown: typing.Callable = lambda run, part, outputs: Shown()
     attention: typing.Callable | None = None
+    summary: typing.Callable = lambda report: []
     report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []
     endpoints: typing.Callable = lambda run, options=None: None

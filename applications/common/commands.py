@@ -36,7 +36,8 @@ def evaluate(application, options):
     heading = application.heading(record | {"split": named})
     if record["data"]:
         print(counts_of(named, record["data"]))
-    print(f"{heading}\n\n{table}", flush=True)
+    summary = application.summary(figures)
+    print(*summary, heading, "", table, sep="\n", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     for kind, lines in application.files(outputs).items():
         write_lines(folder / f"{name}_{kind}.txt", lines)
@@ -45,6 +46,7 @@ def evaluate(application, options):
         title=f"{application.program.name.rpartition('.')[2]}: {run.options.model}, {named} data",
         heading=heading,
         tables=table,
+        summary=summary,
         shown=application.shown(run, part, outputs),
         details={"Options": values_of(options)},
     )

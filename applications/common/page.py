@@ -11,8 +11,9 @@ import numpy as np
 
 from applications.common.page_charts import alignment_spec, curve_charts, region_spec
 from applications.common.runs import write_text_atomically
-from applications.common.shown import Shown, evenly
+from applications.common.shown import Shown, drawn_rows
 from applications.common.tables import blocks_of
+from applications.common.training_curves import panels_of
 from keras_vattn.plots.chart import CONFIG, require_altair
 
 # The file has at most so many bytes. What it shows is halved until it fits.
@@ -37,6 +38,7 @@ class Page:
         title: The run, or what is compared.
         heading: A line below the title.
         tables: Markdown, tables with their titles.
+        summary: Sentences above the heading.
         histories, curves: As of `training_curves.training_curves`.
         shown: `Shown`.
         details: Dictionary from titles to dictionaries of names and values, which are opened by a click.
@@ -45,6 +47,7 @@ class Page:
     title: str
     heading: str
     tables: str
+    summary: list = dataclasses.field(default_factory=list)
     histories: dict = dataclasses.field(default_factory=dict)
     curves: dict = dataclasses.field(default_factory=dict)
     shown: Shown = dataclasses.field(default_factory=Shown)
@@ -64,9 +67,9 @@ def _rendered(page, share):
     left_out, shown = [], page.shown
 
     def some(what, items, most):
-        kept = items if len(items) <= most else [items[place] for place in evenly(len(items), most)]
+        kept = items if len(items) <= most else [items[place] for place in drawn_rows(len(items), most)]
         if len(kept) < len(items):
-            left_out.append(f"{len(kept)} of {len(items)} {what}, spread evenly")
+            left_out.append(f"{len(kept)} of {len(items)} {what}, drawn at random")
         return kept
 
     samples = [
@@ -88,8 +91,9 @@ def _rendered(page, share):
         [dataclasses.replace(one, title=f"{number}. {_cut(one.title, 80)}") for number, one in enumerate(of, start=1)]
         for of in alignments
     )
+    labels, constants = panels_of(page.histories, page.curves)
     specs = {
-        "curves": curve_charts(page.histories, page.curves, MOST_EPOCHS // share),
+        "curves": curve_charts(page.histories, labels, MOST_EPOCHS // share),
         "sentences": alignment_spec(sentences) if sentences else None,
         "pictures": region_spec(pictures) if pictures else None,
     }
@@ -99,6 +103,7 @@ def _rendered(page, share):
         blocks=blocks_of(page.tables),
         samples=samples,
         specs=specs,
+        constants=constants,
         is_drawn={"sentences": any(one.spread for one in sentences), "pictures": any(one.spread for one in pictures)},
         is_framed=any(one.unsure is not None for one in pictures),
         most_nats=max((nats for sample in samples for nats in _nats(sample)), default=None),

@@ -1,12 +1,11 @@
 """The charts of report.html, specifications of Vega-Lite made by Altair: curves over epochs, alignments, regions."""
 
 import dataclasses
-import functools
 
 import numpy as np
 
 from applications.common.shown import IMAGE_SIDE, evenly
-from applications.common.training_curves import labels_of
+from applications.common.training_curves import value_of
 from keras_vattn.plots.chart import INK, chooser, require_altair
 from keras_vattn.plots.figure import COLORS
 from keras_vattn.plots.interactive_alignment import alignment_chart
@@ -18,34 +17,30 @@ DASHES = [1, 0], [6, 3], [2, 2]
 _FOG = "#222"
 
 
-def curve_charts(histories, curves, most_epochs=200):
-    """Return the charts of losses, KLs and quality over the epochs, by their titles.
+def curve_charts(histories, labels, most_epochs=200):
+    """Return the charts of the panels of `training_curves.panels_of`, by their titles.
 
     Args:
         histories: Dictionary from the name of a model to the histories of its seeds. Several seeds are thin lines
             around their mean.
-        curves: Dictionary from a column of quality to its label.
+        labels: Dictionary from columns of history.csv to their labels.
         most_epochs: Epochs of a line; of a longer one so many are shown, spread evenly.
     """
-    labels = labels_of(histories, curves, {"_kl": "", "_kl_above_floor": " above its floor"})
     panels = {label: _points(histories, column, most_epochs) for column, label in labels.items()}
-    panels = {label: points for label, points in panels.items() if points}
     if not panels:
         return {}
     epochs = [point["epoch"] for points in panels.values() for point in points]
     ticks = sorted({round(tick) for tick in np.linspace(min(epochs), max(epochs), 7)})
-    chart_of = functools.cache(lambda flat: _curve_chart(histories, ticks, flat))
-    # Of a single value Vega shows no digits after the point.
-    flat = {label: len({point["value"] for point in points}) == 1 for label, points in panels.items()}
-    return {label: chart_of(flat[label]) | {"datasets": {"points": points}} for label, points in panels.items()}
+    chart = _curve_chart(histories, ticks)
+    return {label: chart | {"datasets": {"points": points}} for label, points in panels.items()}
 
 
 def _points(histories, column, most_epochs):
     points = []
     for name, seeds in histories.items():
         for seed, rows in enumerate(seeds, start=1):
-            values = [(row["epoch"], row[column]) for row in rows if row.get(column) is not None]
-            values = [(int(epoch), value) for epoch, value in values if np.isfinite(value)]
+            values = [(int(row["epoch"]), value_of(row, column)) for row in rows]
+            values = [(epoch, value) for epoch, value in values if value is not None]
             kept = evenly(len(values), most_epochs) if values else []
             # Six digits are all that a line shows.
             values = [(values[place][0], float(f"{values[place][1]:.6g}")) for place in kept]
@@ -53,7 +48,7 @@ def _points(histories, column, most_epochs):
     return points
 
 
-def _curve_chart(histories, ticks, is_flat):
+def _curve_chart(histories, ticks):
     require_altair()
     import altair as alt
 
@@ -75,11 +70,11 @@ def _curve_chart(histories, ticks, is_flat):
         scale=alt.Scale(zero=False, nice=False),
         axis=alt.Axis(title="epoch", values=ticks, format="d", grid=False),
     )
-    layers, digits = [], {"format": ".6~r"} if is_flat else {}
+    layers = []
     for value, shade, title in (("value", 0.35, "value"), ("mean(value)", 1.0, "mean" if several_seeds else "value")):
         if value == "value" and not several_seeds:
             continue
-        y = alt.Y(f"{value}:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None, tickCount=5, **digits))
+        y = alt.Y(f"{value}:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None, tickCount=5))
         line = alt.Chart().mark_line(strokeWidth=2 if shade == 1.0 else 1, point=alt.OverlayMarkDef(size=20 * shade))
         opacity = alt.when(clicked).then(alt.value(shade)).otherwise(alt.value(0.08))
         tooltip = [alt.Tooltip("model:N"), alt.Tooltip("epoch:Q"), alt.Tooltip(f"{value}:Q", title=title, format=".4g")]

@@ -5,9 +5,10 @@ import shlex
 from applications.common.page import Page
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
+from applications.common.training_curves import value_of
 
-# A latent variable with a smaller KL on validation is not used.
-UNUSED_NATS = 0.1
+# A posterior with a smaller KL on validation has become its prior.
+COLLAPSED_NATS = 0.1
 
 
 def write_report(application, folder, record, lines, example, has_endpoints):
@@ -21,13 +22,15 @@ def write_report(application, folder, record, lines, example, has_endpoints):
         example: An input for `generate`, empty for a call without an input, or `None` for none.
         has_endpoints: Whether the run can be exported.
     """
+    summary = application.summary(record["report"])
     text = [
+        *(summary and [*summary, ""]),
         f"{record['model']}, seed {record['seed']} (one seed, no claim); {application.heading(record)}",
         "",
         figures_of(application.columns, record),
         "",
         trained(record),
-        *unused_latents(record["history"]),
+        *collapsed_posteriors(record["history"]),
         "",
         *lines,
         *next_steps(application, folder, record, example, has_endpoints),
@@ -44,11 +47,12 @@ def page_of_run(application, record, rows, shown):
         rows: The rows of its history.
         shown: Its `shown.Shown`.
     """
-    figures, unused = figures_of(application.columns, record), unused_latents(record["history"])
+    figures, collapsed = figures_of(application.columns, record), collapsed_posteriors(record["history"])
     return Page(
         title=f"{application.program.name.rpartition('.')[2]}: {record['model']}, seed {record['seed']}",
         heading=f"{application.heading(record)}; one seed, no claim",
-        tables="\n\n".join([figures, trained(record), *unused]),
+        tables="\n\n".join([figures, trained(record), *collapsed]),
+        summary=application.summary(record["report"]),
         histories={record["model"]: [rows]},
         curves=application.curves,
         shown=shown,
@@ -72,20 +76,21 @@ def counts_of(name, report):
     return f"{name}: {', '.join(counts)}"
 
 
-def unused_latents(row):
-    """Return a line for each random variable whose KL on validation is next to nothing.
+def collapsed_posteriors(row):
+    """Return a line for each random variable whose posterior has become its prior, or as close to it as it can be.
 
     Args:
         row: Row of the history.
     """
     lines = []
-    for name, value in row.items():
-        if name.startswith("val_") and name.endswith("_kl"):
-            # Some KLs cannot reach 0.
-            above = " above the least it can be" if f"{name}_above_floor" in row else ""
-            value = row.get(f"{name}_above_floor", value)
-            if abs(value) < UNUSED_NATS:
-                lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: the model does not use it")
+    for name in row:
+        value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
+        if value is None or abs(value) >= COLLAPSED_NATS:
+            continue
+        above, means = "", "the posterior is the prior, and its draws tell nothing that the prior does not"
+        if f"{name}_above_floor" in row:
+            above, means = " above its floor", "the posterior is the prior's best match; its draws vary all the same"
+        lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {means}")
     return lines
 
 

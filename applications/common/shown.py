@@ -47,7 +47,8 @@ class Shown:
 
     Attributes:
         samples: List of samples, each a list of (label, text); for a text whose words have an uncertainty, the text is
-            a list of (word, nats).
+            a list of (word, nats). Where a sample can be checked its last line is ("judged", "right") or
+            ("judged", "wrong: REASON").
         alignments: List of `Alignment`.
         drawn: What the program's own pictures are drawn from; no part of the page.
     """
@@ -57,8 +58,8 @@ class Shown:
     drawn: typing.Any = None
 
     def record(self):
-        """Return it as plain values, rounded, with samples from all over the part, as shown.json has it."""
-        samples = [self.samples[row] for row in evenly(len(self.samples), _MOST_SAMPLES)]
+        """Return it as plain values, rounded, with at most 100 random samples, as shown.json has it."""
+        samples = [self.samples[row] for row in drawn_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}
 
@@ -79,8 +80,19 @@ def _rounded(value):
     return round(float(value), 4) if isinstance(value, float | np.floating) else value
 
 
+def drawn_rows(count, maximum):
+    """Return the indices of up to `maximum` of `count` rows, drawn at random with a fixed seed, sorted."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
+
+
+def sample_lines(samples, maximum):
+    """Return up to `maximum` random samples of plain text for report.txt, a line each, and an empty line."""
+    rows = drawn_rows(len(samples), maximum)
+    return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
+
+
 def evenly(count, maximum):
-    """Return at most so many indices of `count` rows, spread evenly: samples to look at."""
+    """Return the indices of up to `maximum` of `count` rows, spread evenly."""
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 

@@ -166,6 +166,11 @@ def title_from(name, title_of):
     return title + (f" ({options})" if colon else "")
 
 
+def out_of(share, count):
+    """Return a share of examples as counts: "1,092 of 1,200"."""
+    return f"{round(share * count):,} of {count:,}"
+
+
 def spread(deviation):
     """Return the standard deviation of weights that are drawn, in words where there is next to none; or `None`."""
     if deviation is None:

@@ -9,7 +9,8 @@ from keras_vattn.plots.text import write
 
 
 def training_curves(histories, curves, path=None, x="epoch"):
-    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model.
+    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model. Text
+    replaces a panel of constant curves.
 
     Args:
         histories: Dictionary from the name of a model to the histories of its seeds, each a list of rows of
@@ -24,18 +25,20 @@ def training_curves(histories, curves, path=None, x="epoch"):
     Reference:
         Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", figures 4 and 5.
     """
-    labels = labels_of(histories, curves, {"_kl": ""})
-    if not labels:
+    labels, constants = panels_of(histories, curves)
+    if not labels and not constants:
         return None
-    across = min(len(labels), 3)
-    down = -(-len(labels) // across)
+    across = max(1, min(len(labels), 3))
+    down = max(1, -(-len(labels) // across))
     names = {
         name: name if len(seeds) == 1 else f"{name} (mean ± sd, {len(seeds)} seeds)"
         for name, seeds in histories.items()
     }
     num_columns = legend_columns(4.2 * across, names.values())
-    height = 3.0 * down + 0.3 + 0.22 * -(-len(names) // num_columns)
+    height = 3.0 * down + 0.3 + 0.22 * (len(constants) - (-len(names) // num_columns))
     figure = new_figure(4.2 * across, height, layout="constrained")
+    if constants:
+        write(figure.suptitle, "\n".join(constants), fontsize=9)
     grid = list(figure.subplots(down, across, squeeze=False).flat)
     lines = {}
     for axes, (column, label) in zip(grid, labels.items(), strict=False):
@@ -65,21 +68,44 @@ def training_curves(histories, curves, path=None, x="epoch"):
     return finish(figure, path, 150)
 
 
-def labels_of(histories, curves, kinds):
-    """Return a dictionary from the columns that are drawn to their labels: losses, KLs, and the program's own.
+def panels_of(histories, curves):
+    """Return the panels of losses, KLs and the program's own measures, and a line of text for each constant one.
 
     Args:
-        histories: As of `training_curves`.
-        curves: As of `training_curves`.
-        kinds: Dictionary from the endings of columns of KLs to what their labels say of them.
+        histories, curves: As of `training_curves`.
+
+    Returns:
+        A dictionary from columns to their labels; and a list of lines for the columns whose values are equal to three
+        digits in every model, which the dictionary leaves out.
     """
     columns = {name for seeds in histories.values() for rows in seeds for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
     for name in sorted(columns):
-        for ending, kind in kinds.items():
-            if name.startswith("val_") and name.endswith(ending):
-                labels[name] = f"KL of {name[4 : -len(ending)]}{kind}, validation (nats)"
-    return {name: label for name, label in {**labels, **curves}.items() if name in columns}
+        if name.startswith("val_") and name.endswith("_kl"):
+            above = " above its floor" if f"{name}_above_floor" in columns else ""
+            labels[name] = f"KL of {name[4:-3]}{above}, validation (nats)"
+    panels, constants = {}, []
+    for name, label in {**labels, **curves}.items():
+        values = {}
+        for model, seeds in histories.items():
+            of_model = [value_of(row, name) for rows in seeds for row in rows]
+            values[model] = np.array([value for value in of_model if value is not None])
+        values = {model: of_model for model, of_model in values.items() if of_model.size}
+        if any(np.ptp(x) > 1e-3 * max(np.abs(x).max(), 0.5) for x in values.values()):
+            panels[name] = label
+        elif values:
+            means = {model: f"{round(x.mean(), 3):.3g}" for model, x in values.items()}
+            means = [f"{mean} ({model})" if len(histories) > 1 else mean for model, mean in means.items()]
+            constants.append(f"{label}: {', '.join(means)} throughout")
+    return panels, constants
+
+
+def value_of(row, column):
+    """Return the value in a column of a row of history.csv, for a KL with a floor the part above it; `None` where it is
+    missing or not finite."""
+    above = row.get(f"{column}_above_floor")
+    value = row.get(column) if above is None else above
+    return value if value is not None and np.isfinite(value) else None
 
 
 def _curve(seeds, column, x):
@@ -87,8 +113,8 @@ def _curve(seeds, column, x):
     values = collections.defaultdict(list)
     for rows in seeds:
         for row in rows:
-            value = row.get(column)
-            if value is not None and np.isfinite(value):
+            value = value_of(row, column)
+            if value is not None:
                 values[int(row[x])].append(value)
     epochs = sorted(values)
     mean = np.array([np.mean(values[epoch]) for epoch in epochs])

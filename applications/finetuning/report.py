@@ -15,8 +15,8 @@ from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.predictor import Predictor
-from applications.common.shown import Shown, evenly
-from applications.common.tables import Column, title_from
+from applications.common.shown import Shown, drawn_rows, sample_lines
+from applications.common.tables import Column, out_of, title_from
 from applications.finetuning import data, spans
 from applications.finetuning.options import MODELS, TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
@@ -213,29 +213,45 @@ def example_of(part):
     return "\t".join(column[0] for column in texts.columns)
 
 
+def summary(report):
+    task, count, draws = report["task"], report["num_examples"], report.get("draws")
+    if "pearson" in task:
+        lines = [f"The scores of {count:,} examples correlate with the right ones, Pearson {task['pearson']:.3f}."]
+    elif "exact" in task:
+        lines = [f"{out_of(task['exact'], count)} answers are right; F1 {100 * task['f1']:.1f}%."]
+    else:
+        lines = [f"{out_of(task['accuracy'], count)} examples are right."]
+        if draws:
+            of_draws = f"{out_of(draws['task']['accuracy'], count)}, NLL {draws['nll']:.3f} nats"
+            lines.append(f"The mean of {draws['num_draws']} draws has {of_draws}; without draws {report['nll']:.3f}.")
+    return lines
+
+
 def shown(run, part, outputs):
     part, answers, unknown = part.part, outputs["answers"], outputs.get("unknown")
-    rows = evenly(len(answers), NUM_SAMPLES) if unknown is None else np.argsort(-unknown)[:NUM_SAMPLES]
-    if isinstance(part, spans.Questions):
-        return Shown([[("question", part.questions[row]), ("answer", answers[row])] for row in rows])
-    return Shown(
-        [
-            [
-                *(("text", column[row]) for column in part.columns),
-                ("label", str(part.labels[row])),
-                ("predicted", answers[row]),
-                *([] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]),
-            ]
-            for row in rows
-        ]
-    )
+    samples = []
+    for row in drawn_rows(len(answers), NUM_SAMPLES):
+        if isinstance(part, spans.Questions):
+            is_right = bool(spans.figures([answers[row]], part.rows([row]))["exact"])
+            sample = [("question", part.questions[row]), ("answer", answers[row])]
+            wanted = " or ".join(dict.fromkeys(text for text, _ in part.answers[row])) or "no answer"
+        else:
+            wanted = str(part.labels[row])
+            is_right = None if run.codec.labels is None else answers[row] == wanted
+            sample = [("text", column[row]) for column in part.columns]
+            sample += [("label", wanted), ("predicted", answers[row])]
+            sample += [] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]
+        # A score is neither right nor wrong.
+        sample += [] if is_right is None else [("judged", "right" if is_right else f"wrong: {wanted} is right")]
+        samples.append(sample)
+    return Shown(samples)
 
 
 def report(run, part, record, outputs, shown):
-    unknown = outputs.get("unknown")
+    unknown, lines = outputs.get("unknown"), sample_lines(shown.samples, NUM_SHOWN)
     if unknown is None:
-        return []
-    texts, lines = part.part, ["the examples that the model knows least of, by its draws:"]
+        return lines
+    texts, lines = part.part, [*lines, "the examples that the model knows least of, by its draws:"]
     for row in np.argsort(-unknown)[:NUM_SHOWN]:
         example = " | ".join(column[row] for column in texts.columns)
         lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")

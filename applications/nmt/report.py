@@ -12,9 +12,9 @@ from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.serving import mean_of_draws
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows, evenly
 from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score, mean_with_error
-from applications.common.tables import figures_of, interval_text, table, titled
+from applications.common.tables import figures_of, interval_text, out_of, table, titled
 from applications.nmt import alignments, tables
 from applications.nmt.options import MODELS
 from applications.nmt.serve import BATCH, Translator, translate, translate_surely
@@ -86,13 +86,29 @@ def example_of(part):
     return part.pairs.sources[0]
 
 
+def summary(report):
+    translation, alignment = report["translation"], report["alignment"]
+    equal = out_of(translation["exact_match"], report["num_sentences"])
+    lines = [f"{equal} translations equal their reference; BLEU {translation['bleu']:.1f}."]
+    rates = [f"{alignment[kind]['aer']:.3f} ({kind})" for kind in KINDS if kind in alignment]
+    lines += [f"Alignment error rate on gold links: {', '.join(rates)}."] if rates else []
+    for control in report["controls"].values():
+        lines.append(f"Attending to another sentence's source costs {control['nats']:.1f} nats a sentence.")
+    return lines
+
+
 def shown(run, part, outputs):
-    hypotheses = files(outputs)["hypotheses"]
+    hypotheses = texts = files(outputs)["hypotheses"]
     if "sentences" in outputs:
         hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
     labels = ("source", "reference", "translation")
     columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
-    return Shown([list(zip(labels, row, strict=True)) for row in columns], attention(run, part))
+    samples = [list(zip(labels, row, strict=True)) for row in columns]
+    # The built-in text has one right translation; other text has several.
+    if not run.options.text.has_training_pairs:
+        for sample, text, reference in zip(samples, texts, outputs["references"], strict=True):
+            sample.append(("judged", "right" if text == reference else "wrong: differs from the reference"))
+    return Shown(samples, attention(run, part))
 
 
 def report(run, part, record, outputs, shown):
@@ -299,7 +315,7 @@ def alignment_lines(report):
 
 def attention(run, part):
     """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
-    chosen, kind = evenly(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
+    chosen, kind = drawn_rows(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     translator, spread = Translator(run), {}
     weights = align(translator, sources, targets)

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 
 from applications.common.runs import write_text_atomically
-from applications.common.shown import evenly
+from applications.common.shown import drawn_rows
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import SIDES
 from applications.text.readers import ParallelText, has_word, read_input, read_parallel, read_table
@@ -93,9 +93,10 @@ def write_samples(path, rows):
         rows: List of samples, each a list of (label, sentence), which takes one line.
 
     Returns:
-        The lines of the first five or so, spread evenly, for report.txt.
+        The lines of five of them, drawn at random, for report.txt.
     """
     # A text of a table may have lines of its own.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
-    write_text_atomically(path, "\n".join(line for index in evenly(len(texts), 200) for line in texts[index]) + "\n")
-    return [line for index in evenly(len(texts), 5) for line in texts[index]]
+    first, some = ([line for row in drawn_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
+    write_text_atomically(path, "\n".join(some) + "\n")
+    return first

@@ -8,7 +8,7 @@ from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.papers import beside, data_of_both, printed
 from applications.common.progress import progress
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, table, titled
 from applications.text.batching import has_other, other_sentence
@@ -196,6 +196,14 @@ def example_of(part):
     return part.pairs.sources[0]
 
 
+def summary(report):
+    costs = [f"{name} {control['nats']:.2f}" for name, control in report["controls"].items()]
+    return [
+        f"The most probable sentences for {report['num_sources']:,} sources have BLEU-4 {report['map']['bleu_4']:.1f}.",
+        *([f"Nats lost with another sentence's variable: {', '.join(costs)}."] if costs else []),
+    ]
+
+
 def shown(run, part, outputs):
     samples = []
     for index, source in enumerate(outputs["sources"]):
@@ -226,7 +234,7 @@ def _alignments(run, sources):
     """Return where the attention looks while it writes the greedy sentences of some sources."""
     if MODELS[run.options.model].attention is None:
         return []
-    sources = [sources[index] for index in evenly(len(sources), NUM_ALIGNMENTS)]
+    sources = [sources[index] for index in drawn_rows(len(sources), NUM_ALIGNMENTS)]
     generator, length = Generator(run), run.options.text.max_source_length
     decoded = generator.greedy(run.codec.source.encode(tf.constant(sources), length))
     greedy = [text.decode() for text in run.codec.target.decode(decoded["ids"]).numpy()]

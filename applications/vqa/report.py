@@ -16,7 +16,7 @@ from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
 from applications.vision.images import thumbnail
@@ -215,6 +215,11 @@ def example_of(part):
     return f"{part.questions.images[0]}\t{part.questions.texts[0]}"
 
 
+def summary(report):
+    shares = [f"{name} {100 * share:.1f}%" for name, share in report["accuracy"].items()]
+    return [f"Right answers to {report['num_questions']:,} questions: {', '.join(shares)}."]
+
+
 def shown(run, part, outputs):
     cards = _cards(run, part, outputs)
     spread = _deviations(run, part)
@@ -234,7 +239,7 @@ def shown(run, part, outputs):
 
 
 def attention(run, part):
-    some = part.some(evenly(len(part), NUM_CARDS))
+    some = part.some(drawn_rows(len(part), NUM_CARDS))
     _, outputs = predicted(run, some, title=None)
     return shown(run, some, outputs | {"p_values": {}}).alignments
 
@@ -285,7 +290,7 @@ def _cards(run, part, outputs):
 def _chosen(run, part):
     """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
     sampled, _ = part.sample(run.options.reports.max_uncertain)
-    return sampled[evenly(len(sampled), NUM_CARDS)]
+    return sampled[drawn_rows(len(sampled), NUM_CARDS)]
 
 
 def compared(comparison):

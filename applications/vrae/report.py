@@ -13,7 +13,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import digest_of
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows, evenly
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
@@ -103,6 +103,11 @@ def heading(record):
 def example_of(part):
     # New sentences need no input.
     return ""
+
+
+def summary(report):
+    controls = report.get("controls")
+    return [f"Another sentence's z_enc costs {controls['shuffled']['nats']:.1f} nats a sentence."] if controls else []
 
 
 def shown(run, part, outputs):
@@ -230,7 +235,7 @@ def samples_of(run, part, writer):
     """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
     samples = {"generated": strings(writer.generate(64, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
-        texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]
+        texts = [part.texts[row] for row in drawn_rows(len(part), NUM_SAMPLES)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
         samples["interpolated"] = interpolated(writer, texts[:2]) if len(texts) > 1 else []
     return samples
@@ -242,7 +247,7 @@ def attention(run, part):
         return []
     short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
     alignments = []
-    for row in evenly(len(short), NUM_ALIGNMENTS):
+    for row in drawn_rows(len(short), NUM_ALIGNMENTS):
         words, weights = looks(run, short[row])
         alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
     return alignments

@@ -129,6 +129,14 @@ FAULTS = [
         "were_added",
     ),
     Fault(
+        "graphs: nodes with noise have none",
+        "applications/graphs/report.py",
+        "predictor(run, part, CORRUPTION)",
+        "predictor(run, part)",
+        EVALUATION,
+        "noise_is_told",
+    ),
+    Fault(
         "graphs: p values are not corrected",
         "applications/graphs/report.py",
         "holm(list(p_values.values()))",

@@ -12,8 +12,9 @@ import pytest
 from applications.common import page
 from applications.common.page import Page, write_page
 from applications.common.page_charts import alignment_spec, curve_charts, region_spec
-from applications.common.shown import Alignment, Shown, joined
+from applications.common.shown import Alignment, Shown, drawn_rows, joined, sample_lines
 from applications.common.tables import table, titled
+from applications.common.training_curves import panels_of
 
 ATTACK = "</script><script>alert('x')</script><img src=x onerror=alert(1)> & \"q\""
 HALVES = [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
@@ -66,7 +67,11 @@ def test_what_a_page_shows_is_text(tmp_path):
         title=ATTACK,
         heading=ATTACK,
         tables=titled(ATTACK, table(("model", ATTACK), [(ATTACK, "1 | 2")])),
-        histories={ATTACK: [[{"epoch": 1, "loss": 1.0}]], "other": [[{"epoch": 1, "loss": 2.0}]]},
+        summary=[ATTACK],
+        histories={
+            ATTACK: [[{"epoch": epoch, "loss": epoch, "val_loss": 1.0} for epoch in (1, 2)]],
+            "other": [[{"epoch": 1, "loss": 2.0}]],
+        },
         shown=Shown([[("source", ATTACK), (ATTACK, [(ATTACK, 0.25)])]], [sentence(ATTACK), picture(ATTACK)]),
         details={"Options": {"data": ATTACK}},
     )
@@ -76,8 +81,8 @@ def test_what_a_page_shows_is_text(tmp_path):
         *("th", "td", "figure", "figcaption", "script", "dl", "dt", "dd", "mark", "details", "summary"),
     }
     assert not [name for _, attributes in elements.tags for name in attributes if name.startswith("on")]
-    assert elements.texts.count(ATTACK) >= 8
-    assert "1 | 2" in elements.texts
+    assert elements.texts.count(ATTACK) >= 9
+    assert {"1 | 2", f"loss, validation (nats): 1 ({ATTACK}) throughout"} <= set(elements.texts)
     curve, of_sentence, of_picture = (json.loads(chart) for chart in elements.charts)
     assert {point["model"] for point in curve["datasets"]["points"]} == {ATTACK, "other"}
     assert of_sentence["datasets"]["cells"][0]["example"] == of_picture["datasets"]["images"][0]["picture"][:83]
@@ -101,7 +106,7 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path, monkeypatch):
     samples = [[("source", f"{number} " + 40 * "word ")] for number in range(100)]
     everything = {"shown": Shown(samples, [sentence(str(number)) for number in range(30)])}
     text = written(tmp_path, **everything)
-    assert "24 of 100 samples, spread evenly; 24 of 30 alignments, spread evenly" in text
+    assert "24 of 100 samples, drawn at random; 24 of 30 alignments, drawn at random" in text
     monkeypatch.setattr(page, "MOST_BYTES", len(text.encode()) // 2)
     text = written(tmp_path, **everything)
     assert len(text.encode()) <= page.MOST_BYTES
@@ -144,31 +149,53 @@ def test_the_lines_of_a_sample_are_limited(tmp_path):
 
 
 def test_curves():
-    kls = {"val_z_kl": 1.0, "val_z_kl_above_floor": 0.5}
-    seeds = [[{"epoch": epoch, "loss": epoch + seed, **kls} for epoch in (1, 2)] for seed in (0, 1)]
-    late = [[{"epoch": 5, "loss": None, "val_bleu": float("nan")}, {"epoch": 6, "loss": 3.0, "val_bleu": 2.0}]]
-    charts = curve_charts({"soft": seeds, "wc": late}, {"val_bleu": "BLEU"}, 200)
-    assert list(charts) == [
-        "loss, training (nats)",
-        "KL of z, validation (nats)",
-        "KL of z above its floor, validation (nats)",
-        "BLEU",
+    seeds = [
+        [
+            {"epoch": epoch, "loss": epoch + seed, "val_z_kl": 336.66, "val_z_kl_above_floor": 1.0 / epoch}
+            for epoch in (1, 2)
+        ]
+        for seed in (0, 1)
     ]
+    late = [[{"epoch": 5, "loss": None, "val_bleu": float("nan")}, {"epoch": 6, "loss": 3.0, "val_bleu": 2.0}]]
+    charts = curve_charts({"soft": seeds, "wc": late}, panels_of({"soft": seeds, "wc": late}, {"val_bleu": "BLEU"})[0])
+    assert list(charts) == ["loss, training (nats)", "KL of z above its floor, validation (nats)"]
+    assert [point["value"] for point in charts["KL of z above its floor, validation (nats)"]["datasets"]["points"]] == [
+        1.0, 0.5, 1.0, 0.5,
+    ]  # fmt: skip
     points = charts["loss, training (nats)"]["datasets"]["points"]
     assert [tuple(point.values()) for point in points] == [
         ("soft", 1, 1, 1.0), ("soft", 1, 2, 2.0), ("soft", 2, 1, 2.0), ("soft", 2, 2, 3.0), ("wc", 1, 6, 3.0),
     ]  # fmt: skip
-    assert len(charts["BLEU"]["datasets"]["points"]) == 1
     long = [[{"epoch": epoch, "loss": 0.0} for epoch in range(1, 1001)]]
-    (chart,) = curve_charts({"soft": long}, {}, 10).values()
+    (chart,) = curve_charts({"soft": long}, {"loss": "loss"}, 10).values()
     assert [point["epoch"] for point in chart["datasets"]["points"]] == list(range(1, 1001, 111))
     assert curve_charts({"soft": [[{"epoch": 1}]]}, {}, 10) == {}
+
+
+def test_a_constant_curve_is_a_line_of_text():
+    """By model; a curve that changes in the third digit is drawn, and missing values are not counted."""
+
+    def rows(**columns):
+        first = {"epoch": 0.0, **dict.fromkeys(columns)}
+        return [[first, *({"epoch": 1.0, **dict(zip(columns, x))} for x in zip(*columns.values(), strict=True))]]
+
+    histories = {
+        "wf": rows(val_a_kl=[336.661, 336.664], val_b_kl=[0.0001, 0.0004], loss=[1.0, 1.01]),
+        "wc": rows(val_a_kl=[40.0, 40.001], loss=[2.0, 2.0]),
+    }
+    panels, constants = panels_of(histories, {"val_bleu": "BLEU"})
+    assert panels == {"loss": "loss, training (nats)"}
+    assert constants == [
+        "KL of a, validation (nats): 337 (wf), 40 (wc) throughout",
+        "KL of b, validation (nats): 0 (wf) throughout",
+    ]
+    assert panels_of({"wc": rows(loss=[2.0, 2.0])}, {}) == ({}, ["loss, training (nats): 2 throughout"])
 
 
 def test_every_model_has_its_own_line():
     """Eleven models, more than there are colours."""
     rows = [[{"epoch": epoch, "loss": 1.0 / epoch} for epoch in (1, 2)]]
-    (chart,) = curve_charts({f"model {number}": rows for number in range(11)}, {}, 10).values()
+    (chart,) = curve_charts({f"model {number}": rows for number in range(11)}, {"loss": "loss"}, 10).values()
     encoding = chart["layer"][0]["encoding"]
     color, dash = (encoding[channel]["scale"]["range"] for channel in ("color", "strokeDash"))
     assert len({(one, tuple(other)) for one, other in zip(color, dash, strict=True)}) == 11
@@ -236,7 +263,16 @@ def test_what_is_shown_is_read_again():
         np.testing.assert_allclose(one.weights[name], other.weights[name], atol=1e-4)
         assert (one.title, one.target, one.source, one.image) == (other.title, other.target, other.source, other.image)
     many = Shown([[("source", str(number))] for number in range(1000)]).record()["samples"]
-    assert len(many) == 100 and many[-1] == [("source", "999")]
+    assert len(many) == 100 and many[-1] == [("source", "979")]
+
+
+def test_random_rows():
+    """The same rows at every call; fewer of them are among more."""
+    assert drawn_rows(17, 5).tolist() == drawn_rows(17, 5).tolist() == [0, 2, 3, 10, 11]
+    assert drawn_rows(3, 5).tolist() == [0, 1, 2] and drawn_rows(0, 5).tolist() == []
+    assert set(drawn_rows(1000, 5)) < set(drawn_rows(1000, 24)) < set(drawn_rows(1000, 100))
+    lines = sample_lines([[("node", str(row)), ("judged", "right")] for row in range(17)], 5)
+    assert lines == [*(f"node: {row}; judged: right" for row in (0, 2, 3, 10, 11)), ""]
 
 
 @pytest.mark.slow
@@ -251,7 +287,7 @@ def test_in_a_browser(tmp_path, with_the_bundle):
         [[("source", ATTACK), ("translation", [("sure", 0.0), ("unsure", 0.9)])]],
         [sentence(ATTACK, p=weights(2), q=q), sentence("two", target=("c", "b", "a")), *pictures],
     )
-    rows = [{"epoch": epoch, "loss": 1.0 / epoch, "val_z_kl": 0.5} for epoch in (1, 2, 3)]
+    rows = [{"epoch": epoch, "loss": 1.0 / epoch, "val_z_kl": epoch} for epoch in (1, 2, 3)]
     histories = {"soft": [rows], "wc": [rows]}
     text = written(tmp_path, title=ATTACK, histories=histories, shown=shown, curves={})
     assert 0.8e6 < len(text) < 1.2e6

@@ -11,7 +11,7 @@ from applications.common.batches import array_batches, num_array_batches
 from applications.common.bounds import bound_report
 from applications.common.errors import InputError
 from applications.common.inference import Inference
-from applications.common.reporting import unused_latents
+from applications.common.reporting import collapsed_posteriors
 from applications.common.significance import bootstrap_difference, mean_interval
 from applications.common.tables import Column, difference_table, figures_of, main_table, table
 
@@ -111,11 +111,14 @@ def test_a_bootstrap():
     assert found.p < 0.01 < bootstrap_difference(lambda rows: 0.0, lambda rows: 0.0, 50).p
 
 
-def test_a_latent_that_is_not_used_is_named():
+def test_a_collapsed_posterior_is_named():
     row = {"val_z_kl": 0.05, "val_a_kl": 40.0, "val_a_kl_above_floor": 0.01, "val_b_kl": 3.0, "z_kl": 0.0}
-    lines = unused_latents(row)
-    assert [line.partition(":")[0] for line in lines] == ["z", "a"]
-    assert lines[0] == "z: KL 0.050 nats on validation: the model does not use it"
+    z, a = (line.split(": ") for line in collapsed_posteriors(row))
+    assert z[:2] == ["z", "KL 0.050 nats on validation"]
+    assert z[2] == "the posterior is the prior, and its draws tell nothing that the prior does not"
+    assert a[:2] == ["a", "KL 0.010 nats above its floor on validation"]
+    assert a[2] == "the posterior is the prior's best match; its draws vary all the same"
+    assert collapsed_posteriors({"val_z_kl": float("nan")}) == []
 
 
 def test_a_bound_and_its_terms():

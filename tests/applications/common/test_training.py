@@ -135,14 +135,16 @@ def test_the_history_of_a_run(case, trained):
 
 @every_case
 def test_the_report_of_a_run(case, trained, run_of):
-    """What was measured, and what to do next, with the paths."""
+    """How good it is, what was measured, and what to do next, with the paths."""
     report, output = (trained / "report.txt").read_text(encoding="utf-8"), run_of(case).output
     assert report in output
     record = read_json(trained / "metrics.json")
-    heading = case.program.application().heading(record)
-    assert f"{record['model']}, seed 0 (one seed, no claim); {heading}" in report and record["split"] in heading
+    application = case.program.application()
+    heading, summary = application.heading(record), application.summary(record["report"])
+    head = [*summary, *([""] if summary else []), f"{record['model']}, seed 0 (one seed, no claim); {heading}"]
+    assert report.splitlines()[: len(head)] == head and record["split"] in heading
     assert f"trained 2 epochs, {record['steps']} steps" in report
-    column = case.program.application().columns[0]
+    column = application.columns[0]
     assert f"| {column.title} " in report and f"| {column.cell([column.value(record)])} " in report
     for command in (case.answer, "evaluate", "export"):
         assert f"python -m {case.program.name} {command} --run {trained}" in report

@@ -1,8 +1,14 @@
-"""Table 5 of Fan et al. 2020, a column a task."""
+"""Table 5 of Fan et al. 2020, a column a task; the sentences and samples of each kind of task."""
 
+import types
+
+import numpy as np
 import pytest
 from application_cases import Compared, tables_of
 from finetuning_cases import APPLICATION
+
+from applications.finetuning.data import Texts
+from applications.finetuning.spans import Questions
 
 
 @pytest.mark.parametrize("task", ["cola", "rte", "squad1"])
@@ -30,3 +36,37 @@ def test_table_5(task, tmp_path):
 def changed_out(options, out):
     options.out = str(out)
     return options
+
+
+def samples_of(part, labels=None, **outputs):
+    run = types.SimpleNamespace(codec=types.SimpleNamespace(labels=labels))
+    return APPLICATION.shown(run, types.SimpleNamespace(part=part), outputs).samples
+
+
+def test_samples_say_whether_they_are_right():
+    """Of classes and spans; a score is neither right nor wrong."""
+    classes = Texts(["one", "two"], None, ["yes", "no"])
+    first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], unknown=np.array([0.1, 0.2]))
+    assert first == [("text", "one"), ("label", "yes"), ("predicted", "yes"), ("unsure", "0.100"), ("judged", "right")]
+    assert second[-1] == ("judged", "wrong: no is right")
+    (score,) = samples_of(Texts(["one"], ["two"], [2.5]), answers=["2.400"])
+    assert score == [("text", "one"), ("text", "two"), ("label", "2.5"), ("predicted", "2.400")]
+    known = [[("The dog", 0), ("dog", 4)], []]
+    questions = Questions(["1", "2"], ["who?", "when?"], ["The dog", "The dog"], known)
+    assert [sample[-1] for sample in samples_of(questions, answers=["a dog", "dog"])] == [
+        ("judged", "right"),
+        ("judged", "wrong: no answer is right"),
+    ]
+
+
+def test_the_first_sentences():
+    draws = {"num_draws": 20, "task": {"accuracy": 0.5}, "nll": 0.5}
+    report = {"num_examples": 1200, "task": {"accuracy": 0.75, "matthews": 0.5, "f1": 0.7}, "nll": 0.625}
+    assert APPLICATION.summary(report | {"draws": draws}) == [
+        "900 of 1,200 examples are right.",
+        "The mean of 20 draws has 600 of 1,200, NLL 0.500 nats; without draws 0.625.",
+    ]
+    (score,) = APPLICATION.summary({"num_examples": 10, "task": {"pearson": 0.5, "spearman": 0.4, "rmse": 1.0}})
+    assert score == "The scores of 10 examples correlate with the right ones, Pearson 0.500."
+    (spans,) = APPLICATION.summary({"num_examples": 10, "task": {"exact": 0.5, "f1": 0.75}})
+    assert spans == "5 of 10 answers are right; F1 75.0%."

@@ -15,6 +15,7 @@ from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGr
 from applications.graphs.report import draw_uncertainty, evaluate, fan, predictor
 from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
+from keras_vattn import metrics
 
 
 def test_a_report(tmp_path, eagerly, monkeypatch):
@@ -33,7 +34,12 @@ def test_a_report(tmp_path, eagerly, monkeypatch):
     again, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=3))
     assert again == report
     fewer, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=0))
-    assert "uncertainty" not in fewer
+    assert not {"uncertainty", "noise"} & fewer.keys()
+    right = round(6 * report["accuracy"])
+    assert APPLICATION.summary(fewer) == [f"{right} of 6 nodes have the right class."]
+    first, *of_draws = APPLICATION.summary(report)
+    assert first == f"{right} of 6 nodes have the right class." and len(of_draws) == 3
+    assert f"AUROC of {report['noise']['mutual_information']:.2f};" in of_draws[-1]
     # What the page shows of a node: its neighbours in each head of each layer, itself last.
     shown = APPLICATION.shown(run, part, outputs)
     layer = run.models.prediction.get_layer("first")
@@ -53,8 +59,25 @@ def test_a_report(tmp_path, eagerly, monkeypatch):
         heaviest = np.sort(np.argsort(-whole.weights["second layer"][0], kind="stable")[:2])
         assert cut.source == [whole.source[place] for place in heaviest]
         np.testing.assert_array_equal(cut.weights["first layer"], whole.weights["first layer"][:, :, heaviest])
-    unknown = [float(dict(sample)["mutual information (nats)"]) for sample in shown.samples]
-    assert unknown == sorted(unknown, reverse=True)
+    # Random nodes, not the uncertain ones, with a verdict.
+    assert [dict(sample)["node"] for sample in shown.samples] == [f"n{node}" for node in part.nodes]
+    for sample in map(dict, shown.samples):
+        label = sample["class"]
+        assert sample["judged"] == ("right" if sample["predicted"] == label else f"wrong: {label} is right")
+
+
+def test_noise_is_told_by_draws(tmp_path, monkeypatch):
+    """The AUROCs of the same predictor with and without noise; deterministic attention has no draws."""
+    run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)
+    part = run.data["test"]
+    clean, noisy = predictor(run, part), predictor(run, part, reports.CORRUPTION)
+    noise = reports.noise_detection(run, part, predicted(run, part), 5)
+    scores = (metrics.mutual_information(of.draws(5, "attention")) for of in (clean, noisy))
+    assert noise["mutual_information"] == metrics.out_of_distribution_detection(*scores)["auroc"]
+    scores = (metrics.predictive_entropy(of.predictions(0)["mean"]) for of in (clean, noisy))
+    assert noise["entropy"] == metrics.out_of_distribution_detection(*scores)["auroc"]
+    run = run_of(tmp_path, model="gat", num_draws=0)
+    assert list(reports.noise_detection(run, part, predicted(run, part), 5)) == ["entropy"]
 
 
 def test_predictions_after_nodes_were_added(tmp_path):

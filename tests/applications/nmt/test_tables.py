@@ -1,5 +1,7 @@
 """The tables of a comparison, on figures made by hand."""
 
+import types
+
 import numpy as np
 import pytest
 from application_cases import HERE, Compared, tables_of
@@ -9,7 +11,7 @@ from sacrebleu.metrics import BLEU
 from applications.common.shown import Alignment, Shown
 from applications.common.significance import compare_translations, mean_interval, paired_interval
 from applications.common.tables import difference_table, main_table
-from applications.nmt import tables
+from applications.nmt import report, tables
 from applications.nmt.options import CompareNmt
 from applications.nmt.report import over_sentences
 
@@ -237,3 +239,29 @@ def drawn(model):
     kinds = ("mean",) if model == "wc" else ("prior", "exact")
     weights = np.random.default_rng(len(model)).dirichlet(np.ones(2), size=3).tolist()
     return {"source": ["a", "b"], "target": ["c", "d", "<end>"], "weights": dict.fromkeys(kinds, weights)}
+
+
+def test_the_first_sentences():
+    report = {
+        "num_sentences": 800,
+        "translation": {"exact_match": 0.9, "bleu": 95.25},
+        "alignment": {"mean_entropy": 0.5, "prior": {"aer": 0.125}},
+        "controls": {"source": {"nats": 40.0}},
+    }
+    assert APPLICATION.summary(report) == [
+        "720 of 800 translations equal their reference; BLEU 95.2.",
+        "Alignment error rate on gold links: 0.125 (prior).",
+        "Attending to another sentence's source costs 40.0 nats a sentence.",
+    ]
+    assert len(APPLICATION.summary(report | {"alignment": {}, "controls": {}})) == 1
+
+
+@pytest.mark.parametrize("has_training_pairs", [False, True])
+def test_samples_of_the_built_in_text_are_judged(monkeypatch, has_training_pairs):
+    """Other text has several right translations."""
+    monkeypatch.setattr(report, "attention", lambda run, part: [])
+    text = types.SimpleNamespace(has_training_pairs=has_training_pairs)
+    run = types.SimpleNamespace(options=types.SimpleNamespace(text=text))
+    outputs = {"sources": ["a", "b"], "references": ["x", "y"], "hypotheses": {"soft": ["x", "z"]}}
+    verdicts = [dict(sample).get("judged") for sample in report.shown(run, None, outputs).samples]
+    assert verdicts == ([None, None] if has_training_pairs else ["right", "wrong: differs from the reference"])
