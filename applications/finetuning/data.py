@@ -155,11 +155,9 @@ def _example(place, row, places, width, task):
 
 
 def embedded_parts():
-    """Return sentences of the standard library, labelled by whether their words are in order."""
-    sentences, labels = embedded.labelled()
-    texts, tenth = Texts(sentences, None, labels), len(sentences) // 10
-    cuts = {"train": (3 * tenth, len(texts)), "valid": (2 * tenth, 3 * tenth), "test": (0, 2 * tenth)}
-    return {name: texts.rows(range(*cut)) for name, cut in cuts.items()}
+    """Return sentences of the standard library, labelled by their topics; each docstring is in one part."""
+    rows = {part: [row for row in embedded.labelled() if row[2] in tenths] for part, tenths in embedded.TENTHS.items()}
+    return {part: Texts([text for text, *_ in of], None, [topic for _, topic, _ in of]) for part, of in rows.items()}
 
 
 @dataclasses.dataclass

@@ -1,9 +1,11 @@
 """Real English that comes with every Python: the docstrings and comments of its standard library.
 
-The task: are the words of a sentence in their order? It is CoLA's in small, and no list of words answers it.
+The task: which part of the library is a sentence about? Words such as "coroutine" tell; a sentence without a telling
+word is ambiguous.
 """
 
 import ast
+import collections
 import functools
 import itertools
 import pathlib
@@ -14,18 +16,25 @@ import numpy as np
 
 from applications.text import python_topics
 
-# Packages of the task's sentences, which are docstrings; all others are for the pretraining.
-PACKAGES = ("asyncio", "email", "http", "importlib", "logging", "unittest", "xml")
-LABELS = ("in order", "shuffled")
+# Classes, and the modules whose docstrings are their sentences.
+TOPICS = {
+    "asyncio": ("asyncio",),
+    "email": ("email",),
+    "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
+    "unittest": ("unittest",),
+}
+# Tenths of the docstrings that are a part.
+TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
 # Packages that are not the library's, and tests, whose strings and comments are no English.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_WHOLE = re.compile(r"[A-Z].*[.!?]")
 _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
-def sentences_of(path, comments):
-    """Return the sentences in the docstrings of a module and, if asked for, in its comments: a list of str."""
+def texts_of(path, comments):
+    """Return the docstrings of a module and, if asked for, its comments: a list of lists of sentences."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -38,8 +47,9 @@ def sentences_of(path, comments):
         lines = (_COMMENT.fullmatch(line) for line in text.splitlines())
         groups = itertools.groupby(lines, key=lambda comment: comment is not None)
         blocks += [" ".join(comment[1] for comment in group) for is_comment, group in groups if is_comment]
-    sentences = (sentence for block in blocks for sentence in _SENTENCE.split(" ".join(block.split())))
-    return [each for each in sentences if MIN_WORDS <= len(each.split()) <= MAX_WORDS and ">>>" not in each]
+    texts = (_SENTENCE.split(" ".join(block.split())) for block in blocks)
+    is_prose = lambda text: MIN_WORDS <= len(text.split()) <= MAX_WORDS and ">>>" not in text  # noqa: E731
+    return list(filter(None, (list(filter(is_prose, text)) for text in texts)))
 
 
 def _modules():
@@ -51,38 +61,38 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return the sentences of the pretraining, each once, without the task's packages and sentences."""
-    sentences = [sentence for topic in python_topics.topics().values() for sentence in topic]
-    for package, path in _modules():
-        if package not in PACKAGES:
-            sentences += sentences_of(path, comments=True)
-    of_task = {_words(sentence) for sentence in labelled()[0]}
-    return [each for each in dict.fromkeys(sentences) if _words(each) not in of_task]
-
-
-def _words(sentence):
-    """Return the words of a sentence in an order that all their orders share."""
-    return " ".join(sorted(_plain(sentence).split()))
-
-
-def _plain(sentence):
-    return sentence.rstrip(".!?: ").lower()
+    """Return the sentences of the pretraining, each once, without those of the task's validation and test."""
+    texts = [*python_topics.topics().values()]
+    for _, path in _modules():
+        texts += texts_of(path, comments=True)
+    held_out = {sentence.lower() for sentence, _, tenth in labelled() if tenth not in TENTHS["train"]}
+    return [each for each in dict.fromkeys(itertools.chain(*texts)) if each.lower() not in held_out]
 
 
 @functools.cache
 def labelled():
-    """Return sentences in a random order, half of them with shuffled words, and their labels: lists of str. Nothing but
-    the order of the words tells them apart: there are no capitals, and no mark at the end."""
-    paths = [path for package, path in _modules() if package in PACKAGES]
-    sentences = list(dict.fromkeys(_plain(each) for path in paths for each in sentences_of(path, comments=False)))
-    generator = np.random.default_rng(0)
-    sentences = [sentences[row] for row in generator.permutation(len(sentences))]
-    labels = [LABELS[each] for each in generator.integers(2, size=len(sentences))]
-    return [_shuffled(x, generator) if label == "shuffled" else x for x, label in zip(sentences, labels)], labels
+    """Return sentences in a random order, each once, their topics, and the tenth that their docstring is in: a list of
+    (str, str, int)."""
+    topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
+    texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
+    sentences = {}
+    for number, row in enumerate(np.random.default_rng(0).permutation(len(texts))):
+        topic, text = texts[row]
+        for each in filter(_WHOLE.fullmatch, text):
+            sentences.setdefault(each.lower(), (each, topic, 10 * number // len(texts)))
+    return list(sentences.values())
 
 
-def _shuffled(sentence, generator):
-    words = shuffled = sentence.split()
-    while shuffled == words and len(set(words)) > 1:
-        shuffled = [words[place] for place in generator.permutation(len(words))]
-    return " ".join(shuffled)
+def is_telling(sentences):
+    """Return whether each sentence has a telling word, a boolean array: one of three training sentences or more, at
+    least four in five of them of one topic."""
+    counts = collections.defaultdict(collections.Counter)
+    for sentence, topic, tenth in labelled():
+        for word in _words(sentence) if tenth in TENTHS["train"] else ():
+            counts[word][topic] += 1
+    telling = {word for word, of in counts.items() if of.total() >= 3 and max(of.values()) >= 0.8 * of.total()}
+    return np.array([bool(telling & _words(sentence)) for sentence in sentences])
+
+
+def _words(sentence):
+    return set(re.findall(r"[a-z_]+", sentence.lower()))

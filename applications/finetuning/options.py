@@ -58,7 +58,7 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, sentences whose words are in order or not"""
+    """Texts; without files, sentences of four parts of Python's library, which are the classes"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """Layout of the files: a task of GLUE, or SQuAD; classes or score for files of your own, with the columns text,
@@ -163,7 +163,7 @@ class Options:
     fit: FinetuningFitOptions = common.group(
         FinetuningFitOptions,
         batch_size=16,
-        epochs=3,
+        epochs=6,
         optimizer="adamw",
         weight_decay=0.01,
         schedule="linear",

@@ -17,7 +17,7 @@ from applications.common.papers import beside
 from applications.common.predictor import Predictor
 from applications.common.shown import Shown, drawn_rows, sample_lines
 from applications.common.tables import Column, out_of, title_from
-from applications.finetuning import data, spans
+from applications.finetuning import data, embedded, spans
 from applications.finetuning.options import MODELS, TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
@@ -70,6 +70,10 @@ def evaluate(run, part, evaluation=None):
         draws = predictor(run, part).draws(num_draws, "attention")
     figures = score_report if kind == "score" else class_report
     figures, answers, unknown = figures(run, part.targets, outputs, draws)
+    if kind == "classes":
+        is_embedded = run.options.texts.train is None and (evaluation is None or evaluation.data is None)
+        telling = embedded.is_telling(part.part.firsts) if is_embedded else None
+        figures["certainty"] = certainty(tf.nn.softmax(outputs).numpy(), part.targets, telling)
     return report | figures, {"part": part, "answers": answers, "unknown": unknown}
 
 
@@ -150,6 +154,24 @@ def class_figures(labels, predicted):
     if max(labels.max(), predicted.max()) < 2:
         figures["f1"] = float(sklearn.metrics.f1_score(labels, predicted, zero_division=0.0))
     return figures
+
+
+def certainty(probabilities, labels, telling=None):
+    """Return the number of predictions, the share of right ones and the mean entropy in nats, of groups of them: right
+    and wrong ones, the most certain nine of ten, and texts with and without a telling word (N,)."""
+    right, entropies = probabilities.argmax(axis=1) == labels, metrics.predictive_entropy(probabilities[None])
+    ranks = np.argsort(np.argsort(entropies, kind="stable"))
+    groups = {"right": right, "wrong": ~right, "most certain 90%": ranks < 0.9 * len(ranks)}
+    groups |= {} if telling is None else {"with a telling word": telling, "ambiguous": ~telling}
+    return {
+        name: {
+            "count": int(rows.sum()),
+            "accuracy": float(right[rows].mean()),
+            "entropy": float(entropies[rows].mean()),
+        }
+        for name, rows in groups.items()
+        if rows.any()
+    }
 
 
 def score_report(run, targets, scores, draws):
@@ -248,10 +270,16 @@ def shown(run, part, outputs):
 
 
 def report(run, part, record, outputs, shown):
-    unknown, lines = outputs.get("unknown"), sample_lines(shown.samples, NUM_SHOWN)
+    lines = [
+        f"{name}: {group['count']} examples, {100 * group['accuracy']:.1f}% right, entropy {group['entropy']:.3f} nats"
+        for name, group in record["report"].get("certainty", {}).items()
+    ]
+    lines += ["", *sample_lines(shown.samples, NUM_SHOWN)]
+    unknown = outputs.get("unknown")
     if unknown is None:
         return lines
-    texts, lines = part.part, [*lines, "the examples that the model knows least of, by its draws:"]
+    texts = part.part
+    lines.append("the examples that the model knows least of, by its draws:")
     for row in np.argsort(-unknown)[:NUM_SHOWN]:
         example = " | ".join(column[row] for column in texts.columns)
         lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")

@@ -156,19 +156,25 @@ def test_an_example_of_every_class_is_trained_on(tmp_path):
 
 @pytest.mark.slow
 def test_embedded_sentences():
+    """Every sentence is in one part, and the pretraining has read none of validation and test."""
     parts = data.embedded_parts()
-    assert [set(part.labels) for part in parts.values()] == [set(embedded.LABELS)] * 3 and len(parts["train"]) > 1000
-    texts, labels = embedded.labelled()
-    assert 0.45 < labels.count("shuffled") / len(labels) < 0.55
-    assert sum(map(len, parts.values())) == len(texts) == len(set(texts))
-    # What is pretrained on has seen none of them, and neither has the other half those of one.
-    seen = {" ".join(sorted(text.rstrip(".!?: ").lower().split())) for text in embedded.pretraining_sentences()}
-    words = [" ".join(sorted(text.split())) for text in texts]
-    assert len(seen) > 5000 and not seen & set(words)
-    assert len(set(words)) > 0.99 * len(words)
+    assert [set(part.labels) for part in parts.values()] == [set(embedded.TOPICS)] * 3 and len(parts["train"]) > 1000
+    texts = {name: {text.lower() for text in part.firsts} for name, part in parts.items()}
+    assert len(set().union(*texts.values())) == sum(map(len, parts.values()))
+    read = {text.lower() for text in embedded.pretraining_sentences()}
+    assert len(read) > 5000 and not read & (texts["valid"] | texts["test"])
 
 
-def test_sentences_of_a_module(tmp_path):
+def test_telling_words(monkeypatch):
+    """Words of three training sentences, four in five of them of one topic."""
+    rows = [("A mail header.", "email", 3)] * 4 + [("A header.", "asyncio", 4), ("Some mail.", "asyncio", 5)]
+    rows += [("Some future.", "asyncio", 3)] * 2 + [("Some future.", "asyncio", 0)]
+    monkeypatch.setattr(embedded, "labelled", lambda: rows)
+    texts = ["The Header is read.", "The mail is read.", "The future.", "mailheader"]
+    assert embedded.is_telling(texts).tolist() == [True, True, False, False]
+
+
+def test_texts_of_a_module(tmp_path):
     path = tmp_path / "module.py"
     path.write_text(
         '"""Says what it is, in more than six words. Short."""\n\n'
@@ -177,14 +183,14 @@ def test_sentences_of_a_module(tmp_path):
         "    # A comment that goes on over\n    # two lines; its end.\n"
         "    return 'no sentence of a string is one of prose'\n"
     )
-    documented = ["Says what it is, in more than six words.", "Returns what a caller gives to it, again."]
-    assert embedded.sentences_of(path, comments=False) == documented
-    assert embedded.sentences_of(path, comments=True) == [
+    documented = [["Says what it is, in more than six words."], ["Returns what a caller gives to it, again."]]
+    assert embedded.texts_of(path, comments=False) == documented
+    assert embedded.texts_of(path, comments=True) == [
         *documented,
-        "A comment that goes on over two lines; its end.",
+        ["A comment that goes on over two lines; its end."],
     ]
     path.write_text("def f(:")
-    assert embedded.sentences_of(path, comments=True) == []
+    assert embedded.texts_of(path, comments=True) == []
 
 
 def test_every_task_has_a_kind():

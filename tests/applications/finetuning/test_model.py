@@ -22,7 +22,14 @@ from program_cases import FINETUNING_CASE
 import keras_vattn
 from applications.finetuning import data, model, spans, train
 from applications.finetuning.options import MODELS, PROGRAM, Options, PredictFinetuning
-from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
+from applications.finetuning.report import (
+    certainty,
+    class_figures,
+    evaluate,
+    predictor,
+    score_figures,
+    with_other_words,
+)
 from applications.finetuning.serve import Predictor, logits_of, predicted_spans
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
@@ -135,6 +142,16 @@ def test_other_words(tmp_path):
     assert 0.65 < np.mean(same) < 0.82 and corrupted.labels == texts.labels
     assert with_other_words(texts, 0.0).firsts == texts.firsts
     assert with_other_words(data.Texts(["a b"], ["c d"], ["x"]), 1.0).seconds[0].count(" ") == 1
+
+
+def test_certainty_of_groups():
+    """Counts, accuracies and mean entropies; a group without a prediction is left out."""
+    probabilities = np.array([[0.5, 0.5]] + 9 * [[1.0, 0.0]])
+    found = certainty(probabilities, np.array([1] + 9 * [0]), np.arange(10) > 1)
+    expected = {"right": (9, 1, 0), "wrong": (1, 0, np.log(2)), "most certain 90%": (9, 1, 0)}
+    expected |= {"with a telling word": (8, 1, 0), "ambiguous": (2, 0.5, np.log(2) / 2)}
+    assert {name: tuple(group.values()) for name, group in found.items()} == pytest.approx(expected, abs=1e-6)
+    assert "wrong" not in certainty(probabilities, np.zeros(10, int))
 
 
 def test_figures_of_classes_and_scores():
