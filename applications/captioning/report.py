@@ -3,6 +3,8 @@
 Shapes: N images, C captions, T words with the end, R regions.
 """
 
+import difflib
+
 import numpy as np
 import scipy.special
 import tensorflow as tf
@@ -18,7 +20,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, drawn_rows
 from applications.common.tables import Column, spread, title_from
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
@@ -259,24 +261,45 @@ def example_of(part):
     return part.captions.ids[0]
 
 
+def summary(report):
+    lines, attention = [], report["attention"]
+    if "true" in report:
+        count = report["num_images"]
+        lines.append(f"{round(count * report['true']):,} of {count:,} captions are true.")
+    if "pointing" in attention:
+        pointing = attention["pointing"]["all"]
+        lines.append(
+            f"The attention points at the object that a word names for {100 * pointing['accuracy']:.1f}% of "
+            f"{pointing['num_words']:,} colours and shapes, {100 * pointing['chance']:.1f}% by chance."
+        )
+    return lines
+
+
 def shown(run, part, outputs):
     pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
-    for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
+    for picture, row in zip(pictures, drawn_rows(len(part), NUM_PICTURES), strict=True):
         for alignment in _alignments(part, picture):
             if sentences is not None:
                 alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
             alignments.append(alignment)
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
-    rows = zip(part.captions.ids, hypotheses, part.captions.captions, strict=True)
+    judged = [[]] * len(part) if part.scenes is None else map(_judged, part.scenes, outputs["hypotheses"])
+    rows = zip(part.captions.ids, hypotheses, part.captions.captions, judged, strict=True)
     samples = [
-        [("image", image), ("caption", text), *(("reference", reference) for reference in references)]
-        for image, text, references in rows
+        [("image", image), ("caption", text), *(("reference", reference) for reference in references), *judgement]
+        for image, text, references, judgement in rows
     ]
     return Shown(samples, alignments, drawn=pictures)
 
 
+def _judged(scene, text):
+    """Return the last line of a sample: whether the caption of a scene is true, or the most similar true caption."""
+    (closest,) = difflib.get_close_matches(text, scenes.true_captions(scene), n=1, cutoff=0.0)
+    return [("judged", "right" if text == closest else f"wrong: {closest}")]
+
+
 def attention(run, part):
-    chosen = evenly(len(part), NUM_PICTURES)
+    chosen = drawn_rows(len(part), NUM_PICTURES)
     texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
     pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
     return [alignment for picture in pictures for alignment in _alignments(part, picture)]
@@ -320,7 +343,7 @@ def compared(comparison):
 
 def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
-    chosen = evenly(len(part), NUM_PICTURES)
+    chosen = drawn_rows(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
     own = looks(run, part, chosen, [hypotheses[index] for index in chosen], own=True)
     of_reference = looks(run, part, chosen, [row[0] for row in references])

@@ -79,6 +79,11 @@ def _rounded(value):
     return round(float(value), 4) if isinstance(value, float | np.floating) else value
 
 
+def drawn_rows(count, maximum):
+    """Return the indices of up to `maximum` of `count` rows, drawn at random with a fixed seed, sorted."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
+
+
 def evenly(count, maximum):
     """Return at most so many indices of `count` rows, spread evenly: samples to look at."""
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
