@@ -100,8 +100,8 @@ class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
     network: str | None = None
-    """none: words for images, and no network for rendered scenes, whose exact features are known. Or pixels, words or
-    a name of keras.applications, as for the command features."""
+    """none: words for images, and for rendered scenes no network but their exact features. Otherwise pixels, words or a
+    name of keras.applications, as for the command features."""
     features: Existing | None = None
     """Region features: an .h5 file laid out as bottom-up attention's, or a folder of the command `features`; the
     network is not used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
