@@ -10,7 +10,10 @@ from applications.captioning.options import MODELS, PROGRAM
 APPLICATION = PROGRAM.application()
 EVERY_MODEL = list(MODELS)
 # Rendered scenes, whose regions are known.
-SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "max_length": 16}
+SCENES = {
+    **{"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "max_length": 16},
+    "scene_captions": "relations",
+}
 
 
 def options_of(folder, **values):

@@ -134,6 +134,7 @@ NMT_CASE = Case(
 VQA_CASE = Case(
     program=VQA,
     options={
+        "model": "variational_enum",
         "network": "pixels",
         "grid": 2,
         "image_size": 8,

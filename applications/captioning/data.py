@@ -39,7 +39,7 @@ def read(options):
     asked, rendered = options.captions, None
     if asked.train_captions is None:
         rendered = scenes.scenes(asked.num_scenes)
-        columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE)
+        columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE, asked.scene_captions)
         texts = np.reshape(columns["text"], (-1, CAPTIONS_PER_SCENE)).tolist()
         rest, test = split_images(Captions([str(row) for row in range(len(texts))], texts), 0.1, 2)
         train, valid = split_images(rest, 1 / 9, 0)
@@ -63,7 +63,8 @@ def read_other(options, evaluation):
 
 def sources_of(options):
     """Return the `Sources` of a run."""
-    return open_sources(options.regions, options.captions.num_scenes, SCENE_SIZE)
+    attributes = ("color", "shape", "row", "column")
+    return open_sources(options.regions, options.captions.num_scenes, attributes, SCENE_SIZE)
 
 
 def words_of(captions):

@@ -66,6 +66,9 @@ class CaptionOptions:
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
     num_scenes: common.Positive = 8000
     """Number of embedded scenes."""
+    scene_captions: Literal["lines", "relations"] = "lines"
+    """lines: the shapes of the first two objects of a row, from the left, or of a column, from the top. relations: how
+    any two or three objects lie to each other, with their colours."""
 
     def check(self):
         for part in ("valid", "test"):
@@ -116,7 +119,7 @@ class Options:
     """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/captioning")
     captions: CaptionOptions = common.group(CaptionOptions)
-    regions: RegionOptions = common.group(RegionOptions, network="words", grid=4, image_size=48, use_boxes=True)
+    regions: RegionOptions = common.group(RegionOptions, grid=4, image_size=48, use_boxes=True)
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: CaptioningAlignmentOptions = common.group(CaptioningAlignmentOptions)
     fit: common.FitOptions = common.group(

@@ -3,6 +3,8 @@
 Shapes: N images, C captions, T words with the end, R regions.
 """
 
+import difflib
+
 import numpy as np
 import scipy.special
 import tensorflow as tf
@@ -260,7 +262,17 @@ def example_of(part):
 
 
 def summary(report):
-    return [f"{100 * report['true']:.1f}% of {report['num_images']:,} captions are true."] if "true" in report else []
+    lines, attention = [], report["attention"]
+    if "true" in report:
+        count = report["num_images"]
+        lines.append(f"{round(count * report['true']):,} of {count:,} captions are true.")
+    if "pointing" in attention:
+        pointing = attention["pointing"]["all"]
+        lines.append(
+            f"The attention points at the object that a word names for {100 * pointing['accuracy']:.1f}% of "
+            f"{pointing['num_words']:,} colours and shapes, {100 * pointing['chance']:.1f}% by chance."
+        )
+    return lines
 
 
 def shown(run, part, outputs):
@@ -271,12 +283,19 @@ def shown(run, part, outputs):
                 alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
             alignments.append(alignment)
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
-    rows = zip(part.captions.ids, hypotheses, part.captions.captions, strict=True)
+    judged = [[]] * len(part) if part.scenes is None else map(_judged, part.scenes, outputs["hypotheses"])
+    rows = zip(part.captions.ids, hypotheses, part.captions.captions, judged, strict=True)
     samples = [
-        [("image", image), ("caption", text), *(("reference", reference) for reference in references)]
-        for image, text, references in rows
+        [("image", image), ("caption", text), *(("reference", reference) for reference in references), *judgement]
+        for image, text, references, judgement in rows
     ]
     return Shown(samples, alignments, drawn=pictures)
+
+
+def _judged(scene, text):
+    """Return the last line of a sample: whether the caption of a scene is true, or the most similar true caption."""
+    (closest,) = difflib.get_close_matches(text, scenes.true_captions(scene), n=1, cutoff=0.0)
+    return [("judged", "right" if text == closest else f"wrong: {closest}")]
 
 
 def attention(run, part):

@@ -55,10 +55,13 @@ class Sources:
         return self if self.regions is not None else Sources(self.images.some(np.sort(rows)), None)
 
 
-def open_sources(options, num_scenes, size=64):
-    """Return the `Sources` that `RegionOptions` name; without names the images of the embedded scenes."""
+def open_sources(options, num_scenes, attributes, size=64):
+    """Return the `Sources` that `RegionOptions` name; without names the images of the embedded scenes, and exact
+    features of `attributes` of their objects unless a network makes the features."""
     if options.images is None and options.features is None:
-        return Sources(scenes.images_of(scenes.scenes(num_scenes), size), None)
+        rendered = scenes.scenes(num_scenes)
+        regions = None if options.network else scenes.regions_of(rendered, attributes)
+        return Sources(scenes.images_of(rendered, size), regions)
     images = None if options.images is None else open_images(options.images)
     if options.features is None:
         return Sources(images, None)
@@ -86,8 +89,9 @@ class RegionCodec:
         """Return the codec of `RegionOptions`, `Sources` and the ids of the training images; the network words is
         trained here, on a dictionary from some of the ids to the words about the image."""
         if sources.regions is not None:
-            extractor = extractor_beside(options.features)
-            width, max_regions = sources.regions.width, options.max_regions
+            extractor = None if options.features is None else extractor_beside(options.features)
+            most = options.max_regions if options.features else int(max(sources.regions.counts))
+            width, max_regions = sources.regions.width, min(options.max_regions, most)
         else:
             extractor = make_extractor(options, sources.images, words)
             width, max_regions = extractor.width, min(options.max_regions, len(extractor.boxes))

@@ -149,7 +149,7 @@ def make_extractor(options, images=None, words=None):
     # Features do not depend on the precision of the run.
     keras.config.set_dtype_policy("float32")
     try:
-        if options.network == "words":
+        if options.network in (None, "words"):
             rows = np.sort(images.rows_of(list(words)))
             pixels = np.concatenate(list(images.batches(options.side, rows, title="reading images")))
             detectors, _ = train_detectors(pixels, [words[images.ids[row]] for row in rows], options)
@@ -158,7 +158,7 @@ def make_extractor(options, images=None, words=None):
             network = pretrained_network(options)
     finally:
         keras.config.set_dtype_policy(policy)
-    return Extractor(options.network, options.side, options.cells, options.regions, network)
+    return Extractor(options.network or "words", options.side, options.cells, options.regions, network)
 
 
 def pretrained_network(options):

@@ -63,7 +63,7 @@ class ExtractorOptions:
     @property
     def side(self):
         """Side of the network's images, in pixels."""
-        return self.image_size or {"pixels": 48, "words": 96}.get(self.network, 224)
+        return self.image_size or {"pixels": 48, "words": 96, None: 96}.get(self.network, 224)
 
     @property
     def num_regions(self):
@@ -71,7 +71,7 @@ class ExtractorOptions:
         return self.cells**2 + (self.regions == "windows")
 
     def check(self):
-        if self.network not in ("pixels", "words", *NETWORKS):
+        if self.network not in (None, "pixels", "words", *NETWORKS):
             known = ", ".join(["pixels", "words", *NETWORKS])
             raise InputError(f"--network: expected one of {known}. Received: {self.network}")
         if self.network in NETWORKS and self.weights is None:
@@ -99,6 +99,9 @@ EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOp
 class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
+    network: str | None = None
+    """none: words for images, and for rendered scenes no network but their exact features. Otherwise pixels, words or a
+    name of keras.applications, as for the command features."""
     features: Existing | None = None
     """Region features: an .h5 file laid out as bottom-up attention's, or a folder of the command `features`; the
     network is not used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""

@@ -10,6 +10,7 @@ Cells are counted row by row, as the regions of a pixel extractor with a 4 x 4 g
 Scene i of a seed, its image, its captions and its questions are the same however many others there are.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -18,6 +19,7 @@ import typing
 import numpy as np
 
 from applications.vision.images import Images
+from applications.vision.regions import MemoryRegions
 
 GRID = 4
 CELL_BOXES = np.array([(x, y, x + 1, y + 1) for y in range(GRID) for x in range(GRID)], np.float32) / np.float32(GRID)
@@ -48,8 +50,11 @@ _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
 _SAMPLES = 4  # of a pixel, along each side
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "number": "number"}
+# How many of six people call 1, 2, 3 and 4 objects many.
+_OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
+_ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
 # Purposes of the random numbers of a scene.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
@@ -87,7 +92,7 @@ class Scene:
 
 class Caption(typing.NamedTuple):
     """A true statement: words with spaces between them, and for each word the cell of its object. An object's words are
-    its colour and its shape; words about no object, or about several ("two circles"), have -1."""
+    its colour and its shape, or its shape; words about no object, or about several ("two circles"), have -1."""
 
     text: str
     cells: tuple
@@ -96,9 +101,10 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    They agree, except for the type "one of several" ("what color is one of the circles ?"): there each has drawn one of
-    the right answers, and a calibrated model is unsure. The answer type is "yes/no", "number" or "other"; the cell has
-    the object whose colour, shape or presence is the answer, and is -1 for no object or several.
+    They agree, except for two types, where a calibrated model is unsure: "one of several" ("what color is one of the
+    circles ?"), where each has drawn one of the right answers, and "opinion" ("are there few or many circles ?"). The
+    answer type is "yes/no", "number" or "other"; the cell has the object whose colour, shape or presence is the answer,
+    and is -1 for no object or several.
     """
 
     text: str
@@ -137,29 +143,50 @@ def images_of(scenes, size=64):
     return Images("scenes", [str(row) for row in range(len(scenes))], pixels=pixels)
 
 
-def captions_of(scene, generator, count):
-    """Draw different captions of a scene, of its templates in turn, a list of `Caption`; a scene has 12 at least."""
+def regions_of(scenes, attributes):
+    """Return the exact features of the cells of scenes, `MemoryRegions`: each of some attributes of an object, "color",
+    "shape", "row" and "column", and how many objects of the scene share it, one-hot; zeros for an empty cell."""
+    values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
+    values = {name: values[name] for name in attributes}
+    columns = [(name, value) for name in values for value in values[name]]
+    columns += [(name, "count", count) for name in values for count in range(1, _NUM_KINDS + 1)]
+    column_of = {key: column for column, key in enumerate(columns)}
+    features = np.zeros((len(scenes), GRID**2, len(columns)), np.float32)
+    for row, scene in enumerate(scenes):
+        for name in values:
+            counts = collections.Counter(getattr(thing, name) for thing in scene.objects)
+            for thing in scene.objects:
+                value = getattr(thing, name)
+                features[row, thing.cell, [column_of[name, value], column_of[name, "count", counts[value]]]] = 1.0
+    ids, num_regions = [str(row) for row in range(len(scenes))], np.full(len(scenes), GRID**2, np.int32)
+    return MemoryRegions("scenes", ids, num_regions, len(columns), features, CELL_BOXES)
+
+
+def captions_of(scene, generator, count, kind):
+    """Draw different captions of a scene, of the templates of "lines" or "relations" in turn, a list of `Caption`; a
+    scene has 4 lines and 12 relations at least."""
     templates = {}
-    for template, caption in _statements(scene):
+    for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
     shuffled = [_shuffled(generator, captions) for captions in templates.values()]
     return list(itertools.islice(_in_turns(generator, shuffled), count))
 
 
-def questions_of(scene, generator, count):
-    """Draw different questions about a scene, a list of `Question`: of its types in turn, in a type of its answers.
+def questions_of(scene, generator, count, types=QUESTION_TYPES):
+    """Draw different questions about a scene, a list of `Question`: of some types in turn, in a type of its answers.
 
     So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
-    the scene scores 50% on "presence", 30% on "number", 35% on "one of several", where three votes are enough, and 17%
-    on the others; 28% on all. A scene has 24 questions at least.
+    the scene scores 50% on "presence", 30% on "number", 35% on "one of several" and 90% on "opinion", where three votes
+    are enough, and 17% on the others; 28% on `QUESTION_TYPES`. A scene has 24 questions of these at least.
     """
-    types = {}
+    of_types = {}
     for question in _inquiries(scene):
         question_type, _, answers, _ = question
-        types.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
+        if question_type in types:
+            of_types.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
     balanced = [
         list(_in_turns(generator, [_shuffled(generator, questions) for questions in answers.values()]))
-        for answers in types.values()
+        for answers in of_types.values()
     ]
     questions = []
     for question_type, text, answers, cell in itertools.islice(_in_turns(generator, balanced), count):
@@ -168,27 +195,27 @@ def questions_of(scene, generator, count):
     return questions
 
 
-def caption_columns(scenes, count):
+def caption_columns(scenes, count, kind):
     """Return `count` captions of each scene as columns: "row", the scene's, and the fields of `Caption`."""
-    return _columns(scenes, captions_of, _CAPTIONS, count, Caption._fields)
+    return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
-def question_columns(scenes, count):
+def question_columns(scenes, count, types=QUESTION_TYPES):
     """Return `count` questions about each scene as columns: "row", the scene's, and the fields of `Question`."""
-    return _columns(scenes, questions_of, _QUESTIONS, count, Question._fields)
+    return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` are the cells of scenes, whose objects are known."""
-    if codec.extractor is None or codec.max_regions != len(CELL_BOXES):
+    """Return whether the regions of a `RegionCodec` for scenes are their cells, whose objects are known."""
+    if codec.max_regions != len(CELL_BOXES):
         return False
-    boxes = codec.extractor.boxes
+    boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes
     return boxes.shape == CELL_BOXES.shape and np.allclose(boxes, CELL_BOXES)
 
 
 def true_captions(scene):
     """Return every caption that a scene can have, a dictionary from its text to its cells."""
-    return dict(caption for _, caption in _statements(scene))
+    return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 
 def _generator(seed, index, purpose):
@@ -212,12 +239,22 @@ def _scene(seed, index):
         ]
         scene = Scene(tuple(objects), seed, index)
         asked = {(question_type, answers == ["no"]) for question_type, _, answers, _ in _inquiries(scene)}
-        if len(asked) == len(QUESTION_TYPES) + 1:
+        if len(asked) == len(QUESTION_TYPES) + 2:
             return scene
 
 
-def _statements(scene):
-    """Yield (template, caption) of every caption."""
+def _lines(scene):
+    """Yield (template, caption) of the shapes of the first two objects, or the only one, of each row and column."""
+    for line, names, relation in (("row", _ROWS, "left of a"), ("column", _COLUMNS, "above a")):
+        for number, name in enumerate(names):
+            shapes = [(thing.shape, thing.cell) for thing in scene.objects if getattr(thing, line) == number]
+            if shapes:
+                second = [part for shape in shapes[1:2] for part in (relation, shape)]
+                yield line, _caption(f"the {name} {line} has a", shapes[0], *second)
+
+
+def _relations(scene):
+    """Yield (template, caption) of how objects lie to each other."""
     for first, second in itertools.permutations(scene.objects, 2):
         relation = _relation(first, second)
         if relation is not None:
@@ -233,6 +270,9 @@ def _statements(scene):
     for thing in scene.objects:
         if thing.cell in _CORNERS:
             yield "corner", _caption("a", thing, "is in the", _CORNERS[thing.cell], "corner")
+
+
+_STATEMENTS = {"lines": _lines, "relations": _relations}
 
 
 def _inquiries(scene):
@@ -257,6 +297,9 @@ def _inquiries(scene):
 def _about(things, asked, singular, plural):
     answers = [getattr(thing, asked) for thing in things]
     yield "number", f"how many {plural} are there ?", [str(len(things))], -1
+    if things:
+        people = _OPINIONS[len(things)]
+        yield "opinion", f"are there few or many {plural} ?", ["many"] * people + ["few"] * (6 - people), -1
     if len(things) == 1:
         yield asked, f"what {asked} is the {singular} ?", answers, things[0].cell
     elif things:
@@ -284,11 +327,14 @@ def _is_between(first, second, third):
 
 
 def _caption(*parts):
+    """Return the `Caption` of objects, of pairs of words about an object and its cell, and of other words."""
     words, cells = [], []
     for part in parts:
-        of_part = [part.color, part.shape] if isinstance(part, Object) else part.split()
-        words += of_part
-        cells += [part.cell if isinstance(part, Object) else -1] * len(of_part)
+        if isinstance(part, Object):
+            part = f"{part.color} {part.shape}", part.cell
+        text, cell = part if isinstance(part, tuple) else (part, -1)
+        words += text.split()
+        cells += [cell] * len(text.split())
     return Caption(" ".join(words), tuple(cells))
 
 

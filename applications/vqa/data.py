@@ -16,6 +16,8 @@ from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
+# One region answers each of them: updown looks at one.
+QUESTION_TYPES = ("color", "shape", "presence", "number", "opinion")
 
 
 @dataclasses.dataclass
@@ -55,12 +57,12 @@ def read_other(options, evaluation):
 
 def sources_of(options):
     """Return the `Sources` of a run."""
-    return open_sources(options.regions, options.questions.num_scenes)
+    return open_sources(options.regions, options.questions.num_scenes, ("color", "shape"))
 
 
 def embedded(rendered):
     """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
-    columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE)
+    columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, QUESTION_TYPES)
     questions = Questions(
         [str(row) for row in range(len(columns["row"]))],
         [str(row) for row in columns["row"]],

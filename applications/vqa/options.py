@@ -152,7 +152,7 @@ class ReportOptions:
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: common.Positive = 2000
     """Most questions of the uncertainty metrics; of more, that many are drawn at random."""
-    feature_noise: common.NotNegativeFloat = 0.0
+    feature_noise: common.NotNegativeFloat = 5.0
     """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none."""
     noise_scale: bool = True
     """Multiply the noise by the standard deviation of the features in training."""
@@ -162,15 +162,15 @@ class ReportOptions:
 class Options:
     """Train a model that answers questions about images; without data options, about rendered scenes."""
 
-    model: Literal[tuple(MODELS)] = "variational_enum"
+    model: Literal[tuple(MODELS)] = "marginal"
     """One of the models of Deng et al. 2018 or Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vqa")
     questions: QuestionOptions = common.group(QuestionOptions)
-    regions: RegionOptions = common.group(RegionOptions, network="words", feature_units=64)
+    regions: RegionOptions = common.group(RegionOptions, feature_units=64)
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: AlignmentOptions = common.group(AlignmentOptions, prior_hidden_units=20, kl_reduction="mean")
     fit: common.FitOptions = common.group(
-        common.FitOptions, batch_size=64, epochs=20, learning_rate=2e-3, schedule="plateau"
+        common.FitOptions, batch_size=64, epochs=20, learning_rate=5e-3, schedule="cosine"
     )
     reports: ReportOptions = common.group(ReportOptions)
 

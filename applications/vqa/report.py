@@ -29,6 +29,7 @@ from applications.vqa.tables import COLUMNS as COLUMNS
 from keras_vattn import metrics
 
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
+NUM_SAMPLES = 20
 NUM_CARDS = 6
 # The figures behind the cards of a run.
 CARDS = "cards.json"
@@ -48,11 +49,12 @@ def evaluate(run, part, evaluation=None):
     num_draws, feature_noise = (first_value(name, *asked) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
     report |= {"gradients": gradient_norms(run, part), "weights_sd": weights_deviation(run, part)}
-    report["uncertainty"], outputs["p_values"] = uncertainty(run, part, num_draws)
+    report["uncertainty"], outputs["p_values"], scores = uncertainty(run, part, num_draws)
     if feature_noise:
-        report["noisy"], _ = predicted(run, part, feature_noise)
-        report["noisy"]["uncertainty"], _ = uncertainty(run, part, num_draws, feature_noise)
-        report["noisy"]["variance"] = feature_noise
+        noisy, _ = predicted(run, part, feature_noise)
+        noisy["uncertainty"], _, noisy_scores = uncertainty(run, part, num_draws, feature_noise)
+        detection = {name: metrics.out_of_distribution_detection(x, noisy_scores[name]) for name, x in scores.items()}
+        report["noisy"] = noisy | {"variance": feature_noise, "detection": detection}
     return report, outputs | {"part": part}
 
 
@@ -96,6 +98,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     rows = list(zip(answers, part.questions.votes, strict=True))
     report = {
         "num_questions": len(part),
+        "types": dict(collections.Counter(part.questions.types)),
         "nll": float(nats[part.votes.usable].mean()),
         "num_nll": int(part.votes.usable.sum()),
         "accuracy": by_type(part, [vqa_accuracy(*row) for row in rows]),
@@ -119,14 +122,14 @@ def by_type(part, values):
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
-    them, on a sample of the questions; and p-values of the test of the two best answers under the last of these, a
-    dictionary from the rows of the sample.
+    them, on a sample of the questions; and under the last of these p-values of the test of the two best answers, a
+    dictionary from the rows of the sample, and the scores of the questions, nats (N,).
 
     The mean of the draws predicts. Only figures of equal numbers of draws compare.
     """
-    report, p_values = {}, {}
+    report, p_values, scores = {}, {}, {}
     if num_draws < 2:
-        return report, p_values
+        return report, p_values, scores
     sampled, part = part.sample(run.options.reports.max_uncertain)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
@@ -136,6 +139,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
         draws = predicting.draws(num_draws, name)
         tested = metrics.pavpu(draws, accuracies=accuracies, significance=SIGNIFICANCE)
         p_values = dict(zip(sampled, tested.p_values.tolist(), strict=True))
+        scores = {score.__name__: score(draws) for score in (metrics.predictive_entropy, metrics.mutual_information)}
         pavpu = {"all": tested.pavpu}
         for kind in TYPES:
             of_kind = types == kind
@@ -151,7 +155,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
             **uncertainty_of.means(draws),
             **uncertainty_of.calibration(draws[:, usable], labels[usable]),
         }
-    return report, p_values
+    return report, p_values, scores
 
 
 def predictor(run, part, feature_noise=0.0):
@@ -216,17 +220,35 @@ def example_of(part):
 
 
 def summary(report):
-    shares = [f"{name} {100 * share:.1f}%" for name, share in report["accuracy"].items()]
-    return [f"Right answers to {report['num_questions']:,} questions: {', '.join(shares)}."]
+    accuracy, count = report["accuracy"], report["num_questions"]
+    of_types = [f"{100 * accuracy[name]:.1f}% of {number:,} {name}" for name, number in report["types"].items()]
+    lines = [f"{count * accuracy['all']:,.0f} of {count:,} answers are right: {', '.join(of_types)} questions."]
+    if "pointing" in report:
+        lines.append(
+            f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "
+            f"about one object, {100 * report['pointing_chance']:.1f}% by chance."
+        )
+    if report.get("noisy", {}).get("detection"):
+        auroc = {name: figures["auroc"] for name, figures in report["noisy"]["detection"].items()}
+        lines.append(
+            f"The mutual information of draws tells noisy features from clean ones with an AUROC of "
+            f"{auroc['mutual_information']:.3f}, the entropy with {auroc['predictive_entropy']:.3f}."
+        )
+    return lines
 
 
 def shown(run, part, outputs):
     cards = _cards(run, part, outputs)
     spread = _deviations(run, part)
-    alignments, samples = [], []
+    alignments, samples, questions = [], [], part.questions
+    for row in drawn_rows(len(part), NUM_SAMPLES):
+        answer, votes = outputs["answers"][row], questions.votes[row]
+        judged = "right" if votes.count(answer) >= 3 else f"wrong: {votes.count(answer)} of {len(votes)} people say so"
+        answered = f"{answer} {outputs['probabilities'][row]:.2f}"
+        people = ("people", people_of(votes))
+        samples.append([("question", questions.texts[row]), people, ("answer", answered), ("judged", judged)])
     for place, card in enumerate(cards):
         answer = said(card)
-        samples.append([("question", card["question"]), ("people", card["people"]), ("answer", answer)])
         image = thumbnail(part.sources.images, card["image"])
         if image is None or not np.any(card["boxes"]):
             continue
@@ -260,7 +282,7 @@ def report(run, part, record, outputs, shown):
     cards = shown.drawn
     write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
     draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
-    return [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
+    return ["; ".join(f"{label}: {text}" for label, text in sample) for sample in shown.samples]
 
 
 def _cards(run, part, outputs):
@@ -269,14 +291,12 @@ def _cards(run, part, outputs):
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
     images = run.codec.regions.regions_of(part.sources).ids
     for index, box in zip(chosen, boxes, strict=True):
-        votes = part.questions.votes[index]
-        people = collections.Counter(votes).most_common(3)
         cards.append(
             {
                 "id": part.questions.ids[index],
                 "image": images[part.rows[index]],
                 "question": part.questions.texts[index],
-                "people": ", ".join(f"{answer} {count}" for answer, count in people),
+                "people": people_of(part.questions.votes[index]),
                 "answer": outputs["answers"][index],
                 "probability": float(outputs["probabilities"][index]),
                 "p": p_values.get(index),
@@ -298,6 +318,11 @@ def compared(comparison):
     parts = read(comparison.planned[0].options)
     draw_cards(cards, parts.get("test", parts["valid"]), comparison.folder / "cards.png")
     return []
+
+
+def people_of(votes):
+    """Return the three most frequent answers of people with their numbers."""
+    return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 
 def said(card):

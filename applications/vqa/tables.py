@@ -49,6 +49,8 @@ COLUMNS = (
     Column("noisy NLL (nats)", "report.noisy.nll"),
     Column("noisy accuracy (%)", "report.noisy.accuracy.all", 2, 100),
     Column("noisy PAvPU (%)", pavpu(noisy=True), 2, 100),
+    Column("AUROC of noise, entropy", "report.noisy.detection.predictive_entropy.auroc"),
+    Column("AUROC of noise, MI", "report.noisy.detection.mutual_information.auroc"),
     Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
     Column("gradient of likelihood", gradient("likelihood"), differs=False),
     Column("gradient of KL", gradient("kl"), differs=False),

@@ -120,6 +120,11 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
     assert "predictive" not in report["likelihood"] and "weights_sd" not in report["attention"]
     ids = part.captions.ids
     assert APPLICATION.files(outputs) == {"captions": [f"{ids[0]}\t{texts[0]}", f"{ids[1]}\t{texts[1]}"]}
+    assert reports.summary(report)[0] == "1 of 2 captions are true." and len(reports.summary(report)) == 2
+    (first, second) = (sample[-1] for sample in APPLICATION.shown(of_scenes, part, outputs).samples)
+    label, text = second
+    assert first == ("judged", "right") and label == "judged" and text.startswith("wrong: ")
+    assert text.removeprefix("wrong: ") in scenes.true_captions(part.scenes[1])
 
 
 def test_how_random_the_weights_are(made, eagerly):

@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -13,7 +14,10 @@ import pytest
 from applications.vision import scenes as module
 from applications.vision.scenes import COLORS, QUESTION_TYPES, SHAPES, Object, Scene
 
-CAPTION_WORDS = "a above and are below between bottom corner four in is left of right the there three top two"
+CAPTION_WORDS = (
+    "a above and are below between bottom column corner four has in is left of right row second the there third three "
+    "top two"
+)
 QUESTION_WORDS = "? a above are below color directly how is left many object objects of one right shape the there what"
 PLURALS = "circles squares triangles crosses stars rings"
 THING = "(?:(?:{}) (?:{}))".format("|".join(COLORS), "|".join(SHAPES))
@@ -35,6 +39,9 @@ def questions(scenes):
     """Of each scene, six."""
     columns = module.question_columns(scenes, 6)
     return [module.Question(*row) for row in zip(*(columns[name] for name in module.Question._fields), strict=True)]
+
+
+relation_columns = functools.partial(module.caption_columns, kind="relations")
 
 
 def by_name(scene):
@@ -142,7 +149,7 @@ def test_a_scene_is_the_same_however_many_there_are(scenes):
     few = module.scenes(3, seed=0)
     assert few == scenes[:3]
     np.testing.assert_array_equal(module.render(few[2]), module.images_of(scenes[:5]).read(2))
-    for columns_of in (module.caption_columns, module.question_columns):
+    for columns_of in (relation_columns, module.question_columns):
         some, more = columns_of(few, 4), columns_of(scenes[:9], 4)
         assert some["row"] == [0] * 4 + [1] * 4 + [2] * 4
         assert all(values == more[name][:12] for name, values in some.items())
@@ -155,7 +162,8 @@ def test_a_scene_is_the_same_however_many_there_are(scenes):
 def test_same_data_whatever_the_hash_seed():
     program = (
         "import hashlib\nfrom applications.vision import scenes as s\nfew = s.scenes(20, 5)\n"
-        "data = few, s.images_of(few[:2]).pixels.tolist(), s.caption_columns(few, 5), s.question_columns(few, 5)\n"
+        "texts = s.question_columns(few, 5), s.caption_columns(few, 4, 'lines')\n"
+        "data = few, s.images_of(few[:2]).pixels.tolist(), texts\n"
         "print(hashlib.sha256(repr(data).encode()).hexdigest())"
     )
     other = subprocess.run(
@@ -169,6 +177,17 @@ def test_same_data_whatever_the_hash_seed():
     with contextlib.redirect_stdout(io.StringIO()) as here:
         exec(program)
     assert here.getvalue() == other and len(other) == 65
+
+
+LINE = re.compile(r"the (\w+) (row|column) has a (.*)")
+
+
+def line_of(match, scene):
+    """The first two objects of the row or the column that a caption names."""
+    along, across = ("x", "y") if match[2] == "row" else ("y", "x")
+    number = {"top": 0, "left": 0, "second": 1, "third": 2, "bottom": 3, "right": 3}[match[1]]
+    line = [thing for thing in scene.objects if number < 4 * getattr(thing, across) < number + 1]
+    return sorted(line, key=lambda thing: getattr(thing, along))[:2]
 
 
 def is_true(text, scene):
@@ -193,6 +212,9 @@ def is_true(text, scene):
         shape = match[2].removesuffix("e") if match[2] == "crosse" else match[2]
         count = sum(thing.shape == shape for thing in scene.objects)
         return count == ["two", "three", "four"].index(match[1]) + 2 and things[match[3]].shape != shape
+    if match := LINE.fullmatch(text):
+        separator = " left of a " if match[2] == "row" else " above a "
+        return match[3].split(separator) == [thing.shape for thing in line_of(match, scene)]
     match = re.fullmatch(f"a ({THING}) is in the (top|bottom) (left|right) corner", text)
     thing = things[match[1]]
     return (thing.y < 0.25 if match[2] == "top" else thing.y > 0.75) and (
@@ -210,6 +232,9 @@ def test_captions_are_true_and_their_words_have_the_cells_of_objects(scenes, cap
             for place, pair in enumerate(itertools.pairwise(words)):
                 if " ".join(pair) in things:
                     expected[place : place + 2] = [things[" ".join(pair)].cell] * 2
+            if match := LINE.fullmatch(text):
+                for thing, place in zip(line_of(match, scene), (5, -1), strict=False):
+                    expected[place] = thing.cell
             assert list(cells) == expected, text
 
 
@@ -229,6 +254,12 @@ def test_captions_by_hand():
         "there are two squares and a green star",
         "a red circle is in the top left corner",
         "a green star is in the bottom right corner",
+        "the top row has a circle left of a square",
+        "the second row has a square",
+        "the bottom row has a star",
+        "the left column has a circle",
+        "the second column has a square above a square",
+        "the right column has a star",
     ]
     known = module.true_captions(BY_HAND)
     assert sorted(known) == sorted(expected)
@@ -247,7 +278,7 @@ def test_captions_use_known_words(captions):
 
 
 def test_captions_are_drawn_from_templates_in_turn(scenes, captions):
-    columns = module.caption_columns(scenes, 5)
+    columns = relation_columns(scenes, 5)
     drawn = collections.defaultdict(list)
     for row, text, cells in zip(columns["row"], columns["text"], columns["cells"], strict=True):
         assert captions[row][text] == cells
@@ -258,6 +289,37 @@ def test_captions_are_drawn_from_templates_in_turn(scenes, captions):
     # A fifth to a third each, where it is one of three to five templates.
     first = collections.Counter(texts[0] for texts in openings)
     assert all(0.15 < first[words] / len(openings) < 0.4 for words in ("there is", "there are"))
+
+
+def test_captions_of_lines(scenes, captions):
+    """Rows and columns in turn."""
+    columns = module.caption_columns(scenes, 4, "lines")
+    assert len(columns["row"]) == 4 * len(scenes)
+    lines = [re.match("the \\w+ (row|column) has", text)[1] for text in columns["text"]]
+    assert all(set(lines[start : start + 2]) == {"row", "column"} for start in range(0, len(lines), 4))
+    for row, text, cells in zip(columns["row"], columns["text"], columns["cells"], strict=True):
+        assert captions[row][text] == cells
+
+
+def test_exact_features():
+    """Of the red circle: one of two red objects, and the only circle."""
+    regions = module.regions_of([BY_HAND], ("color", "shape"))
+    names = [*COLORS, *SHAPES, *(f"{count} of the {name}" for name in ("color", "shape") for count in range(1, 5))]
+    assert regions.features.shape == (1, 16, len(names)) and regions.width == len(names)
+    of_cell = {
+        cell: [name for name, value in zip(names, row, strict=True) if value == 1.0]
+        for cell, row in enumerate(regions.features[0])
+        if row.any()
+    }
+    assert of_cell == {
+        0: ["red", "circle", "2 of the color", "1 of the shape"],
+        1: ["blue", "square", "1 of the color", "2 of the shape"],
+        5: ["red", "square", "2 of the color", "2 of the shape"],
+        15: ["green", "star", "1 of the color", "1 of the shape"],
+    }
+    np.testing.assert_array_equal(regions.boxes, module.CELL_BOXES)
+    # Of the square above the other one: the first row, with two objects.
+    assert module.regions_of([BY_HAND], ("row",)).features[0, 1].tolist() == [1, 0, 0, 0, 0, 1, 0, 0]
 
 
 def answers(text, scene):
@@ -305,6 +367,19 @@ def test_questions_are_answered_as_the_image_says(scenes):
         *COLORS,
         *SHAPES,
     }
+
+
+def test_opinions(scenes):
+    """People disagree about two, and mostly agree about one and three."""
+    columns = module.question_columns(scenes, 4, types=("opinion",))
+    shares = collections.defaultdict(list)
+    for row, text, votes, cell in zip(*(columns[name] for name in ("row", "text", "votes", "cell")), strict=True):
+        words = re.fullmatch("are there few or many (.+) \\?", text)[1]
+        shares[len(chosen(words, scenes[row].objects))].append(votes.count("many") / 10)
+        assert cell == -1
+    assert set(shares) == {1, 2, 3, 4} and set(shares[4]) == {1.0}
+    for count, share in ((1, 1 / 6), (2, 1 / 2), (3, 5 / 6)):
+        assert abs(np.mean(shares[count]) - share) < 4 * np.sqrt(share * (1 - share) / (10 * len(shares[count])))
 
 
 def test_questions_by_hand():

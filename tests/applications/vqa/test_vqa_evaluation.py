@@ -1,5 +1,7 @@
 """Figures of a part against a computation by hand, and the draws behind the uncertainty metrics."""
 
+import re
+
 import numpy as np
 import pytest
 from program_cases import VQA_CASE
@@ -70,7 +72,8 @@ def test_noise_on_the_features_alone(run):
 
 def test_what_draws(tmp_path):
     run = run_of(tmp_path, model="marginal", num_draws=4)
-    found, p_values = uncertainty(run, run.data["test"], 4)
+    found, p_values, scores = uncertainty(run, run.data["test"], 4)
+    assert [len(scores[name]) for name in ("predictive_entropy", "mutual_information")] == 2 * [len(p_values)]
     assert set(found) == {"dropout", "attention", "both"} and len(p_values) == len(run.data["test"])
     for figures in found.values():
         assert set(figures["pavpu"]) == {"all", "yes/no", "number", "other"}
@@ -79,14 +82,14 @@ def test_what_draws(tmp_path):
     # One region is drawn: that is more than what dropout does.
     assert found["attention"]["mutual_information"] > 0
     assert uncertainty(run, run.data["test"], 4)[0] == found
-    assert uncertainty(run, run.data["test"], 0) == ({}, {})
+    assert uncertainty(run, run.data["test"], 0) == ({}, {}, {})
 
 
 @pytest.mark.slow
 def test_pavpu_counts_votes(run):
     """As the library's metric has it, of draws that are made alike."""
     part = run.data["test"]
-    found, _ = uncertainty(run, part, 4)
+    found, _, _ = uncertainty(run, part, 4)
     batches = part.batches(run.options, answered=False)
     draws = keras_vattn.posterior_predictive(run.models.drawn, batches, 4, seed=0)
     accuracies = np.minimum(part.votes.of_answers(slice(None)) / 3.0, 1.0)
@@ -99,7 +102,7 @@ def test_pavpu_of_some_questions(run, monkeypatch):
     part = run.data["test"]
     every = uncertainty(run, part, 4)[1]
     monkeypatch.setattr(run.options.reports, "max_uncertain", len(part) // 2)
-    found, p_values = uncertainty(run, part, 4)
+    found, p_values, _ = uncertainty(run, part, 4)
     rows = sorted(p_values)
     assert len(rows) == found["both"]["num_questions"] == len(part) // 2
     assert max(rows) > len(rows) and set(rows) < set(every)
@@ -142,7 +145,11 @@ def test_what_a_page_shows_of_drawn_weights(tmp_path):
     rows = [part.questions.ids.index(card["id"]) for card in cards]
     asked = seen(run, part.some(np.array(rows)))
     draws = keras_vattn.posterior_predictive(run.models.drawn, asked, reports.NUM_DRAWS, seed=0)["weights"]
-    assert len(shown.alignments) == len(shown.samples) == len(cards)
+    assert len(shown.alignments) == len(cards) == reports.NUM_CARDS
+    assert len(shown.samples) == min(len(part), reports.NUM_SAMPLES)
+    for sample in map(dict, shown.samples):
+        count = len(re.findall(rf"\b{sample['answer'].split()[0]} 10", sample["people"]))
+        assert sample["judged"] == ("right" if count else "wrong: 0 of 10 people say so")
     for place, (alignment, card) in enumerate(zip(shown.alignments, cards)):
         (answer,) = alignment.weights
         assert answer == f"{outputs['answers'][rows[place]]} {outputs['probabilities'][rows[place]]:.2f}"
@@ -157,7 +164,9 @@ def test_the_noisy_columns(run):
     report, outputs = evaluate(run, run.data["test"], EvaluateVqa("", feature_noise=5.0))
     assert report["noisy"]["variance"] == 5.0 and set(report["noisy"]["uncertainty"]) == set(report["uncertainty"])
     assert report["noisy"]["nll"] != report["nll"]
-    assert "noisy" not in evaluate(run, run.data["test"])[0]
+    assert {0.0 <= figures["auroc"] <= 1.0 for figures in report["noisy"]["detection"].values()} == {True}
+    assert len(reports.summary(report)) == 2
+    assert "noisy" not in evaluate(run, run.data["test"], EvaluateVqa("", feature_noise=0.0))[0]
     assert len(outputs["p_values"]) == len(run.data["test"])
 
 
