@@ -84,6 +84,11 @@ def evenly(count, maximum):
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 
+def drawn_rows(count, maximum):
+    """Return the indices of up to `maximum` of `count` rows, drawn at random with a fixed seed, sorted."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
+
+
 def joined(of_models):
     """Return one `Shown` of several models: a sample has the lines of all of them, and alignments of the same words
     stand beside each other.
