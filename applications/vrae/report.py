@@ -66,7 +66,7 @@ CURVES = {
 # the last are drawn.
 NUM_WRITTEN, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
-NUM_POINTS = 17
+NUM_POINTS = 65
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 # Steps whose KL is reported one by one.
