@@ -120,7 +120,7 @@ class VariationalOptions:
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: common.NotNegativeFloat = 0.0
     """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
-    step_free_nats: common.NotNegativeFloat = 1.0
+    step_free_nats: common.NotNegativeFloat = 0.0
     """Nats of z_t a sentence that its KL leaves alone, at whichever of its steps they are."""
     informed: Literal["latent", "context", "both", "none"] = "latent"
     """What attention informs: z_t, as in the paper; c~_t, which is drawn around c_t and has a KL as z_t has; both; or
@@ -149,7 +149,7 @@ class VariationalOptions:
 
     def check(self):
         if self.step_free_bits and self.step_free_nats:
-            raise InputError("--step-free-bits and --step-free-nats exclude each other; set one of them to 0.")
+            raise InputError("--step-free-nats: of a sentence, or --step-free-bits, of a dimension? Name one.")
 
 
 @dataclasses.dataclass

@@ -32,13 +32,7 @@ def made(tmp_path_factory):
 
     def made(model, informed="latent"):
         if (model, informed) not in known:
-            still = {
-                "word_dropout": 0.0,
-                "input_dropout": 0.0,
-                "annealing": "none",
-                "free_bits": 0.0,
-                "step_free_nats": 0.0,
-            }
+            still = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
             folder = tmp_path_factory.mktemp(model)
             known[model, informed] = run_of(folder, model=model, informed=informed, **still)
         return known[model, informed]
