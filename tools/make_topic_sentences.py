@@ -1,8 +1,8 @@
-"""Writes the sentences that ship with applications.vrae: the prose of the topics of Python's documentation.
+"""Writes the English prose that ships with the programs: sentences of the topics of Python's documentation.
 
     python -m tools.make_topic_sentences applications/text/python_topics.tsv.gz
 
-Python 3.11.7 wrote the file that ships; another version has other sentences. A line is the name of a topic and a
+Python 3.11.7 wrote the file that ships; another version has other sentences. The table has the columns topic and
 sentence.
 """
 
@@ -62,6 +62,6 @@ def _paragraphs(text):
 
 
 if __name__ == "__main__":
-    lines = [f"{name}\t{sentence}\n" for name, sentences in topics().items() for sentence in sentences]
+    rows = [f"{name}\t{sentence}\n" for name, sentences in topics().items() for sentence in sentences]
     # Without a time, so that equal sentences are equal files.
-    pathlib.Path(sys.argv[1]).write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+    pathlib.Path(sys.argv[1]).write_bytes(gzip.compress("".join(["topic\tsentence\n", *rows]).encode(), mtime=0))

@@ -1,4 +1,7 @@
-"""Real English: sentences of the topics of Python's documentation, which `tools.make_topic_sentences` wrote."""
+"""Real English: sentences of the topics of Python's documentation, which `tools.make_topic_sentences` wrote.
+
+`python_topics.tsv.gz` is a table with the columns topic and sentence.
+"""
 
 import functools
 import gzip
@@ -10,7 +13,7 @@ def topics():
     """Return the sentences of each topic, in their order: a dictionary of lists of str."""
     content = gzip.decompress(pathlib.Path(__file__).with_name("python_topics.tsv.gz").read_bytes()).decode()
     of_topics = {}
-    for line in content.removesuffix("\n").split("\n"):
+    for line in content.removesuffix("\n").split("\n")[1:]:
         name, sentence = line.split("\t")
         of_topics.setdefault(name, []).append(sentence)
     return of_topics

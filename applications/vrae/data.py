@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.text import python_topics
 from applications.text.batching import num_batches
 from applications.text.options import PARTS
 from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
 from applications.text.rows import IdRows, TextRows, ranks, taken
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
+from applications.vrae import grammar
 
-# Seed of the cut of the embedded sentences' test part.
-_TEST_SEED = 3
+# Sentences of the built-in grammar, and the seed of the cut of their test part.
+_NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 
 @dataclasses.dataclass
@@ -29,12 +29,12 @@ class Sentences:
 
 
 def read(options):
-    """Return the parts that the options name, a dictionary of `Sentences`; the embedded ones are cut 80/10/10."""
+    """Return the parts that the options name, a dictionary of `Sentences`; the built-in ones are cut 80/10/10."""
     text, parts = options.text, {}
     if text.train_text is None:
-        place, valid_fraction = "the embedded sentences", 1 / 9
-        texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
-        parts["train"], parts["test"] = _cut(place, Sentences(texts), 0.1, _TEST_SEED)
+        place, valid_fraction = "the built-in sentences", 1 / 9
+        texts = Sentences(grammar.sentences(_NUM_SENTENCES))
+        parts["train"], parts["test"] = _cut(place, texts, 0.1, _TEST_SEED)
     else:
         place, valid_fraction = text.train_text, text.valid_fraction
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}

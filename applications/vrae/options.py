@@ -32,7 +32,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class TextOptions:
-    """Sentences; without files, the sentences of Python's own documentation"""
+    """Sentences; without files, sentences of a small grammar"""
 
     train_text: common.File | None = None
     """Training sentences: one a line, or a CSV or TSV with a column of texts; plain or .gz."""
@@ -84,13 +84,13 @@ class NetworkOptions:
 
     embedding_width: common.Positive = 64
     """Width of the word vectors, which encoder and decoder share."""
-    units: common.Positive = 96
+    units: common.Positive = 128
     """Width of encoder, decoder and context."""
     latent_units: common.Positive = 16
     """Width of z_enc and of z_t."""
     word_dropout: common.Dropout = 0.0
     """Share of the words that the decoder reads as unknown."""
-    input_dropout: common.Dropout = 0.3
+    input_dropout: common.Dropout = 0.0
     """Rate of dropout on the word vectors of the decoder."""
 
 
@@ -116,7 +116,7 @@ class VariationalOptions:
     """First weight of the KLs of z_t, where step_annealing is linear."""
     step_kl_steps: common.Positive = 600
     """Steps until it is 1, as kl_steps, unless step_annealing is none."""
-    free_bits: common.NotNegativeFloat = 0.5
+    free_bits: common.NotNegativeFloat = 1.25
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: common.NotNegativeFloat = 0.0
     """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
@@ -168,7 +168,7 @@ class ReportOptions(DecodeOptions):
 class SamplingOptions:
     """How words are drawn"""
 
-    temperature: common.PositiveFloat = 1.0
+    temperature: common.PositiveFloat = 0.5
     """Temperature of the words' probabilities."""
     top_k: common.Positive | None = None
     """Draw one of so many words, the most probable ones."""
@@ -176,10 +176,10 @@ class SamplingOptions:
     """Draw one of the most probable words that have this probability together."""
 
 
-# Defaults for two CPU cores and a few minutes on the embedded sentences.
+# Defaults for two CPU cores and a few minutes on the built-in sentences.
 @dataclasses.dataclass
 class Options:
-    """Train a language model with latent variables; without data options, on Python's documentation."""
+    """Train a language model with latent variables; without data options, on sentences of a small grammar."""
 
     model: Literal[tuple(MODELS)] = "vrae_sa_aux"
     """One of the paper's tables."""
@@ -188,7 +188,7 @@ class Options:
     network: NetworkOptions = common.group(NetworkOptions)
     variational: VariationalOptions = common.group(VariationalOptions)
     fit: common.FitOptions = common.group(
-        common.FitOptions, batch_size=32, epochs=20, learning_rate=4e-3, schedule="cosine"
+        common.FitOptions, batch_size=64, epochs=16, learning_rate=4e-3, schedule="cosine"
     )
     sampling: SamplingOptions = common.group(SamplingOptions)
     reports: ReportOptions = common.group(ReportOptions)

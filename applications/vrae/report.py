@@ -3,6 +3,8 @@
 Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 """
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from scipy.special import entr, logsumexp
@@ -18,6 +20,7 @@ from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
 from applications.text.text import PAD
+from applications.vrae import grammar
 from applications.vrae.documents import read_topics
 from applications.vrae.options import MODELS
 from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
@@ -59,8 +62,11 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Sentences of samples.txt of each kind, and sentences whose attention is shown; the first and the last are drawn.
-NUM_SAMPLES, NUM_ALIGNMENTS = 8, 6
+# Generated and rebuilt sentences, of which so many are samples; and sentences whose attention is shown: the first and
+# the last are drawn.
+NUM_WRITTEN, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
+# Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
+NUM_POINTS = 65
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 # Steps whose KL is reported one by one.
@@ -87,7 +93,10 @@ def evaluate(run, part, evaluation=None):
         report["controls"] = _controls(run, chosen, writer)
     if kind.attention and run.options.variational.informed != "none":
         report["map"] = _map(run, part, writer)
-    return report, samples_of(run, part, writer)
+    outputs = samples_of(run, part, writer)
+    if run.options.text.train_text is None:
+        report["grammar"] = _grammar(outputs)
+    return report, outputs
 
 
 def files(outputs):
@@ -106,16 +115,52 @@ def example_of(part):
 
 
 def summary(report):
-    controls = report.get("controls")
-    return [f"Another sentence's z_enc costs {controls['shuffled']['nats']:.1f} nats a sentence."] if controls else []
+    """Return sentences on how good the result is."""
+    lines, counts, controls = [], report.get("grammar"), report.get("controls")
+    if counts is None:
+        bound = report["likelihood"]["importance_weighted"]
+        lines.append(f"The perplexity of {bound['num_sentences']} sentences is at most {bound['perplexity']:.1f}.")
+    else:
+        lines.append(f"{counts['num_grammatical']} of {counts['num_generated']} generated sentences are grammatical.")
+        if counts["num_rebuilt"]:
+            lines.append(f"{counts['num_same']} of {counts['num_rebuilt']} rebuilt sentences keep their meaning.")
+    if controls is not None:
+        lines.append(f"The z_enc of another sentence costs {controls['shuffled']['nats']:.1f} nats a sentence.")
+    return lines
 
 
 def shown(run, part, outputs):
     rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
-    rows += [[("sentence", text), ("rebuilt", rebuilt)] for text, rebuilt in outputs["reconstructed"]]
+    rebuilt = outputs["reconstructed"]
+    rows += [list(zip(("sentence", "rebuilt"), rebuilt[row])) for row in drawn_rows(len(rebuilt), NUM_SAMPLES)]
     if outputs["interpolated"]:
         rows.append([("between", text) for text in outputs["interpolated"]])
+    if run.options.text.train_text is None:
+        rows = [[*row, ("judged", judgement(row))] for row in rows]
     return Shown(rows, attention(run, part))
+
+
+def judgement(sample):
+    """Return "right" or "wrong: REASON" for a sample of `shown` on the built-in grammar.
+
+    Every sentence has to be grammatical, and a rebuilt one to have the slots of its source."""
+    slots = [grammar.parse(text) for _, text in sample]
+    if None in slots:
+        return "wrong: not grammatical"
+    if sample[0][0] == "sentence" and slots[0] != slots[1]:
+        return f"wrong: {', '.join(name for name, words in slots[0].items() if slots[1][name] != words)}"
+    return "right"
+
+
+def _grammar(outputs):
+    """Return counts of generated sentences that the built-in grammar has, and of rebuilt ones with equal slots."""
+    rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
+    return {
+        "num_generated": len(outputs["generated"]),
+        "num_grammatical": sum(grammar.parse(text) is not None for text in outputs["generated"]),
+        "num_rebuilt": len(rebuilt),
+        "num_same": sum(one is not None and one == other for one, other in rebuilt),
+    }
 
 
 def report(run, part, record, outputs, shown):
@@ -233,11 +278,12 @@ def looks(run, text):
 
 def samples_of(run, part, writer):
     """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
-    samples = {"generated": strings(writer.generate(64, 0)), "reconstructed": [], "interpolated": []}
+    samples = {"generated": strings(writer.generate(NUM_WRITTEN, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
-        texts = [part.texts[row] for row in drawn_rows(len(part), NUM_SAMPLES)]
+        texts = [part.texts[row] for row in drawn_rows(len(part), NUM_WRITTEN)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
-        samples["interpolated"] = interpolated(writer, texts[:2]) if len(texts) > 1 else []
+        between = interpolated(writer, texts[:2], NUM_POINTS) if len(texts) > 1 else []
+        samples["interpolated"] = [text for text, _ in itertools.groupby(between)]
     return samples
 
 

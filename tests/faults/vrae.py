@@ -10,6 +10,7 @@ GENERATION = ("tests/applications/vrae/test_generation.py",)
 EVALUATION = ("tests/applications/vrae/test_evaluation.py",)
 SUMMARIES = ("tests/applications/vrae/test_summaries.py",)
 DATA = ("tests/applications/vrae/test_data.py",)
+GRAMMAR = ("tests/applications/vrae/test_grammar.py",)
 
 FAULTS = [
     Fault(
@@ -299,5 +300,29 @@ FAULTS = [
         "np.flatnonzero(rows)) for rows in (is_held >= 0, is_held))",
         DATA,
         "equal_sentences",
+    ),
+    Fault(
+        "vrae: verbs of the grammar do not agree with their subjects",
+        "applications/vrae/grammar.py",
+        "return word, person[number], verb[number]",
+        "return word, person[number], verb[0]",
+        GRAMMAR,
+        "no_sentence or slots",
+    ),
+    Fault(
+        "vrae: any object of any verb is grammatical",
+        "applications/vrae/grammar.py",
+        'or match.group("verb", "object_determiner", "object") not in _VERBS_WITH_OBJECT',
+        "",
+        GRAMMAR,
+        "no_sentence",
+    ),
+    Fault(
+        "vrae: every grammatical sentence is rebuilt rightly",
+        "applications/vrae/report.py",
+        "sum(one is not None and one == other for",
+        "sum(one is not None and other is not None for",
+        EVALUATION,
+        "are_judged",
     ),
 ]

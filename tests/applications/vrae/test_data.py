@@ -1,6 +1,7 @@
-"""Sentences: embedded ones, files in every form, what is cut and left out; and the modes of `generate`."""
+"""Sentences: built-in ones, files in every form, what is cut and left out; and the modes of `generate`."""
 
 import gzip
+import pathlib
 
 import numpy as np
 import pytest
@@ -12,23 +13,32 @@ from vrae_cases import APPLICATION, options_of
 
 from applications.common.errors import InputError
 from applications.text import python_topics
-from applications.vrae import data, serve
+from applications.vrae import data, grammar, serve
 
 SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
 
-def test_embedded_sentences():
-    """English prose, sentences of four words at least, none twice, in three parts."""
+def test_built_in_sentences():
+    """Sentences of the grammar, none twice, in three parts."""
+    parts = data.read(APPLICATION.program.default)
+    texts = [text for part in parts.values() for text in part.texts]
+    assert len(set(texts)) == len(texts) and all(map(grammar.parse, texts))
+    assert [len(parts[name]) for name in ("train", "valid", "test")] == [8000, 1000, 1000]
+    # The test sentences stay those, whichever validates.
+    other = data.read(changed(APPLICATION.program.default, data_seed=1))
+    assert other["test"].texts == parts["test"].texts and other["valid"].texts != parts["valid"].texts
+
+
+def test_sentences_of_documentation():
+    """English prose, sentences of four words at least, none twice; the file is a table that `train` reads."""
     texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
     assert len(texts) > 1200 and len({text.lower() for text in texts}) == len(texts)
     assert all(text.endswith(".") and text[0].isupper() and 4 <= len(text.split()) <= 40 for text in texts)
     assert not any(mark in text for text in texts for mark in ("::=", ">>>", "\n", "_", "()", '"'))
-    parts = data.read(APPLICATION.program.default)
+    path = str(pathlib.Path(python_topics.__file__).with_name("python_topics.tsv.gz"))
+    named = {"train_text": path, "text_column": "sentence", "test_fraction": 0.1}
+    parts = data.read(changed(APPLICATION.program.default, **named))
     assert sorted(text for part in parts.values() for text in part.texts) == sorted(texts)
-    assert [round(10 * len(parts[name]) / len(texts)) for name in ("train", "valid", "test")] == [8, 1, 1]
-    # The test sentences stay those, whichever validates.
-    other = data.read(changed(APPLICATION.program.default, data_seed=1))
-    assert other["test"].texts == parts["test"].texts and other["valid"].texts != parts["valid"].texts
 
 
 @pytest.mark.parametrize("form", ["lines", "gz", "labelled", "tab", "csv", "csv.gz"])

@@ -17,9 +17,10 @@ from applications.common.compare import Comparison
 from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.common.tables import figures_of
+from applications.vrae import report as report_module
 from applications.vrae.data import Sentences, encode
 from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
-from applications.vrae.report import COLUMNS, evaluate, looks, paper, table_3
+from applications.vrae.report import COLUMNS, evaluate, judgement, looks, paper, summary, table_3
 from applications.vrae.serve import writer_of
 from applications.vrae.train import CodeValidation
 
@@ -144,6 +145,29 @@ def test_how_far_a_map_moves(reported):
         assert "map" not in reported(model, informed)[2]
     control = reported("vrae_sa", "none")[2]["likelihood"]
     assert control["kl_steps"] is control["kl_context"] is None and "kl_of_step" not in control
+
+
+def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
+    """Counts of generated and rebuilt sentences, in words; none where the text is from files."""
+    run, _, report = reported("vrae")
+    assert "grammar" not in report and summary(report)[0].startswith("The perplexity of 4 sentences is at most ")
+    sources = ["a quiet doctor reads a book", "the sailors eat two pears", "two bakers wash the car at noon"]
+    rebuilt = ["a quiet doctor reads a book", "the sailors eats two pears", "two bakers wash the cars at noon"]
+    outputs = {"generated": [*sources, "a book"], "reconstructed": list(zip(sources, rebuilt)), "interpolated": []}
+    monkeypatch.setattr(report_module, "samples_of", lambda run, part, writer: outputs)
+    monkeypatch.setattr(run.options.text, "train_text", None)
+    judged = evaluate(run, run.data["valid"])[0]
+    counts = {"num_generated": 4, "num_grammatical": 3, "num_rebuilt": 3, "num_same": 1}
+    assert judged["grammar"] == counts
+    assert summary(judged)[:2] == [
+        "3 of 4 generated sentences are grammatical.",
+        "1 of 3 rebuilt sentences keep their meaning.",
+    ]
+    of_pairs = [judgement([("sentence", one), ("rebuilt", other)]) for one, other in outputs["reconstructed"]]
+    assert of_pairs == ["right", "wrong: not grammatical", "wrong: object"]
+    assert [judgement([("generated", text)]) for text in ("a book", sources[0])] == ["wrong: not grammatical", "right"]
+    between = [("between", text) for text in sources]
+    assert judgement(between) == "right" and judgement([*between, ("between", "a")]) == "wrong: not grammatical"
 
 
 def test_table_3(tmp_path):

@@ -1,0 +1,52 @@
+"""The grammar of the built-in text: its sentences, and what its parser refuses."""
+
+import pytest
+
+from applications.vrae import grammar
+
+
+def test_every_sentence_is_parsed():
+    sentences = grammar.sentences(73_728)
+    assert len(set(sentences)) == len(sentences)
+    slots = [grammar.parse(sentence) for sentence in sentences]
+    assert [" ".join(filter(None, words.values())) for words in slots] == sentences
+    assert {len(sentence.split()) for sentence in sentences} == {5, 6, 7, 8}
+
+
+def test_sentences_of_a_seed():
+    one, again, other = (grammar.sentences(50, seed) for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_slots():
+    assert grammar.parse("the children feed two goats at noon") == {
+        "determiner": "the",
+        "adjective": "",
+        "subject": "children",
+        "verb": "feed",
+        "object_determiner": "two",
+        "object": "goats",
+        "time": "at noon",
+    }
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "a farmers feed two goats",
+        "two farmer feed two goats",
+        "the farmer feed two goats",
+        "the farmers feeds two goats",
+        "the farmer feeds a goats",
+        "the farmer feeds two goat",
+        "the farmer reads two goats",
+        "the goat feeds two farmers",
+        "farmer feeds two goats",
+        "the happy tired farmer feeds two goats",
+        "the farmer feeds two goats at noon today",
+        "the farmer feeds",
+        "",
+    ],
+)
+def test_what_is_no_sentence(sentence):
+    assert grammar.parse(sentence) is None
