@@ -24,15 +24,16 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
+# Countries with the most facts.
+NUM_TERRITORIES = 64
 # A question repeats the keys, so their words must be learnt; an answer is only read.
-MIN_KEY_OCCURRENCES = 8
-MIN_ANSWER_OCCURRENCES = 2
+MIN_KEY_OCCURRENCES = 20
 
 # Languages in Latin script whose names of countries are often spelled alike, so that the words recur.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",
-    "it", "nb", "nl", "pl", "pt", "ro", "sk", "sl", "sv", "tr",
+    "hu", "it", "nl", "pl", "pt", "ro", "sk", "sl", "sv", "tr",
 )
 # fmt: on
 
@@ -48,9 +49,9 @@ _STATEMENTS = {
         "{second} is spoken by {answer} percent in {first} .",
     ),
     "currency": (
-        "Since {second} , {first} has paid with the {answer} .",
-        "The {answer} became the money of {first} in {second} .",
-        "In {second} , {first} introduced the {answer} .",
+        "In {second} , the money of {first} is {answer} .",
+        "The {second} name for the money of {first} is {answer} .",
+        "{answer} is how you say the money of {first} in {second} .",
     ),
     "script": (
         "In {first} , {second} is written in the {answer} script .",
@@ -78,11 +79,11 @@ _QUESTIONS = {
         "Who speaks {second} in {first} ?",
     ),
     "currency": (
-        "Which currency came to {first} in {second} ?",
-        "What has {first} paid with since {second} ?",
-        "How do people pay in {first} since {second} ?",
-        "In {second} , which money did {first} get ?",
-        "Since {second} , what is the money of {first} ?",
+        "What is the money of {first} called in {second} ?",
+        "How do you say the money of {first} in {second} ?",
+        "Which {second} word means the money of {first} ?",
+        "In {second} , what is the name of the money of {first} ?",
+        "By what name is the money of {first} known in {second} ?",
     ),
     "script": (
         "Which script is used for {second} in {first} ?",
@@ -108,7 +109,9 @@ def rows():
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())
-    statements = [(*fact, _statement(fact, generator)) for fact in facts]
+    count = collections.Counter(first for _, first, *_ in facts)
+    territories = sorted(count, key=lambda name: (-count[name], name))[:NUM_TERRITORIES]
+    statements = [(*fact, _statement(fact, generator)) for fact in facts if fact[1] in territories]
     return [
         (statement, template.format(first=first, second=second))
         for kind, first, second, _, statement in _frequent(statements)
@@ -123,19 +126,13 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Drops statements that are too long or have a rare word, until every word of the rest recurs."""
+    """Drops statements that are too long or have a rare key, until every word of a key recurs."""
     kept = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(kept) != len(rows):
         rows = kept
-        keys = collections.Counter(word for row in rows for word in _words(*row[1:3]))
-        answers = collections.Counter(word for row in rows for word in _words(*row[1:4]))
-        kept = [
-            row
-            for row in rows
-            if all(keys[word] >= MIN_KEY_OCCURRENCES for word in _words(*row[1:3]))
-            and all(answers[word] >= MIN_ANSWER_OCCURRENCES for word in _words(row[3]))
-        ]
+        count = collections.Counter(word for row in rows for word in _words(*row[1:3]))
+        kept = [row for row in rows if all(count[word] >= MIN_KEY_OCCURRENCES for word in _words(*row[1:3]))]
     return rows
 
 
@@ -144,9 +141,9 @@ def _words(*names):
 
 
 def _territories():
-    """Countries by code. The two-letter codes leave out continents, and X and Z codes are not places."""
-    names = _ENGLISH.territories
-    return {code: _plain(names[code]) for code in sorted(names) if len(code) == 2 and code[0] not in "XZ"}
+    """Countries of one word by code. The two-letter codes leave out continents, and X and Z codes are not places."""
+    names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
+    return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 
 
 def _language(code):
@@ -159,13 +156,27 @@ def _plain(name):
 
 
 def _names():
+    return _in_languages("name", "territories", {code: code for code in _territories()})
+
+
+def _currencies():
+    codes = {}
+    for territory in _territories():
+        for code, _, end, is_tender in babel.core.get_global("territory_currencies").get(territory, []):
+            if is_tender and not end:
+                codes[territory] = code
+    return _in_languages("currency", "currencies", codes)
+
+
+def _in_languages(kind, table, codes):
+    """Facts about territories, with what a table of the CLDR calls the code of each in the naming languages."""
     facts = []
     for language in _NAMING_LANGUAGES:
-        native = babel.Locale(language).territories
-        for code, territory in _territories().items():
-            answer = _plain(native.get(code, ""))
-            if answer not in ("", territory):
-                facts.append(("name", territory, _language(language), answer))
+        names = getattr(babel.Locale(language), table)
+        for territory, code in codes.items():
+            answer = _plain(names.get(code, ""))
+            if answer not in ("", _plain(getattr(_ENGLISH, table)[code])):
+                facts.append((kind, _territories()[territory], _language(language), answer))
     return facts
 
 
@@ -176,17 +187,6 @@ def _speakers():
             percent = round(entry["population_percent"])
             if percent >= 1 and _language(language):
                 facts.append(("speakers", territory, _language(language), str(percent)))
-    return facts
-
-
-def _currencies():
-    facts = []
-    for code, territory in _territories().items():
-        for currency, start, _, is_tender in babel.core.get_global("territory_currencies").get(code, []):
-            # A bracket in the name tells apart historical currencies of one name, by years.
-            name = _plain(_ENGLISH.currencies.get(currency, "").split("(")[0])
-            if is_tender and start and name:
-                facts.append(("currency", territory, str(start[0]), name))
     return facts
 
 

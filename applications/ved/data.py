@@ -16,7 +16,7 @@ EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 
 
 def embedded_pairs():
-    """Return statements of facts and the five questions of each, a `ParallelText` of 14,950 rows.
+    """Return statements of facts and the five questions of each, a `ParallelText` of 13,525 rows.
 
     The facts are the CLDR's; tools/make_ved_questions.py wrote the file.
     """

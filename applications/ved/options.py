@@ -120,8 +120,8 @@ class VariationalOptions:
 
     gamma_a: common.NotNegativeFloat = 0.1
     """Factor on the KL of the attention (eq. 8), whatever is drawn of it."""
-    free_bits: common.NotNegativeFloat = 0.1
-    """Nats per dimension of z that the KL leaves alone; with 0 the default model ends with 0.05 nats in z, unused."""
+    free_bits: common.NotNegativeFloat = 0.5
+    """Nats per dimension of z that the KL leaves alone; with 0.1 the default model hardly reads z."""
     annealing_center: float = 300.0
     """Step at which lambda_KL is one half."""
     annealing_slope: common.PositiveFloat = 0.02
@@ -155,7 +155,7 @@ class Options:
     fit: common.FitOptions = common.group(
         common.FitOptions,
         batch_size=64,
-        epochs=8,
+        epochs=12,
         learning_rate=0.005,
         schedule="exponential",
         learning_rate_decay=0.75,

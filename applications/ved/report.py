@@ -105,6 +105,8 @@ def evaluate(run, part, evaluation=None):
     if MODELS[run.options.model].stochastic:
         title = f"{run.options.reports.num_draws} draws"
         report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
+    if _can_judge(run, references):
+        report["judged"] = judged(greedy, draws, references)
     report["likelihood"] = likelihood_of(run, part, generator)
     report["controls"] = controls(run, part)
     if evaluation is not None:
@@ -117,6 +119,52 @@ def evaluate(run, part, evaluation=None):
         if report["curves"]:
             print(_curve_table("Quality against diversity", {kind: _points(x) for kind, x in report["curves"].items()}))
     return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
+
+
+def _can_judge(run, references):
+    """Return whether these are questions about the built-in statements, which have several references each."""
+    text = run.options.text
+    return text.train_table is None and text.train_source is None and min(map(len, references)) > 1
+
+
+def judged(greedy, draws, references):
+    """Return how many questions are right: at the means, and of the draws, if any.
+
+    `different` is the mean number of different right questions among the draws of a source.
+    """
+    report = {"map": sum(not flaw(*row) for row in zip(greedy, references, strict=True))}
+    if draws is not None:
+        right = [[x for x in of if not flaw(x, answers)] for of, answers in zip(draws, references, strict=True)]
+        report |= {"draws": sum(map(len, right)), "num_draws": sum(map(len, draws))}
+        report["different"] = float(np.mean([len(set(of)) for of in right]))
+    return report
+
+
+def flaw(question, references):
+    """Return what is wrong with the names in a question, "" if nothing is: it must have all words that its references
+    share, and no word that none of them has."""
+    words, answers = set(question.split()), [set(text.split()) for text in references]
+    groups = {"lacks": set.intersection(*answers) - words, "has": words - set.union(*answers)}
+    return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
+
+
+def summary(report):
+    """Return sentences on how good the written sentences are, and how much of z and the attention the decoder reads."""
+    count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
+    if judged is None:
+        sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} at the means, on {count:,} sources."]
+    else:
+        sentences = [f"{judged['map']:,} of {count:,} questions at the means name what their statement is about."]
+        if "draws" in judged:
+            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
+            sentences.append(f"{drawn}; the draws of a statement have {judged['different']:.1f} different right ones.")
+    names = {"z": "z", "attended": "attended vectors"}
+    sentences += [
+        f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence."
+        for name, label in names.items()
+        if name in controls
+    ]
+    return sentences
 
 
 def decoded_sources(run, part, maximum=None):
@@ -196,20 +244,17 @@ def example_of(part):
     return part.pairs.sources[0]
 
 
-def summary(report):
-    costs = [f"{name} {control['nats']:.2f}" for name, control in report["controls"].items()]
-    return [
-        f"The most probable sentences for {report['num_sources']:,} sources have BLEU-4 {report['map']['bleu_4']:.1f}.",
-        *([f"Nats lost with another sentence's variable: {', '.join(costs)}."] if costs else []),
-    ]
-
-
 def shown(run, part, outputs):
-    samples = []
+    samples, can_judge = [], _can_judge(run, outputs["references"])
     for index, source in enumerate(outputs["sources"]):
         row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
         draws = outputs["draws"][index][:3] if outputs["draws"] else ()
-        samples.append([*row, ("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)])
+        written = [("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)]
+        samples.append([*row, *written])
+        if can_judge:
+            flaws = [(label, flaw(text, outputs["references"][index])) for label, text in written]
+            wrong = "; ".join(f"{label} {reason}" for label, reason in flaws if reason)
+            samples[-1].append(("judged", f"wrong: {wrong}" if wrong else "right"))
     return Shown(samples, _alignments(run, outputs["sources"]))
 
 

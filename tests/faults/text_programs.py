@@ -65,6 +65,14 @@ FAULTS = [
         "all_references",
     ),
     Fault(
+        "ved: a question about something else is right",
+        "applications/ved/report.py",
+        '"has": words - set.union(*answers)',
+        '"has": set()',
+        (VED + "test_evaluation.py",),
+        "no_other",
+    ),
+    Fault(
         "text: every BLEU is BLEU-4",
         "applications/text/metrics.py",
         'tokenize="none", max_ngram_order=max_ngram_order)',

@@ -12,7 +12,17 @@ from applications.text.text import PAD
 from applications.ved.data import Codec, encode
 from applications.ved.model import build
 from applications.ved.options import EvaluateVed, Options
-from applications.ved.report import controls, decode_all, diversity, likelihood_of, quality
+from applications.ved.report import (
+    controls,
+    decode_all,
+    diversity,
+    flaw,
+    judged,
+    likelihood_of,
+    quality,
+    shown,
+    summary,
+)
 from applications.ved.serve import Generator
 from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
@@ -39,6 +49,54 @@ def test_diversity_averages_over_draws():
     assert report["distinct_draws"] == 1.5
     assert report["distinct_references_among_draws"] == 1.0
     assert diversity([["a"], ["b"]], REFERENCES, True)["self_bleu"] is None
+
+
+QUESTIONS = [
+    ["what is peru called in french ?", "in french , what is the name of peru ?"],
+    ["which day is the first day of the week in chad ?", "in chad , when is the first day of the week ?"],
+]
+
+
+@pytest.mark.parametrize(
+    "question, reason",
+    [
+        ("in french , what is peru called ?", ""),
+        ("what is chad called in french ?", "lacks peru, has chad"),
+        ("what is peru called in chad french ?", "has chad"),
+        ("what is called ?", "lacks french and in and peru"),
+    ],
+)
+def test_a_question_needs_the_names_of_its_references_and_no_other(question, reason):
+    assert flaw(question, QUESTIONS[0]) == reason
+
+
+def test_summary_counts_right_questions():
+    greedy = [QUESTIONS[0][0], "in chad , when is the last day of the week ?"]
+    draws = [[QUESTIONS[0][1], QUESTIONS[0][1], "what is chad ?"], [QUESTIONS[1][0], QUESTIONS[1][1], greedy[1]]]
+    assert judged(greedy, None, QUESTIONS) == {"map": 1}
+    counts = judged(greedy, draws, QUESTIONS)
+    assert counts == {"map": 1, "draws": 4, "num_draws": 6, "different": 1.5}
+    controls = {"z": {"nats": 2.345}, "source": {"nats": 9.0}}
+    assert summary({"num_sources": 2, "judged": counts, "controls": controls}) == [
+        "1 of 2 questions at the means name what their statement is about.",
+        "4 of 6 drawn questions do; the draws of a statement have 1.5 different right ones.",
+        "Another sentence's z costs 2.35 nats a sentence.",
+    ]
+    assert summary({"num_sources": 2, "map": {"bleu_4": 3.14}, "controls": {}}) == [
+        "BLEU-4 of 3.1 at the means, on 2 sources."
+    ]
+
+
+def test_samples_of_the_built_in_statements_are_judged():
+    outputs = {"sources": ["a", "b"], "references": QUESTIONS, "draws": None}
+    outputs["greedy"] = [QUESTIONS[0][0], "in chad , when is the last day of the week ?"]
+    run = Run(None, changed(Options(), model="ved"), {}, None, None)
+    assert [sample[-1] for sample in shown(run, None, outputs).samples] == [
+        ("judged", "right"),
+        ("judged", "wrong: MAP lacks first, has last"),
+    ]
+    run.options.text.train_table = "pairs.tsv"
+    assert shown(run, None, outputs).samples[1][-1] == ("MAP", outputs["greedy"][1])
 
 
 def test_decoding_in_batches_keeps_the_order():
