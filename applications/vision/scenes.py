@@ -49,7 +49,7 @@ _INSIDE = {
 _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
 _SAMPLES = 4  # of a pixel, along each side
 _NUM_KINDS = 4
-_ANSWER_TYPES = {"presence": "yes/no", "number": "number"}
+_ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
 # How many of six people call 1, 2, 3 and 4 objects many.
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
@@ -176,8 +176,9 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Draw different questions about a scene, a list of `Question`: of some types in turn, in a type of its answers.
 
     So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
-    the scene scores 50% on "presence", 30% on "number", 35% on "one of several" and 90% on "opinion", where three votes
-    are enough, and 17% on the others; 28% on `QUESTION_TYPES`. A scene has 24 questions of these at least.
+    the scene scores 50% on "presence" and "attribute", 30% on "number", 35% on "one of several" and 90% on "opinion",
+    where three votes are enough, and 17% on the others; 28% on `QUESTION_TYPES`. A scene has 24 questions of these at
+    least.
     """
     of_types = {}
     for question in _inquiries(scene):
@@ -239,7 +240,7 @@ def _scene(seed, index):
         ]
         scene = Scene(tuple(objects), seed, index)
         asked = {(question_type, answers == ["no"]) for question_type, _, answers, _ in _inquiries(scene)}
-        if len(asked) == len(QUESTION_TYPES) + 2:
+        if len(asked) == len(QUESTION_TYPES) + 4:
             return scene
 
 
@@ -297,11 +298,13 @@ def _inquiries(scene):
 def _about(things, asked, singular, plural):
     answers = [getattr(thing, asked) for thing in things]
     yield "number", f"how many {plural} are there ?", [str(len(things))], -1
+    cell = things[0].cell if len(things) == 1 else -1
+    yield "attribute", f"is there a {singular} ?", ["yes" if things else "no"], cell
     if things:
         people = _OPINIONS[len(things)]
         yield "opinion", f"are there few or many {plural} ?", ["many"] * people + ["few"] * (6 - people), -1
     if len(things) == 1:
-        yield asked, f"what {asked} is the {singular} ?", answers, things[0].cell
+        yield asked, f"what {asked} is the {singular} ?", answers, cell
     elif things:
         yield "one of several", f"what {asked} is one of the {plural} ?", answers, -1
 

@@ -17,7 +17,7 @@ from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
 # One region answers each of them: updown looks at one.
-QUESTION_TYPES = ("color", "shape", "presence", "number", "opinion")
+QUESTION_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
 @dataclasses.dataclass

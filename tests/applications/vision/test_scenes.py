@@ -382,6 +382,18 @@ def test_opinions(scenes):
         assert abs(np.mean(shares[count]) - share) < 4 * np.sqrt(share * (1 - share) / (10 * len(shares[count])))
 
 
+def test_questions_about_an_attribute(scenes):
+    columns = module.question_columns(scenes, 8, types=("attribute",))
+    cells = set()
+    for row, text, votes, cell in zip(*(columns[name] for name in ("row", "text", "votes", "cell")), strict=True):
+        things = chosen(re.fullmatch("is there a (.+) \\?", text)[1], scenes[row].objects)
+        assert set(votes) == {"yes" if things else "no"}
+        assert cell == (things[0].cell if len(things) == 1 else -1)
+        cells.add(cell)
+    assert cells == {-1, *range(16)}
+    assert set(columns["answer_type"]) == {"yes/no"}
+
+
 def test_questions_by_hand():
     drawn = {question.text: question for question in module.questions_of(BY_HAND, np.random.default_rng(0), 35)}
     assert len(drawn) == 35
