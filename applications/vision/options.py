@@ -77,7 +77,7 @@ class ExtractorOptions:
         if self.network in NETWORKS and self.weights is None:
             raise InputError(f"--weights: {self.network} needs a file of weights; none are downloaded. Received: none")
         if self.network not in NETWORKS and self.weights is not None:
-            raise InputError(f"--weights: the network {self.network} reads none. Received: {self.weights}")
+            raise InputError(f"--weights: the network {self.network or 'words'} reads none. Received: {self.weights}")
         if self.weights is not None and pathlib.Path(self.weights).suffix != ".h5":
             raise InputError(f"--weights: expected a .weights.h5 or .h5 file. Received: {self.weights}")
         if self.network == "pixels" and self.regions != "grid":

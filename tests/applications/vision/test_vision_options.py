@@ -79,7 +79,7 @@ def test_options_that_do_not_go_together(folder):
         fails(lambda values=values: check(ExtractorOptions(**placed(values, folder))), *message)
         fails(lambda values=values: check(features_options(folder, **placed(values, folder))), *message)
     for values, *message in WRONG + WRONG_REGIONS:
-        fails(lambda values=values: check(RegionOptions(**placed(values, folder))), *message)
+        fails(lambda values=values: check(RegionOptions(**{"network": "pixels"} | placed(values, folder))), *message)
     for values, *message in WRONG_FEATURES:
         fails(lambda values=values: check(features_options(folder, **placed(values, folder))), *message)
 
