@@ -158,7 +158,7 @@ def summary(report):
         if "draws" in judged:
             drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
             sentences.append(f"{drawn}; the draws of a statement have {judged['different']:.1f} different right ones.")
-    names = {"z": "z", "attended": "attended vectors"}
+    names = {"z": "z", "attended": "attention"}
     sentences += [
         f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence."
         for name, label in names.items()
