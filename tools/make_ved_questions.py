@@ -169,7 +169,7 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Facts about territories, with what a table of the CLDR calls the code of each in the naming languages."""
+    """Facts about territories: the names of their codes in a table of the CLDR, in each of the naming languages."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

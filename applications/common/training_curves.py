@@ -88,9 +88,9 @@ def panels_of(histories, curves):
     for name, label in {**labels, **curves}.items():
         values = {}
         for model, seeds in histories.items():
-            of_model = [value_of(row, name) for rows in seeds for row in rows]
-            values[model] = np.array([value for value in of_model if value is not None])
-        values = {model: of_model for model, of_model in values.items() if of_model.size}
+            column = [value_of(row, name) for rows in seeds for row in rows]
+            values[model] = np.array([value for value in column if value is not None])
+        values = {model: column for model, column in values.items() if column.size}
         if any(np.ptp(x) > 1e-3 * max(np.abs(x).max(), 0.5) for x in values.values()):
             panels[name] = label
         elif values:

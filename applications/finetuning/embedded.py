@@ -61,7 +61,7 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return the sentences of the pretraining, each once, without those of the task's validation and test."""
+    """Return the sentences of the pretraining, each once, without validation and test sentences of the task."""
     texts = [*python_topics.topics().values()]
     for _, path in _modules():
         texts += texts_of(path, comments=True)

@@ -244,8 +244,8 @@ def summary(report):
     else:
         lines = [f"{out_of(task['accuracy'], count)} examples are right."]
         if draws:
-            of_draws = f"{out_of(draws['task']['accuracy'], count)}, NLL {draws['nll']:.3f} nats"
-            lines.append(f"The mean of {draws['num_draws']} draws has {of_draws}; without draws {report['nll']:.3f}.")
+            figures = f"{out_of(draws['task']['accuracy'], count)}, NLL {draws['nll']:.3f} nats"
+            lines.append(f"The mean of {draws['num_draws']} draws has {figures}; without draws {report['nll']:.3f}.")
     return lines
 
 
@@ -256,15 +256,15 @@ def shown(run, part, outputs):
         if isinstance(part, spans.Questions):
             is_right = bool(spans.figures([answers[row]], part.rows([row]))["exact"])
             sample = [("question", part.questions[row]), ("answer", answers[row])]
-            wanted = " or ".join(dict.fromkeys(text for text, _ in part.answers[row])) or "no answer"
+            label = " or ".join(dict.fromkeys(text for text, _ in part.answers[row])) or "no answer"
         else:
-            wanted = str(part.labels[row])
-            is_right = None if run.codec.labels is None else answers[row] == wanted
+            label = str(part.labels[row])
+            is_right = None if run.codec.labels is None else answers[row] == label
             sample = [("text", column[row]) for column in part.columns]
-            sample += [("label", wanted), ("predicted", answers[row])]
+            sample += [("label", label), ("predicted", answers[row])]
             sample += [] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]
         # A score is neither right nor wrong.
-        sample += [] if is_right is None else [("judged", "right" if is_right else f"wrong: {wanted} is right")]
+        sample += [] if is_right is None else [("judged", "right" if is_right else f"wrong: {label} is right")]
         samples.append(sample)
     return Shown(samples)
 

@@ -180,14 +180,14 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
     where three votes are enough, and 17% on the others; 28% on `QUESTION_TYPES`. A scene has 24 questions of these at
     least.
     """
-    of_types = {}
+    inquiries = {}
     for question in _inquiries(scene):
         question_type, _, answers, _ = question
         if question_type in types:
-            of_types.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
+            inquiries.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
     balanced = [
         list(_in_turns(generator, [_shuffled(generator, questions) for questions in answers.values()]))
-        for answers in of_types.values()
+        for answers in inquiries.values()
     ]
     questions = []
     for question_type, text, answers, cell in itertools.islice(_in_turns(generator, balanced), count):

@@ -221,8 +221,8 @@ def example_of(part):
 
 def summary(report):
     accuracy, count = report["accuracy"], report["num_questions"]
-    of_types = [f"{100 * accuracy[name]:.1f}% of {number:,} {name}" for name, number in report["types"].items()]
-    lines = [f"{count * accuracy['all']:,.0f} of {count:,} answers are right: {', '.join(of_types)} questions."]
+    shares = [f"{100 * accuracy[name]:.1f}% of {number:,} {name}" for name, number in report["types"].items()]
+    lines = [f"{count * accuracy['all']:,.0f} of {count:,} answers are right: {', '.join(shares)} questions."]
     if "pointing" in report:
         lines.append(
             f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "

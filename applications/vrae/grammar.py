@@ -70,9 +70,13 @@ def sentences(count, seed=0):
 
 
 def _sentence(*indices):
-    determiner, adjective, person, verb, of_object, noun, time = (x[i] for x, i in zip(_CHOICES, indices, strict=True))
+    determiner, adjective, person, verb, object_determiner, noun, time = (
+        x[i] for x, i in zip(_CHOICES, indices, strict=True)
+    )
     word, person, form = _subject(determiner, person, verb)
-    return " ".join(filter(None, (word, adjective, person, form, *_object(of_object, _OBJECTS[verb][noun]), time)))
+    return " ".join(
+        filter(None, (word, adjective, person, form, *_object(object_determiner, _OBJECTS[verb][noun]), time))
+    )
 
 
 def parse(sentence):

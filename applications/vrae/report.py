@@ -62,8 +62,8 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Generated and rebuilt sentences, of which so many are samples; and sentences whose attention is shown: the first and
-# the last are drawn.
+# Numbers of generated and of rebuilt sentences, of samples of each, and of sentences whose attention is shown; the
+# first and the last of these are in the picture.
 NUM_WRITTEN, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
 NUM_POINTS = 65
