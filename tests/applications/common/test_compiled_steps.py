@@ -28,7 +28,7 @@ ROWS = [
 TRAINED = {
     "ved-ved": {},
     "nmt-soft": {},
-    "vqa-soft": {},
+    "vqa-soft": {"learning_rate": 2e-3, "schedule": "plateau"},
     "captioning-soft": {},
     "vrae-vrae": {},
     "graphs-no_kl": {},
