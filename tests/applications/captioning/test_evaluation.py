@@ -208,13 +208,15 @@ def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeyp
     run = made("categorical")
     part = run.data["test"]
     known = {name: reports.pictures_of(run, part, ["a red square"] * len(part)) for name in ("one", "other")}
-    picture = known["one"][0]
-    assert picture["reference"]["words"] == part.tokens[0] and set(picture["reference"]) == {"words", "weights"}
+    picture, image = known["one"][0], drawn_rows(len(part), 1)[0]
+    row = sum(map(len, part.captions.captions[:image]))  # of the first caption of the image
+    assert picture["reference"]["words"] == part.tokens[row] and set(picture["reference"]) == {"words", "weights"}
     assert set(picture["caption"]) == {"words", "weights", "summed"}
-    read = Captioner(run).read(*(x[:1] for x in captions_of(run, "test")))["weights"][0, : len(part.tokens[0])]
+    read = Captioner(run).read(*(x[row : row + 1] for x in captions_of(run, "test")))["weights"]
+    read = read[0, : len(part.tokens[row])]
     np.testing.assert_allclose(picture["reference"]["weights"], read, atol=1e-5)
     reports.draw_references(known, part, tmp_path)
-    assert [path.name for path in tmp_path.glob("*.png")] == ["attention_15.png"]
+    assert [path.name for path in tmp_path.glob("*.png")] == [f"attention_{part.captions.ids[image]}.png"]
     # Nothing to draw on, no place to draw at, no word.
     for changes in ({"boxes": np.zeros((4, 4))}, {"reference": {"words": [], "weights": np.zeros((0, 4))}}):
         reports.draw_references({"one": [picture | changes | {"image": "0"}]}, part, tmp_path / "none")
