@@ -127,12 +127,12 @@ def _statement(fact, generator):
 
 def _frequent(rows):
     """Drops statements that are too long or have a rare key, until every word of a key recurs."""
-    kept = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
+    frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
-    while len(kept) != len(rows):
-        rows = kept
+    while len(frequent) != len(rows):
+        rows = frequent
         count = collections.Counter(word for row in rows for word in _words(*row[1:3]))
-        kept = [row for row in rows if all(count[word] >= MIN_KEY_OCCURRENCES for word in _words(*row[1:3]))]
+        frequent = [row for row in rows if all(count[word] >= MIN_KEY_OCCURRENCES for word in _words(*row[1:3]))]
     return rows
 
 

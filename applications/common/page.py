@@ -67,10 +67,10 @@ def _rendered(page, share):
     left_out, shown = [], page.shown
 
     def some(what, items, most):
-        kept = items if len(items) <= most else [items[place] for place in drawn_rows(len(items), most)]
-        if len(kept) < len(items):
-            left_out.append(f"{len(kept)} of {len(items)} {what}, drawn at random")
-        return kept
+        samples = items if len(items) <= most else [items[place] for place in drawn_rows(len(items), most)]
+        if len(samples) < len(items):
+            left_out.append(f"{len(samples)} of {len(items)} {what}, drawn at random")
+        return samples
 
     samples = [
         [(label, _cut(text)) for label, text in sample[:MOST_LINES]]

@@ -24,7 +24,7 @@ def curve_charts(histories, labels, most_epochs=200):
         histories: Dictionary from the name of a model to the histories of its seeds. Several seeds are thin lines
             around their mean.
         labels: Dictionary from columns of history.csv to their labels.
-        most_epochs: Epochs of a line; of a longer one so many are shown, spread evenly.
+        most_epochs: Most epochs of a line; a longer line is thinned evenly.
     """
     panels = {label: _points(histories, column, most_epochs) for column, label in labels.items()}
     if not panels:
