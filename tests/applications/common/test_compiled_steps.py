@@ -28,7 +28,7 @@ ROWS = [
 TRAINED = {
     "ved-ved": {},
     "nmt-soft": {},
-    "vqa-soft": {"learning_rate": 2e-3, "schedule": "plateau"},
+    "vqa-soft": {},
     "captioning-soft": {},
     "vrae-vrae": {},
     "graphs-no_kl": {},
@@ -132,15 +132,16 @@ def test_models(row, tmp_path):
         check_program(step, batch)
         if row not in TRAINED:
             return
-        loss, weights = stepped(step, batch, network.variables)
+        variables = network.variables + network.optimizer.variables
+        loss, weights = stepped(step, batch, variables)
     for metric in network.metrics:
         metric.reset_state()
     with execution(eager=True):
-        expected, expected_weights = stepped(lambda *batch: network.train_step(batch), batch, network.variables)
+        expected, expected_weights = stepped(lambda *batch: network.train_step(batch), batch, variables)
     assert loss == pytest.approx(expected, rel=1e-5)
-    for variable, weight, other in zip(network.variables, weights, expected_weights, strict=True):
+    for variable, weight, other in zip(variables, weights, expected_weights, strict=True):
         np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6, err_msg=variable.path)
-    assert sum(np.any(variable != weight) for variable, weight in zip(network.variables, weights, strict=True)) > 5
+    assert sum(np.any(variable != weight) for variable, weight in zip(variables, weights, strict=True)) > 5
 
 
 @pytest.mark.slow
