@@ -102,7 +102,7 @@ class QuestionOptions:
     scores min(n / 3, 1) and binary cross-entropy."""
     control: Literal["none", "question_only", "shuffled_images"] = "none"
     """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
-    num_scenes: common.Positive = 2000
+    num_scenes: common.Positive = 4000
     """Number of embedded scenes."""
 
     def check(self):
@@ -125,7 +125,7 @@ class NetworkOptions:
     of soft."""
     word_width: common.Positive = 64
     """Width of the word vectors."""
-    units: common.Positive = 128
+    units: common.Positive = 256
     """Width of the question, the score and the hidden layer of updown; of the heads together in mcan."""
     answer_width: common.Positive = 32
     """Width of the answers that the inference network of updown sees."""
@@ -170,7 +170,7 @@ class Options:
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: AlignmentOptions = common.group(AlignmentOptions, prior_hidden_units=20, kl_reduction="mean")
     fit: common.FitOptions = common.group(
-        common.FitOptions, batch_size=64, epochs=20, learning_rate=5e-3, schedule="cosine"
+        common.FitOptions, batch_size=64, epochs=18, learning_rate=3e-3, schedule="cosine"
     )
     reports: ReportOptions = common.group(ReportOptions)
 
