@@ -123,7 +123,7 @@ class Options:
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: CaptioningAlignmentOptions = common.group(CaptioningAlignmentOptions)
     fit: common.FitOptions = common.group(
-        common.FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine"
+        common.FitOptions, batch_size=32, epochs=7, learning_rate=5e-3, schedule="cosine"
     )
     reports: ReportOptions = common.group(ReportOptions)
 
