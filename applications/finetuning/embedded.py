@@ -21,7 +21,6 @@ TOPICS = {
     "asyncio": ("asyncio",),
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
-    "unittest": ("unittest",),
 }
 # Tenths of the docstrings that are a part.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}

@@ -58,7 +58,7 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, sentences of four parts of Python's library, which are the classes"""
+    """Texts; without files, sentences of three parts of Python's library, which are the classes"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """Layout of the files: a task of GLUE, or SQuAD; classes or score for files of your own, with the columns text,
