@@ -9,6 +9,7 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.nmt import grammar
 from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
 from applications.text import pairs
@@ -17,6 +18,7 @@ from applications.text.readers import ParallelText, hold_out, mending, read_line
 from applications.text.rows import TextRows, distinct
 
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
+NUM_SENTENCES = 8000
 # Names of the parts in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 
@@ -32,7 +34,7 @@ class AlignedPair(typing.NamedTuple):
 
 
 def embedded_pairs():
-    """Return the German and English pairs that tools/make_nmt_pairs.py wrote, a list of `AlignedPair`.
+    """Return the German and English pairs about amounts that tools/make_nmt_pairs.py wrote, a list of `AlignedPair`.
 
     There are 8,000, of 4 to 16 words on either side, in a random order, all with different sources. Sure links join
     translations of each other; possible ones are for words without a counterpart of their own.
@@ -55,7 +57,7 @@ def read(options):
     """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
     80/10/10 by source."""
     text = options.text
-    parts = _read(text) if text.has_training_pairs else _embedded(text.data_seed)
+    parts = _read(text) if text.has_training_pairs else _embedded(text.embedded, text.data_seed)
     for part in ("valid", "test"):
         path = getattr(text, f"{part}_links")
         if path is not None:
@@ -128,7 +130,7 @@ class Codec:
     def fit(cls, options, train):
         """Fit the segmentation on the training pairs only."""
         size, lowercase = options.text.vocabulary_size, options.text.lowercase
-        if options.text.segmentation == "bpe":
+        if not options.text.in_words:
             sentences = TextRows(itertools.chain(distinct(train.sources), train.targets))
             joint = SubwordEncoder.fit(sentences, size, lowercase)
             return cls(joint, joint)
@@ -152,7 +154,7 @@ class EncodedText(pairs.EncodedPairs):
 
 def load_codec(options, folder):
     """Read the segmentation of a run."""
-    kind, names = (SubwordEncoder, _JOINT) if options.text.segmentation == "bpe" else (WordEncoder, _SIDES)
+    kind, names = (WordEncoder, _SIDES) if options.text.in_words else (SubwordEncoder, _JOINT)
     encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
     return Codec(encoders[0], encoders[-1])
 
@@ -184,8 +186,12 @@ def encode(options, codec, part, training=False):
     return EncodedText(part.rows(rows), encoded.sources.take(rows), encoded.targets.take(rows), encoded.report | counts)
 
 
-def _embedded(seed):
-    sources, targets, links = map(list, zip(*embedded_pairs(), strict=True))
+def _embedded(name, seed):
+    if name == "amounts":
+        rows = embedded_pairs()
+    else:
+        rows = [(source, target, Links(*links)) for source, target, *links in grammar.pairs(NUM_SENTENCES)]
+    sources, targets, links = map(list, zip(*rows, strict=True))
     order, held = np.random.default_rng(seed).permutation(len(sources)), len(sources) // 10
     whole = AlignedText(sources, targets, links=links)
     rows = {"train": order[2 * held :], "valid": order[held : 2 * held], "test": order[:held]}

@@ -25,13 +25,15 @@ class Emission:
     """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
 
     W [h; x] is split, so that the source is projected once and not once a candidate; all candidates of a word share its
-    dropout mask.
+    dropout mask. x is the encoder's state at the aligned position, or the word vector there (`--emission`), which begins
+    a row of the memory.
     """
 
     def __init__(self, options, vocabulary_size):
         units, drawn = options.network.units, _initializers(options, "kernel", "bias")
+        self._width = options.network.embedding_width if options.reads_words else None
         self.query_projection = keras.layers.Dense(units, name="query_projection", **drawn)
-        self.value_projection = keras.layers.Dense(
+        self._value_projection = keras.layers.Dense(
             units, use_bias=False, name="value_projection", **_initializers(options, "kernel")
         )
         self.dropout = keras_vattn.fast.Dropout(
@@ -43,6 +45,10 @@ class Emission:
         self.words = keras_vattn.TokenLogLikelihood(
             vocabulary_size, ignore_class=PAD, name="words", **_initializers(options, "kernel", "bias")
         )
+
+    def projected(self, memory):
+        """Return W_x x of each row of a memory, or of a context, (..., D) -> (..., units)."""
+        return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
         """Return the input of `words`, (B, T, K, units), from h (B, T, units) and projected candidates of its shape."""
@@ -106,7 +112,7 @@ def build(options, codec):
 
     # Word vectors: layers.
     source_embedding, target_embedding = (
-        keras.layers.Embedding(size, network.embedding_width, name=name, **_initializers(options, "embeddings"))
+        keras.layers.Embedding(size, network.embedding_width, name=name, **_word_initializer(options))
         for size, name in (
             (codec.source.vocabulary_size, "source_embedding"),
             (codec.target.vocabulary_size, "target_embedding"),
@@ -117,7 +123,10 @@ def build(options, codec):
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     # Encoder: layers and graph.
-    memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
+    words = source_dropout(source_embedding(source))
+    memory = _recurrent_stack(options, "encoder", words, source_mask, 7)
+    if options.reads_words:
+        memory = ops.concatenate([words, memory], axis=-1)
     encoder = keras.Model(source, memory, name="encoder")
 
     # Inference network: layers and graph.
@@ -167,12 +176,12 @@ def build(options, codec):
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
     # Objective: graph.
     if latent is None:
-        candidates = emission.value_projection(decoded["context"])[:, :, None]
+        candidates = emission.projected(decoded["context"])[:, :, None]
         bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
     else:
         drawn = latent(
             decoded["query"],
-            emission.value_projection(memory),
+            emission.projected(memory),
             query_mask=target_mask,
             value_mask=source_mask,
             posterior_logits=posterior_logits,
@@ -238,6 +247,14 @@ def _recurrent_stack(options, name, outputs, mask, index):
         )
         outputs = keras.layers.Bidirectional(recurrent, name=f"{name}_bidirectional_{number}")(outputs, mask=mask)
     return outputs
+
+
+def _word_initializer(options):
+    """Return the initializer of the word vectors. Where words are read off them, vectors as small as Keras's own hardly
+    differ at first, and pairs of words get stuck with each other's alignment."""
+    if options.reads_words and not options.network.initial_range:
+        return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
+    return _initializers(options, "embeddings")
 
 
 def _initializers(options, *names):

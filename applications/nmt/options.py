@@ -103,6 +103,9 @@ MODELS = {
 class TextOptions(PairOptions):
     """Pairs of sentences; without them, embedded ones with known alignments"""
 
+    embedded: Literal["sentences", "amounts"] = "sentences"
+    """Pairs without files. sentences: of a small grammar, each word beside all others. amounts: longer ones about dates,
+    times, numbers and prices."""
     data: common.Folder | None = None
     """Folder with train, valid and test files, named train.src and train.tgt, or with data_source and data_target."""
     data_source: str = "src"
@@ -115,12 +118,18 @@ class TextOptions(PairOptions):
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
-    segmentation: Literal["bpe", "words"] = "bpe"
-    """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too."""
+    segmentation: Literal["bpe", "words"] | None = None
+    """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too. none: bpe for files,
+    words for embedded pairs."""
     vocabulary_size: VocabularySize = 8000
     """Entries of the joint BPE, or the most entries of each side's vocabulary."""
     max_length: common.Positive = 60
     """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
+
+    @property
+    def in_words(self):
+        """Whether the text comes as words."""
+        return self.segmentation == "words" if self.segmentation else not self.has_training_pairs
 
     @property
     def has_training_pairs(self):
@@ -139,6 +148,9 @@ class NetworkOptions:
     """Width of the decoder and of the emission."""
     num_layers: common.Positive = 1
     """Layers of the encoder, the decoder and the inference network."""
+    emission: Literal["states", "words"] | None = None
+    """What the next word is read off. states: the encoder's states, as published; a state knows its neighbours too, so
+    the alignment may point beside the word. words: the source's word vectors. none: words for embedded pairs."""
     score: Literal["additive", "bilinear"] = "additive"
     """Score of the attention."""
     attention_units: common.Positive = 128
@@ -184,6 +196,12 @@ class Options:
     )
     search: SearchOptions = common.group(SearchOptions)
     reports: DecodeOptions = common.group(DecodeOptions, num_decoded=200)
+
+    @property
+    def reads_words(self):
+        """Whether the next word is read off word vectors, and not off the encoder's states."""
+        emission = self.network.emission
+        return emission == "words" if emission else not self.text.has_training_pairs
 
     def check(self):
         if MODELS[self.model].needs_posterior:

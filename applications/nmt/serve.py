@@ -175,13 +175,13 @@ class Translator(PairModule):
 
     def _values(self, memory):
         """Return the projected memory, once for all steps; `None` where the context is projected instead."""
-        return None if self._latent.value is None else self._models.value.emission.value_projection(memory)
+        return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
         """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K)."""
         emission, query = self._models.value.emission, decoded["query"]
         if latent is None:
-            context = emission.value_projection(decoded["context"])[:, :, None]
+            context = emission.projected(decoded["context"])[:, :, None]
             return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
         drawn = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
         return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]

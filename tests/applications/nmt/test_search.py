@@ -28,7 +28,7 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
         for position, word in enumerate(ids):
             at_draw = tree.map_structure(lambda x: x[draw : draw + 1, position], noise)  # noqa: B023
             outputs, state = decoder.step(models.target_embedding(tf.constant([previous])), state, memory, at_draw)
-            context = emission.value_projection(outputs["context"])[:, None, None]
+            context = emission.projected(outputs["context"])[:, None, None]
             log_words = emission.words(emission.hidden(outputs["query"][:, None], context))
             row.append(float(log_words[0, 0, 0, word]))
             previous = int(word)
