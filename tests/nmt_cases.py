@@ -24,6 +24,7 @@ SMALL = {
     "num_beams": 3,
     "valid_fraction": 0.2,
     "segmentation": "words",
+    "emission": "states",
 }
 
 

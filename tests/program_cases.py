@@ -109,6 +109,7 @@ NMT_CASE = Case(
         "attention_units": 5,
         "vocabulary_size": 60,
         "segmentation": "words",
+        "emission": "words",
         "max_length": 12,
         "batch_size": 10,
         "num_beams": 2,

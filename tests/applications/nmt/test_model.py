@@ -68,6 +68,16 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
 
+def test_what_a_candidate_knows():
+    """The emission's input of a position: with word vectors it depends on the word there alone."""
+    other = dict(INPUTS, source=np.where(np.arange(5) == 2, 9, INPUTS["source"]))
+    for emission, know in (("states", 5), ("words", 1)):
+        models = made("marginal", emission=emission).models
+        candidates = [models.emission.projected(models.encoder(x["source"])) for x in (INPUTS, other)]
+        differs = np.any(candidates[0] != candidates[1], axis=-1)
+        assert differs[0].sum() == know and differs[0, 2]
+
+
 @pytest.mark.parametrize("limit", [0.1, 0.0])
 def test_initial_range_draws_the_biases_too(limit):
     """From U[-r, r], but for the forget gates, which start at 1; without it the others are Keras's zeros."""

@@ -19,6 +19,7 @@ PAPER = {
     "encoder_units": 512,
     "units": 768,
     "num_layers": 2,
+    "emission": "states",
     "dropout": 0.3,
     "initial_range": 0.1,
     "batch_size": 6,
