@@ -1,13 +1,17 @@
 """docs/reproduction.md is what its claims and the runs' results say."""
 
+import importlib
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
 import scipy.stats
 import yaml
 
+from applications.common.option_values import read_values
+from applications.common.program import config_of
 from tools import reproduction
 
 CLAIMS = yaml.safe_load((reproduction.ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
@@ -130,3 +134,20 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
     assert "### All\n\nOf both." in reproduction.page(claims)
     command = "    python -m toy compare --out runs/toy/table --results applications/toy/results/table.json\n"
     assert command in reproduction.page(claims)
+
+
+def test_results_have_the_options_of_their_experiments():
+    """A new default of a program changes neither what an experiment does nor what its results say of it."""
+    for path in (reproduction.ROOT / "applications").glob("*/results/*.json"):
+        program = importlib.import_module(f"applications.{path.parts[-3]}.options").PROGRAM
+        results = reproduction.read_results(path)
+        words = shlex.split(results["command"])
+        values = read_values("--options", reproduction.ROOT / words[words.index("--options") + 1], program.options)
+        named = {word.removeprefix("--").replace("-", "_") for word in words}
+        for runs in results["runs"].values():
+            for run in runs:
+                recorded = config_of(program.default) | results["options"] | run["options"]
+                own = {*named, *(item.partition("=")[0] for item in run["name"].partition(":")[2].split(","))}
+                differ = {x: (recorded[x], values[x]) for x in values if x in recorded and x not in own}
+                differ = {x: pair for x, pair in differ.items() if pair[0] != pair[1]}
+                assert not differ.keys() - {"export"}, (path.name, run["name"], differ)
