@@ -127,6 +127,10 @@ class Options:
     )
     reports: ReportOptions = common.group(ReportOptions)
 
+    @property
+    def resolved(self):
+        return self.regions.resolved
+
     def check(self):
         self.regions.check_beside("train-captions", self.captions.train_captions)
 

@@ -20,7 +20,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, drawn_rows
+from applications.common.shown import Alignment, Shown, random_rows, verdict
 from applications.common.tables import Column, spread, title_from
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
@@ -269,37 +269,37 @@ def summary(report):
     if "pointing" in attention:
         pointing = attention["pointing"]["all"]
         lines.append(
-            f"The attention points at the object that a word names for {100 * pointing['accuracy']:.1f}% of "
-            f"{pointing['num_words']:,} colours and shapes, {100 * pointing['chance']:.1f}% by chance."
+            f"In reference captions the attention points at the named object for {100 * pointing['accuracy']:.1f}% "
+            f"of {pointing['num_words']:,} words, {100 * pointing['chance']:.1f}% by chance."
         )
     return lines
 
 
 def shown(run, part, outputs):
     pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
-    for picture, row in zip(pictures, drawn_rows(len(part), NUM_PICTURES), strict=True):
+    for picture, row in zip(pictures, random_rows(len(part), NUM_PICTURES), strict=True):
         for alignment in _alignments(part, picture):
             if sentences is not None:
                 alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
             alignments.append(alignment)
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
-    judged = [[]] * len(part) if part.scenes is None else map(_judged, part.scenes, outputs["hypotheses"])
-    rows = zip(part.captions.ids, hypotheses, part.captions.captions, judged, strict=True)
+    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
+    rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
     samples = [
-        [("image", image), ("caption", text), *(("reference", reference) for reference in references), *judgement]
-        for image, text, references, judgement in rows
+        [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
+        for image, text, references, last in rows
     ]
     return Shown(samples, alignments, drawn=pictures)
 
 
-def _judged(scene, text):
+def _verdict(scene, text):
     """Return the last line of a sample: whether the caption of a scene is true, or the most similar true caption."""
-    (closest,) = difflib.get_close_matches(text, scenes.true_captions(scene), n=1, cutoff=0.0)
-    return [("judged", "right" if text == closest else f"wrong: {closest}")]
+    captions = scenes.true_captions(scene)
+    return [verdict("" if text in captions else difflib.get_close_matches(text, captions, n=1, cutoff=0.0)[0])]
 
 
 def attention(run, part):
-    chosen = drawn_rows(len(part), NUM_PICTURES)
+    chosen = random_rows(len(part), NUM_PICTURES)
     texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
     pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
     return [alignment for picture in pictures for alignment in _alignments(part, picture)]
@@ -343,7 +343,7 @@ def compared(comparison):
 
 def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
-    chosen = drawn_rows(len(part), NUM_PICTURES)
+    chosen = random_rows(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
     own = looks(run, part, chosen, [hypotheses[index] for index in chosen], own=True)
     of_reference = looks(run, part, chosen, [row[0] for row in references])

@@ -37,7 +37,7 @@ def evaluate(application, options):
     if record["data"]:
         print(counts_of(named, record["data"]))
     summary = application.summary(figures)
-    print(*summary, heading, "", table, sep="\n", flush=True)
+    print(*summary, *([""] if summary else []), heading, "", table, sep="\n", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     for kind, lines in application.files(outputs).items():
         write_lines(folder / f"{name}_{kind}.txt", lines)

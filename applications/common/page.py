@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common.page_charts import alignment_spec, curve_charts, region_spec
 from applications.common.runs import write_text_atomically
-from applications.common.shown import Shown, drawn_rows
+from applications.common.shown import Shown, random_rows
 from applications.common.tables import blocks_of
 from applications.common.training_curves import panels_of
 from keras_vattn.plots.chart import CONFIG, require_altair
@@ -67,7 +67,7 @@ def _rendered(page, share):
     left_out, shown = [], page.shown
 
     def some(what, items, most):
-        samples = items if len(items) <= most else [items[place] for place in drawn_rows(len(items), most)]
+        samples = items if len(items) <= most else [items[place] for place in random_rows(len(items), most)]
         if len(samples) < len(items):
             left_out.append(f"{len(samples)} of {len(items)} {what}, drawn at random")
         return samples

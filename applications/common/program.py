@@ -44,7 +44,7 @@ class Program:
             the options, and where these have `run`, the folder of a trained run, that is checked.
         may_change: More options of `train` that a resumed run may change.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
-            same.
+            same. Options may have a dictionary `resolved`, the values of those whose default depends on the data.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Program:
     def _check_start(self, options):
         """Raise `InputError` if there is no finished run to start from, or one of another codec."""
         start = RunFolder.load(options.run.start_from)
-        other, own = values_of(self.options_of(start)), values_of(options)
+        other, own = (values_of(each) | getattr(each, "resolved", {}) for each in (self.options_of(start), options))
         differing = [name for name in self.codec_options if other[name] != own[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")

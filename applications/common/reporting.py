@@ -87,9 +87,9 @@ def collapsed_posteriors(row):
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
         if value is None or abs(value) >= COLLAPSED_NATS:
             continue
-        above, means = "", "the posterior is the prior, and its draws tell nothing that the prior does not"
+        above, means = "", "the posterior hardly differs from the prior"
         if f"{name}_above_floor" in row:
-            above, means = " above its floor", "the posterior is the prior's best match; its draws vary all the same"
+            above, means = " above its floor", "the posterior is close to the prior's best match, and may still vary"
         lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {means}")
     return lines
 

@@ -47,8 +47,7 @@ class Shown:
 
     Attributes:
         samples: List of samples, each a list of (label, text); for a text whose words have an uncertainty, the text is
-            a list of (word, nats). Where a sample can be checked its last line is ("judged", "right") or
-            ("judged", "wrong: REASON").
+            a list of (word, nats). The last line of a sample that can be checked is a `verdict`.
         alignments: List of `Alignment`.
         drawn: What the program's own pictures are drawn from; no part of the page.
     """
@@ -59,7 +58,7 @@ class Shown:
 
     def record(self):
         """Return it as plain values, rounded, with at most 100 random samples, as shown.json has it."""
-        samples = [self.samples[row] for row in drawn_rows(len(self.samples), _MOST_SAMPLES)]
+        samples = [self.samples[row] for row in random_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}
 
@@ -68,6 +67,11 @@ class Shown:
         """Return what `record` returned."""
         alignments = [Alignment(**alignment) for alignment in record["alignments"]]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
+
+
+def verdict(fault):
+    """Return the last line of a sample that can be checked, from what is wrong with it, "" if nothing is."""
+    return "judged", f"wrong: {fault}" if fault else "right"
 
 
 def _rounded(value):
@@ -80,14 +84,14 @@ def _rounded(value):
     return round(float(value), 4) if isinstance(value, float | np.floating) else value
 
 
-def drawn_rows(count, maximum):
+def random_rows(count, maximum):
     """Return the indices of up to `maximum` of `count` rows, drawn at random with a fixed seed, sorted."""
     return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
 
 
 def sample_lines(samples, maximum):
     """Return up to `maximum` random samples of plain text for report.txt, a line each, and an empty line."""
-    rows = drawn_rows(len(samples), maximum)
+    rows = random_rows(len(samples), maximum)
     return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
 
 

@@ -71,7 +71,8 @@ def pretraining_sentences():
 @functools.cache
 def labelled():
     """Return sentences in a random order, each once, their topics, and the tenth that their docstring is in: a list of
-    (str, str, int)."""
+    (str, str, int). Validation and test sentences that share three quarters of their words with a training sentence are
+    left out."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}
@@ -79,7 +80,9 @@ def labelled():
         topic, text = texts[row]
         for each in filter(_WHOLE.fullmatch, text):
             sentences.setdefault(each.lower(), (each, topic, 10 * number // len(texts)))
-    return list(sentences.values())
+    in_training = [_words(each) for each, _, tenth in sentences.values() if tenth in TENTHS["train"]]
+    is_known = lambda words: any(4 * len(words & x) >= 3 * len(words | x) for x in in_training)  # noqa: E731
+    return [row for row in sentences.values() if row[2] in TENTHS["train"] or not is_known(_words(row[0]))]
 
 
 def is_telling(sentences):

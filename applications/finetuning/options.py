@@ -100,7 +100,7 @@ class BackboneOptions:
     """Rate of dropout inside the transformer."""
     classifier_dropout: common.Dropout = 0.1
     """Rate of dropout before the head, which is trained from scratch."""
-    pretraining_steps: common.Positive = 1500
+    pretraining_steps: common.Positive = 3500
     """Steps of masked words that pretrain the tiny transformer."""
 
     @property

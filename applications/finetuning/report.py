@@ -15,7 +15,7 @@ from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.predictor import Predictor
-from applications.common.shown import Shown, drawn_rows, sample_lines
+from applications.common.shown import Shown, random_rows, sample_lines, verdict
 from applications.common.tables import Column, out_of, title_from
 from applications.finetuning import data, embedded, spans
 from applications.finetuning.options import MODELS, TASKS
@@ -252,7 +252,7 @@ def summary(report):
 def shown(run, part, outputs):
     part, answers, unknown = part.part, outputs["answers"], outputs.get("unknown")
     samples = []
-    for row in drawn_rows(len(answers), NUM_SAMPLES):
+    for row in random_rows(len(answers), NUM_SAMPLES):
         if isinstance(part, spans.Questions):
             is_right = bool(spans.figures([answers[row]], part.rows([row]))["exact"])
             sample = [("question", part.questions[row]), ("answer", answers[row])]
@@ -264,7 +264,7 @@ def shown(run, part, outputs):
             sample += [("label", label), ("predicted", answers[row])]
             sample += [] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]
         # A score is neither right nor wrong.
-        sample += [] if is_right is None else [("judged", "right" if is_right else f"wrong: {label} is right")]
+        sample += [] if is_right is None else [verdict("" if is_right else f"{label} is right")]
         samples.append(sample)
     return Shown(samples)
 

@@ -15,7 +15,7 @@ from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.papers import data_of_both, printed
 from applications.common.predictor import Predictor
-from applications.common.shown import Alignment, Shown, drawn_rows, sample_lines
+from applications.common.shown import Alignment, Shown, random_rows, sample_lines, verdict
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, out_of, spread, table, title_from, titled
 from applications.graphs import data
@@ -210,16 +210,16 @@ def shown(run, part, outputs):
     if outputs["draws"] is not None:
         columns["mutual information (nats)"] = metrics.mutual_information(outputs["draws"])
     samples = []
-    for row in drawn_rows(len(part.nodes), NUM_SAMPLES):
+    for row in random_rows(len(part.nodes), NUM_SAMPLES):
         label, predicted = classes[part.labels[row]], classes[probabilities[row].argmax()]
         sample = [("node", name(part.nodes[row])), ("class", label), ("predicted", predicted)]
         sample += [(title, f"{column[row]:.3f}") for title, column in columns.items()]
-        samples.append([*sample, ("judged", "right" if predicted == label else f"wrong: {label} is right")])
+        samples.append([*sample, verdict("" if predicted == label else f"{label} is right")])
     return Shown(samples, attention(run, part))
 
 
 def attention(run, part):
-    return _alignments(run, part.graph, part.nodes[drawn_rows(len(part.nodes), NUM_ALIGNMENTS)])
+    return _alignments(run, part.graph, part.nodes[random_rows(len(part.nodes), NUM_ALIGNMENTS)])
 
 
 def _alignments(run, graph, nodes):

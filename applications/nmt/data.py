@@ -57,7 +57,7 @@ def read(options):
     """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
     80/10/10 by source."""
     text = options.text
-    parts = _read(text) if text.has_training_pairs else _embedded(text.embedded, text.data_seed)
+    parts = _read(text) if text.has_training_pairs else _built_in(text.built_in, text.data_seed)
     for part in ("valid", "test"):
         path = getattr(text, f"{part}_links")
         if path is not None:
@@ -130,7 +130,7 @@ class Codec:
     def fit(cls, options, train):
         """Fit the segmentation on the training pairs only."""
         size, lowercase = options.text.vocabulary_size, options.text.lowercase
-        if not options.text.in_words:
+        if options.resolved["segmentation"] == "bpe":
             sentences = TextRows(itertools.chain(distinct(train.sources), train.targets))
             joint = SubwordEncoder.fit(sentences, size, lowercase)
             return cls(joint, joint)
@@ -154,7 +154,7 @@ class EncodedText(pairs.EncodedPairs):
 
 def load_codec(options, folder):
     """Read the segmentation of a run."""
-    kind, names = (WordEncoder, _SIDES) if options.text.in_words else (SubwordEncoder, _JOINT)
+    kind, names = (SubwordEncoder, _JOINT) if options.resolved["segmentation"] == "bpe" else (WordEncoder, _SIDES)
     encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
     return Codec(encoders[0], encoders[-1])
 
@@ -186,7 +186,7 @@ def encode(options, codec, part, training=False):
     return EncodedText(part.rows(rows), encoded.sources.take(rows), encoded.targets.take(rows), encoded.report | counts)
 
 
-def _embedded(name, seed):
+def _built_in(name, seed):
     if name == "amounts":
         rows = embedded_pairs()
     else:

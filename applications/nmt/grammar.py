@@ -4,8 +4,8 @@
     My brother repaired the old chair beside the house on monday
 
 German has its second verb at the end and may begin with the time; determiners and adjectives are declined. The English
-order is subject, verb, object, place, time. Each word occurs beside all others of its kind, and there are no punctuation
-marks, which end every sentence: so the pairs tell which words belong together.
+order is subject, verb, object, place, time. Each word occurs beside all others, so that its alignment can be learned; a
+full stop would occur in every pair.
 """
 
 import typing
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A word of both languages; `linked` is the word whose counterpart is its own, where it has none."""
+    """A word of both languages. A German word without a counterpart has a possible link to that of `linked`."""
 
     german: str
     english: str = ""
@@ -50,8 +50,12 @@ _DETERMINERS = _table(
 )
 _NUMBERS = _table("zwei two, drei three, vier four, fünf five, sechs six, sieben seven, acht eight, neun nine")
 # Stems, which take an ending.
-_TRAITS = _table("jung young, müd tired, freundlich friendly, klug clever, ruhig quiet, stark strong, fröhlich cheerful")
-_LOOKS = _table("alt old, neu new, klein small, groß big, schön beautiful, rot red, blau blue, grün green, schwarz black")
+_TRAITS = _table(
+    "jung young, müd tired, freundlich friendly, klug clever, ruhig quiet, stark strong, fröhlich cheerful"
+)
+_LOOKS = _table(
+    "alt old, neu new, klein small, groß big, schön beautiful, rot red, blau blue, grün green, schwarz black"
+)
 _PREPOSITIONS = _table("in in, hinter behind, neben beside, vor outside")
 _MODALS = _table("kann can, muss must, soll should, wird will")
 # Infinitive, participle, infinitive and past in English.

@@ -25,13 +25,13 @@ class Emission:
     """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
 
     W [h; x] is split, so that the source is projected once and not once a candidate; all candidates of a word share its
-    dropout mask. x is the encoder's state at the aligned position, or the word vector there (`--emission`), which begins
-    a row of the memory.
+    dropout mask. x is the encoder's state at the aligned position, or the word vector there (`--emission words`).
     """
 
     def __init__(self, options, vocabulary_size):
         units, drawn = options.network.units, _initializers(options, "kernel", "bias")
-        self._width = options.network.embedding_width if options.reads_words else None
+        # A row of the memory begins with the word vector.
+        self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
         self.query_projection = keras.layers.Dense(units, name="query_projection", **drawn)
         self._value_projection = keras.layers.Dense(
             units, use_bias=False, name="value_projection", **_initializers(options, "kernel")
@@ -125,7 +125,7 @@ def build(options, codec):
     # Encoder: layers and graph.
     words = source_dropout(source_embedding(source))
     memory = _recurrent_stack(options, "encoder", words, source_mask, 7)
-    if options.reads_words:
+    if options.resolved["emission"] == "words":
         memory = ops.concatenate([words, memory], axis=-1)
     encoder = keras.Model(source, memory, name="encoder")
 
@@ -250,9 +250,9 @@ def _recurrent_stack(options, name, outputs, mask, index):
 
 
 def _word_initializer(options):
-    """Return the initializer of the word vectors. Where words are read off them, vectors as small as Keras's own hardly
-    differ at first, and pairs of words get stuck with each other's alignment."""
-    if options.reads_words and not options.network.initial_range:
+    """Return the initializer of the word vectors. For the emission of words they are larger than Keras's own: two words
+    with similar vectors may swap their alignments and stay swapped."""
+    if options.resolved["emission"] == "words" and not options.network.initial_range:
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 

@@ -101,11 +101,11 @@ MODELS = {
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; without them, embedded ones with known alignments"""
+    """Pairs of sentences; without them, built-in ones with known alignments"""
 
-    embedded: Literal["sentences", "amounts"] = "sentences"
-    """Pairs without files. sentences: of a small grammar, each word beside all others. amounts: longer ones about dates,
-    times, numbers and prices."""
+    built_in: Literal["sentences", "amounts"] = "sentences"
+    """Pairs without files. sentences: of a small grammar, each word beside all others. amounts: longer sentences about
+    dates, times, numbers and prices."""
     data: common.Folder | None = None
     """Folder with train, valid and test files, named train.src and train.tgt, or with data_source and data_target."""
     data_source: str = "src"
@@ -119,17 +119,12 @@ class TextOptions(PairOptions):
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
-    """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too. none: bpe for files,
-    words for embedded pairs."""
+    """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too. none: words
+    for built-in pairs, bpe for files."""
     vocabulary_size: VocabularySize = 8000
     """Entries of the joint BPE, or the most entries of each side's vocabulary."""
     max_length: common.Positive = 60
     """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
-
-    @property
-    def in_words(self):
-        """Whether the text comes as words."""
-        return self.segmentation == "words" if self.segmentation else not self.has_training_pairs
 
     @property
     def has_training_pairs(self):
@@ -149,8 +144,9 @@ class NetworkOptions:
     num_layers: common.Positive = 1
     """Layers of the encoder, the decoder and the inference network."""
     emission: Literal["states", "words"] | None = None
-    """What the next word is read off. states: the encoder's states, as published; a state knows its neighbours too, so
-    the alignment may point beside the word. words: the source's word vectors. none: words for embedded pairs."""
+    """Source vectors behind the next word. states: the encoder's states, as published; a state knows its neighbours, so
+    the alignment may point beside the word. words: the word vectors. none: words for built-in pairs, states for
+    files."""
     score: Literal["additive", "bilinear"] = "additive"
     """Score of the attention."""
     attention_units: common.Positive = 128
@@ -180,10 +176,10 @@ class SearchOptions:
     """alpha of Wu et al. 2016."""
 
 
-# Defaults for two CPU cores and a few minutes on the embedded pairs; the alignment's values are the papers'.
+# Defaults for two CPU cores and a few minutes on the built-in pairs; the alignment's values are the papers'.
 @dataclasses.dataclass
 class Options:
-    """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
+    """Train a translation model on parallel text; without data options, on built-in pairs with known alignments."""
 
     model: Literal[tuple(MODELS)] = "marginal"
     """One of the models of Deng et al. 2018 or Fan et al. 2020, or one of the same network with another attention."""
@@ -198,10 +194,13 @@ class Options:
     reports: DecodeOptions = common.group(DecodeOptions, num_decoded=200)
 
     @property
-    def reads_words(self):
-        """Whether the next word is read off word vectors, and not off the encoder's states."""
-        emission = self.network.emission
-        return emission == "words" if emission else not self.text.has_training_pairs
+    def resolved(self):
+        """The values of options whose default depends on the data."""
+        defaults = ("bpe", "states") if self.text.has_training_pairs else ("words", "words")
+        return {
+            "segmentation": self.text.segmentation or defaults[0],
+            "emission": self.network.emission or defaults[1],
+        }
 
     def check(self):
         if MODELS[self.model].needs_posterior:

@@ -12,7 +12,7 @@ from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.serving import mean_of_draws
-from applications.common.shown import Alignment, Shown, drawn_rows, evenly
+from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
 from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score, mean_with_error
 from applications.common.tables import figures_of, interval_text, out_of, table, titled
 from applications.nmt import alignments, tables
@@ -22,7 +22,7 @@ from applications.nmt.subwords import CONTINUES
 from applications.nmt.tables import COLUMNS
 from applications.text.batching import has_other, other_sentence, teacher_forced
 from applications.text.coverage import coverage_lines, coverage_report
-from applications.text.pairs import write_samples
+from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
@@ -60,6 +60,7 @@ def evaluate(run, part, evaluation=None):
         if "uncertainty" in report:
             print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
     outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses} | unsure
+    outputs["is_built_in"] = is_built_in(run.options.text, evaluation)
     if evaluation is None:
         return reports[names[0]], outputs
     report = reports[names[0]] | {"inferences": reports}
@@ -105,9 +106,9 @@ def shown(run, part, outputs):
     columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
     samples = [list(zip(labels, row, strict=True)) for row in columns]
     # The built-in text has one right translation; other text has several.
-    if not run.options.text.has_training_pairs:
+    if outputs["is_built_in"]:
         for sample, text, reference in zip(samples, texts, outputs["references"], strict=True):
-            sample.append(("judged", "right" if text == reference else "wrong: differs from the reference"))
+            sample.append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))
 
 
@@ -315,7 +316,7 @@ def alignment_lines(report):
 
 def attention(run, part):
     """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
-    chosen, kind = drawn_rows(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
+    chosen, kind = random_rows(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     translator, spread = Translator(run), {}
     weights = align(translator, sources, targets)

@@ -78,6 +78,11 @@ class EvaluatePairsOptions(common.EvaluateOptions):
     def check(self):
         _named_files(self)
 
+    @property
+    def names_other(self):
+        """Whether the report is on other pairs."""
+        return self.source is not None or self.table is not None
+
 
 @dataclasses.dataclass
 class DecodeOptions:

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 
 from applications.common.runs import write_text_atomically
-from applications.common.shown import drawn_rows
+from applications.common.shown import random_rows
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import SIDES
 from applications.text.readers import ParallelText, has_word, read_input, read_parallel, read_table
@@ -26,6 +26,11 @@ def _read(options, source, target, table, skip_invalid):
         columns = options.source_column, options.target_column, options.group_column
         return read_table(table, *columns, skip_invalid)
     return None if source is None else read_parallel(source, target, skip_invalid)
+
+
+def is_built_in(options, evaluation=None):
+    """Return whether a report of `PairOptions`, perhaps of an `EvaluatePairsOptions`, is on the built-in pairs."""
+    return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 
 @dataclasses.dataclass
@@ -97,6 +102,6 @@ def write_samples(path, rows):
     """
     # A text of a table may have lines of its own.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
-    first, some = ([line for row in drawn_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
+    first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")
     return first

@@ -8,12 +8,12 @@ from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.papers import beside, data_of_both, printed
 from applications.common.progress import progress
-from applications.common.shown import Alignment, Shown, drawn_rows
+from applications.common.shown import Alignment, Shown, random_rows, verdict
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, table, titled
 from applications.text.batching import has_other, other_sentence
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
-from applications.text.pairs import write_samples
+from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.ved.options import MODELS
 from applications.ved.serve import Generator, decode_all, seed_of_batch
@@ -105,7 +105,8 @@ def evaluate(run, part, evaluation=None):
     if MODELS[run.options.model].stochastic:
         title = f"{run.options.reports.num_draws} draws"
         report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
-    if _can_judge(run, references):
+    judges = is_built_in(run.options.text, evaluation)
+    if judges:
         report["judged"] = judged(greedy, draws, references)
     report["likelihood"] = likelihood_of(run, part, generator)
     report["controls"] = controls(run, part)
@@ -118,13 +119,8 @@ def evaluate(run, part, evaluation=None):
                 curve.append({"temperature": temperature, **point})
         if report["curves"]:
             print(_curve_table("Quality against diversity", {kind: _points(x) for kind, x in report["curves"].items()}))
-    return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
-
-
-def _can_judge(run, references):
-    """Return whether these are questions about the built-in statements, which have several references each."""
-    text = run.options.text
-    return text.train_table is None and text.train_source is None and min(map(len, references)) > 1
+    texts = {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
+    return report, texts | {"is_built_in": judges}
 
 
 def judged(greedy, draws, references):
@@ -132,15 +128,15 @@ def judged(greedy, draws, references):
 
     `different` is the mean number of different right questions among the draws of a source.
     """
-    report = {"map": sum(not flaw(*row) for row in zip(greedy, references, strict=True))}
+    report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
-        right = [[x for x in of if not flaw(x, answers)] for of, answers in zip(draws, references, strict=True)]
+        right = [[x for x in of if not fault_of(x, answers)] for of, answers in zip(draws, references, strict=True)]
         report |= {"draws": sum(map(len, right)), "num_draws": sum(map(len, draws))}
         report["different"] = float(np.mean([len(set(of)) for of in right]))
     return report
 
 
-def flaw(question, references):
+def fault_of(question, references):
     """Return what is wrong with the names in a question, "" if nothing is: it must have all words that its references
     share, and no word that none of them has."""
     words, answers = set(question.split()), [set(text.split()) for text in references]
@@ -245,16 +241,15 @@ def example_of(part):
 
 
 def shown(run, part, outputs):
-    samples, can_judge = [], _can_judge(run, outputs["references"])
+    samples = []
     for index, source in enumerate(outputs["sources"]):
         row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
         draws = outputs["draws"][index][:3] if outputs["draws"] else ()
         written = [("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)]
         samples.append([*row, *written])
-        if can_judge:
-            flaws = [(label, flaw(text, outputs["references"][index])) for label, text in written]
-            wrong = "; ".join(f"{label} {reason}" for label, reason in flaws if reason)
-            samples[-1].append(("judged", f"wrong: {wrong}" if wrong else "right"))
+        if outputs["is_built_in"]:
+            faults = [(label, fault_of(text, outputs["references"][index])) for label, text in written]
+            samples[-1].append(verdict("; ".join(f"{label} {fault}" for label, fault in faults if fault)))
     return Shown(samples, _alignments(run, outputs["sources"]))
 
 
@@ -279,7 +274,7 @@ def _alignments(run, sources):
     """Return where the attention looks while it writes the greedy sentences of some sources."""
     if MODELS[run.options.model].attention is None:
         return []
-    sources = [sources[index] for index in drawn_rows(len(sources), NUM_ALIGNMENTS)]
+    sources = [sources[index] for index in random_rows(len(sources), NUM_ALIGNMENTS)]
     generator, length = Generator(run), run.options.text.max_source_length
     decoded = generator.greedy(run.codec.source.encode(tf.constant(sources), length))
     greedy = [text.decode() for text in run.codec.target.decode(decoded["ids"]).numpy()]

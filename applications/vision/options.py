@@ -87,7 +87,7 @@ class ExtractorOptions:
                 f"--image-size: expected a multiple of --grid, {self.cells}, for the network pixels. "
                 f"Received: {self.side}"
             )
-        if self.side < 2 * self.cells and self.regions == "grid" and self.network == "words":
+        if self.side < 2 * self.cells and self.regions == "grid" and self.network in (None, "words"):
             raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
 
 
@@ -100,8 +100,8 @@ class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
     network: str | None = None
-    """none: words for images, and for rendered scenes no network but their exact features. Otherwise pixels, words or a
-    name of keras.applications, as for the command features."""
+    """pixels, words or a name of keras.applications, as for the command features; none: words for images, and exact
+    features, without a network, for rendered scenes."""
     features: Existing | None = None
     """Region features: an .h5 file laid out as bottom-up attention's, or a folder of the command `features`; the
     network is not used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
@@ -112,6 +112,11 @@ class RegionOptions(ExtractorOptions):
     """Regions of an image that are read, the first ones."""
     use_boxes: bool = False
     """Append the corners of its box, between 0 and 1, to the features of a region."""
+
+    @property
+    def resolved(self):
+        """The network that makes the features, `None` for exact features of rendered scenes."""
+        return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):
         super().check()

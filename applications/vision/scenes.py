@@ -175,10 +175,10 @@ def captions_of(scene, generator, count, kind):
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Draw different questions about a scene, a list of `Question`: of some types in turn, in a type of its answers.
 
-    So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
-    the scene scores 50% on "presence" and "attribute", 30% on "number", 35% on "one of several" and 90% on "opinion",
-    where three votes are enough, and 17% on the others; 28% on `QUESTION_TYPES`. A scene has 24 questions of these at
-    least.
+    So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. The best score
+    without the scene is 50% on "presence" and "attribute", 30% on "number", 35% on "one of several", 90% on "opinion",
+    where three of ten votes are enough, and 17% on the others: 28% on `QUESTION_TYPES`. A scene has 24 questions of
+    these at least.
     """
     inquiries = {}
     for question in _inquiries(scene):

@@ -59,6 +59,11 @@ def vqa_accuracy(answer, votes):
     return min(votes.count(answer) / 3.0, 1.0)
 
 
+def is_right(answer, votes):
+    """Return whether `vqa_accuracy` of an answer is 1: three people gave it, or more."""
+    return votes.count(answer) >= 3
+
+
 def vqa_accuracy_of_others(answer, votes):
     """Return the mean of `vqa_accuracy` over all subsets that leave one person out, the official form: each person is
     judged by the other nine."""

@@ -16,8 +16,8 @@ from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# One region answers each of them: updown looks at one.
-QUESTION_TYPES = ("color", "shape", "attribute", "number", "opinion")
+# updown looks at one region: a region answers each question, or no region has what it asks for.
+BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ def sources_of(options):
 
 def embedded(rendered):
     """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
-    columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, QUESTION_TYPES)
+    columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     questions = Questions(
         [str(row) for row in range(len(columns["row"]))],
         [str(row) for row in columns["row"]],

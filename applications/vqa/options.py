@@ -175,6 +175,10 @@ class Options:
     reports: ReportOptions = common.group(ReportOptions)
 
     @property
+    def resolved(self):
+        return self.regions.resolved
+
+    @property
     def architecture(self):
         """The architecture of the network."""
         own = MODELS[self.model].architectures[0]

@@ -16,12 +16,12 @@ from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, drawn_rows
+from applications.common.shown import Alignment, Shown, random_rows, verdict
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
 from applications.vision.images import thumbnail
 from applications.vqa import tables
-from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
+from applications.vqa.answers import is_right, vqa_accuracy, vqa_accuracy_of_others
 from applications.vqa.data import read, read_other
 from applications.vqa.options import EvaluateVqa
 from applications.vqa.questions import TYPES
@@ -98,6 +98,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     rows = list(zip(answers, part.questions.votes, strict=True))
     report = {
         "num_questions": len(part),
+        "num_right": sum(is_right(*row) for row in rows),
         "types": dict(collections.Counter(part.questions.types)),
         "nll": float(nats[part.votes.usable].mean()),
         "num_nll": int(part.votes.usable.sum()),
@@ -221,8 +222,8 @@ def example_of(part):
 
 def summary(report):
     accuracy, count = report["accuracy"], report["num_questions"]
-    shares = [f"{100 * accuracy[name]:.1f}% of {number:,} {name}" for name, number in report["types"].items()]
-    lines = [f"{count * accuracy['all']:,.0f} of {count:,} answers are right: {', '.join(shares)} questions."]
+    shares = [f"{100 * accuracy[x]:.1f}% of {report['types'][x]:,} {x}" for x in TYPES if x in report["types"]]
+    lines = [f"{report['num_right']:,} of {count:,} answers are right. Accuracy: {', '.join(shares)} questions."]
     if "pointing" in report:
         lines.append(
             f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "
@@ -241,12 +242,12 @@ def shown(run, part, outputs):
     cards = _cards(run, part, outputs)
     spread = _deviations(run, part)
     alignments, samples, questions = [], [], part.questions
-    for row in drawn_rows(len(part), NUM_SAMPLES):
+    for row in random_rows(len(part), NUM_SAMPLES):
         answer, votes = outputs["answers"][row], questions.votes[row]
-        judged = "right" if votes.count(answer) >= 3 else f"wrong: {votes.count(answer)} of {len(votes)} people say so"
+        fault = "" if is_right(answer, votes) else f"{votes.count(answer)} of {len(votes)} people say so"
         answered = f"{answer} {outputs['probabilities'][row]:.2f}"
         people = ("people", people_of(votes))
-        samples.append([("question", questions.texts[row]), people, ("answer", answered), ("judged", judged)])
+        samples.append([("question", questions.texts[row]), people, ("answer", answered), verdict(fault)])
     for place, card in enumerate(cards):
         answer = said(card)
         image = thumbnail(part.sources.images, card["image"])
@@ -261,7 +262,7 @@ def shown(run, part, outputs):
 
 
 def attention(run, part):
-    some = part.some(drawn_rows(len(part), NUM_CARDS))
+    some = part.some(random_rows(len(part), NUM_CARDS))
     _, outputs = predicted(run, some, title=None)
     return shown(run, some, outputs | {"p_values": {}}).alignments
 
@@ -310,7 +311,7 @@ def _cards(run, part, outputs):
 def _chosen(run, part):
     """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
     sampled, _ = part.sample(run.options.reports.max_uncertain)
-    return sampled[drawn_rows(len(sampled), NUM_CARDS)]
+    return sampled[random_rows(len(sampled), NUM_CARDS)]
 
 
 def compared(comparison):

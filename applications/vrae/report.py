@@ -15,7 +15,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import digest_of
-from applications.common.shown import Alignment, Shown, drawn_rows, evenly
+from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
@@ -94,7 +94,8 @@ def evaluate(run, part, evaluation=None):
     if kind.attention and run.options.variational.informed != "none":
         report["map"] = _map(run, part, writer)
     outputs = samples_of(run, part, writer)
-    if run.options.text.train_text is None:
+    outputs["is_built_in"] = run.options.text.train_text is None and not (evaluation and evaluation.text)
+    if outputs["is_built_in"]:
         report["grammar"] = _grammar(outputs)
     return report, outputs
 
@@ -132,24 +133,24 @@ def summary(report):
 def shown(run, part, outputs):
     rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
     rebuilt = outputs["reconstructed"]
-    rows += [list(zip(("sentence", "rebuilt"), rebuilt[row])) for row in drawn_rows(len(rebuilt), NUM_SAMPLES)]
+    rows += [list(zip(("sentence", "rebuilt"), rebuilt[row])) for row in random_rows(len(rebuilt), NUM_SAMPLES)]
     if outputs["interpolated"]:
         rows.append([("between", text) for text in outputs["interpolated"]])
-    if run.options.text.train_text is None:
-        rows = [[*row, ("judged", judgement(row))] for row in rows]
+    if outputs["is_built_in"]:
+        rows = [[*row, verdict(fault_of(row))] for row in rows]
     return Shown(rows, attention(run, part))
 
 
-def judgement(sample):
-    """Return "right" or "wrong: REASON" for a sample of `shown` on the built-in grammar.
+def fault_of(sample):
+    """Return what is wrong with a sample of `shown` by the built-in grammar, "" if nothing is.
 
     Every sentence has to be grammatical, and a rebuilt one to have the slots of its source."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
-        return "wrong: not grammatical"
+        return "not grammatical"
     if sample[0][0] == "sentence" and slots[0] != slots[1]:
-        return f"wrong: {', '.join(name for name, words in slots[0].items() if slots[1][name] != words)}"
-    return "right"
+        return ", ".join(name for name, words in slots[0].items() if slots[1][name] != words)
+    return ""
 
 
 def _grammar(outputs):
@@ -280,7 +281,7 @@ def samples_of(run, part, writer):
     """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
     samples = {"generated": strings(writer.generate(NUM_WRITTEN, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
-        texts = [part.texts[row] for row in drawn_rows(len(part), NUM_WRITTEN)]
+        texts = [part.texts[row] for row in random_rows(len(part), NUM_WRITTEN)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
         between = interpolated(writer, texts[:2], NUM_POINTS) if len(texts) > 1 else []
         samples["interpolated"] = [text for text, _ in itertools.groupby(between)]
@@ -293,7 +294,7 @@ def attention(run, part):
         return []
     short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
     alignments = []
-    for row in drawn_rows(len(short), NUM_ALIGNMENTS):
+    for row in random_rows(len(short), NUM_ALIGNMENTS):
         words, weights = looks(run, short[row])
         alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
     return alignments

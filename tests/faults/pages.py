@@ -111,8 +111,8 @@ FAULTS = [
     Fault(
         "pages: one alignment is always shown",
         PAGE,
-        "drawn_rows(len(items), most)",
-        "drawn_rows(len(items), most or 1)",
+        "random_rows(len(items), most)",
+        "random_rows(len(items), most or 1)",
         OF_PAGES,
         "does_not_fit",
     ),

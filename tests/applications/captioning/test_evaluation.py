@@ -15,7 +15,7 @@ from applications.captioning.options import EvaluateCaptioning
 from applications.captioning.serve import Captioner
 from applications.captioning.train import CaptionValidation, WordPerplexity
 from applications.common.runs import RunFolder
-from applications.common.shown import drawn_rows
+from applications.common.shown import random_rows
 from applications.text.text import PAD
 from applications.vision import scenes
 
@@ -185,7 +185,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert [axes.get_title() for axes in figure.axes[: len(words)]] == words
     # In the page the mean and the standard deviation over draws, of the prior and the posterior.
     first = shown.alignments[0]
-    row = drawn_rows(5, 2)[0]
+    row = random_rows(5, 2)[0]
     assert first.target == words == texts[row].split() and first.size == (280, 280) and np.shape(first.boxes) == (4, 4)
     assert list(first.weights) == list(first.spread) == ["p", "q"]
     looks = shown.drawn[0]["caption"]
@@ -208,7 +208,7 @@ def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeyp
     run = made("categorical")
     part = run.data["test"]
     known = {name: reports.pictures_of(run, part, ["a red square"] * len(part)) for name in ("one", "other")}
-    picture, image = known["one"][0], drawn_rows(len(part), 1)[0]
+    picture, image = known["one"][0], random_rows(len(part), 1)[0]
     row = sum(map(len, part.captions.captions[:image]))  # of the first caption of the image
     assert picture["reference"]["words"] == part.tokens[row] and set(picture["reference"]) == {"words", "weights"}
     assert set(picture["caption"]) == {"words", "weights", "summed"}

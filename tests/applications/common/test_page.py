@@ -12,7 +12,7 @@ import pytest
 from applications.common import page
 from applications.common.page import Page, write_page
 from applications.common.page_charts import alignment_spec, curve_charts, region_spec
-from applications.common.shown import Alignment, Shown, drawn_rows, joined, sample_lines
+from applications.common.shown import Alignment, Shown, joined, random_rows, sample_lines
 from applications.common.tables import table, titled
 from applications.common.training_curves import panels_of
 
@@ -268,9 +268,9 @@ def test_what_is_shown_is_read_again():
 
 def test_random_rows():
     """The same rows at every call; fewer of them are among more."""
-    assert drawn_rows(17, 5).tolist() == drawn_rows(17, 5).tolist() == [0, 2, 3, 10, 11]
-    assert drawn_rows(3, 5).tolist() == [0, 1, 2] and drawn_rows(0, 5).tolist() == []
-    assert set(drawn_rows(1000, 5)) < set(drawn_rows(1000, 24)) < set(drawn_rows(1000, 100))
+    assert random_rows(17, 5).tolist() == random_rows(17, 5).tolist() == [0, 2, 3, 10, 11]
+    assert random_rows(3, 5).tolist() == [0, 1, 2] and random_rows(0, 5).tolist() == []
+    assert set(random_rows(1000, 5)) < set(random_rows(1000, 24)) < set(random_rows(1000, 100))
     lines = sample_lines([[("node", str(row)), ("judged", "right")] for row in range(17)], 5)
     assert lines == [*(f"node: {row}; judged: right" for row in (0, 2, 3, 10, 11)), ""]
 

@@ -153,9 +153,9 @@ def test_a_changed_alignment_is_other_data(tmp_path):
     assert len(found) == 4
 
 
-@pytest.mark.parametrize("embedded", ["sentences", "amounts"])
-def test_the_embedded_pairs_have_gold_alignments(embedded):
-    options = changed(Options(), embedded=embedded, max_train_pairs=100, max_valid_pairs=50)
+@pytest.mark.parametrize("built_in", ["sentences", "amounts"])
+def test_the_embedded_pairs_have_gold_alignments(built_in):
+    options = changed(Options(), built_in=built_in, max_train_pairs=100, max_valid_pairs=50)
     parts = read(options)
     assert (len(parts["train"]), len(parts["valid"]), len(parts["test"])) == (100, 50, 800)
     for part in ("train", "valid", "test"):

@@ -1,6 +1,7 @@
 """The presets, and options that do not go together, of neural machine translation."""
 
 import pytest
+from nmt_cases import write_pairs
 from program_case import words_of
 from program_cases import NMT_CASE
 
@@ -92,6 +93,12 @@ def test_inferences_that_a_model_has_not(run_of, model, words, message):
     NMT_CASE.fails(message, words[0], "--run", run_of(model), *words[1:])
 
 
+def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
+    """Both leave out `segmentation`, and have pieces and words."""
+    files = ("--data", write_pairs(tmp_path / "data"), "--out", tmp_path / "out")
+    NMT_CASE.fails("is another model: segmentation differ", "train", *files, "--start-from", run_of("soft"))
+
+
 def test_options_that_do_not_go_together(tmp_path):
     for values, message in (
         ({"data": tmp_path / "none"}, "--data: no such folder"),
@@ -113,10 +120,10 @@ def test_options_that_do_not_go_together(tmp_path):
 def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        load_codec(Options(), folder)
+        load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
     (folder.path / "bpe.model").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        load_codec(Options(), folder)
+        load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
     with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
         load_codec(with_values(Options(), {"segmentation": "words"}), folder)
 

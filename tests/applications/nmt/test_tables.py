@@ -1,6 +1,5 @@
 """The tables of a comparison, on figures made by hand."""
 
-import types
 
 import numpy as np
 import pytest
@@ -256,12 +255,11 @@ def test_the_first_sentences():
     assert len(APPLICATION.summary(report | {"alignment": {}, "controls": {}})) == 1
 
 
-@pytest.mark.parametrize("has_training_pairs", [False, True])
-def test_samples_of_the_built_in_text_are_judged(monkeypatch, has_training_pairs):
+@pytest.mark.parametrize("is_built_in", [False, True])
+def test_samples_of_the_built_in_text_are_judged(monkeypatch, is_built_in):
     """Other text has several right translations."""
     monkeypatch.setattr(report, "attention", lambda run, part: [])
-    text = types.SimpleNamespace(has_training_pairs=has_training_pairs)
-    run = types.SimpleNamespace(options=types.SimpleNamespace(text=text))
     outputs = {"sources": ["a", "b"], "references": ["x", "y"], "hypotheses": {"soft": ["x", "z"]}}
-    verdicts = [dict(sample).get("judged") for sample in report.shown(run, None, outputs).samples]
-    assert verdicts == ([None, None] if has_training_pairs else ["right", "wrong: differs from the reference"])
+    samples = report.shown(None, None, outputs | {"is_built_in": is_built_in}).samples
+    verdicts = [dict(sample).get("judged") for sample in samples]
+    assert verdicts == (["right", "wrong: differs from the reference"] if is_built_in else [None, None])

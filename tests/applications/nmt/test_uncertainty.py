@@ -12,7 +12,7 @@ from uncertainty_cases import require_draws_of_whole_sentences
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.common.serving import save_module
-from applications.common.shown import drawn_rows
+from applications.common.shown import random_rows
 from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
 from applications.nmt.serve import Translator, translate, translate_surely
 from applications.text.batching import padded, teacher_forced
@@ -101,9 +101,10 @@ def test_lines_and_the_report(made, eagerly, tmp_path, capsys):
 def test_what_a_page_shows_of_drawn_weights(made, eagerly):
     """Their standard deviation beside their mean, the prior of all words, and the words that draws disagree on."""
     run, part = made("wc"), made("wc").data["valid"]
-    translator, rows = Translator(run), drawn_rows(len(part.pairs), 9)
+    translator, rows = Translator(run), random_rows(len(part.pairs), 9)
     sentences = translate_surely(translator, part.sources[:1], 2)
     outputs = {"sources": part.pairs.sources[:1], "references": ["a"], "hypotheses": {"soft": ["b"]}}
+    outputs["is_built_in"] = False
     shown = APPLICATION.shown(run, part, outputs | {"sentences": sentences})
     sides = ([side[row] for row in rows] for side in (part.sources, part.targets))
     pairs = list(map(tf.constant, teacher_forced(*sides)))

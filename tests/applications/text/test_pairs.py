@@ -10,7 +10,7 @@ import pytest
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.common.options import GenerateOptions
-from applications.common.shown import drawn_rows
+from applications.common.shown import random_rows
 from applications.text import pairs
 from applications.text.batching import padded
 from applications.text.options import EvaluatePairsOptions, PairOptions
@@ -149,7 +149,7 @@ def test_samples_are_for_reading(tmp_path):
     samples = [[("source", f"s{index}"), ("MAP", f"m{index}")] for index in range(401)]
     first = pairs.write_samples(tmp_path / "samples.txt", samples)
     assert first == [
-        line for index in drawn_rows(401, 5) for line in (f"source      s{index}", f"MAP         m{index}", "")
+        line for index in random_rows(401, 5) for line in (f"source      s{index}", f"MAP         m{index}", "")
     ]
     text = (tmp_path / "samples.txt").read_text()
     assert text.count("source") == 200 and "\n".join(first[:3]) in text

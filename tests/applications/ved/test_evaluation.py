@@ -16,7 +16,7 @@ from applications.ved.report import (
     controls,
     decode_all,
     diversity,
-    flaw,
+    fault_of,
     judged,
     likelihood_of,
     quality,
@@ -67,7 +67,7 @@ QUESTIONS = [
     ],
 )
 def test_a_question_needs_the_names_of_its_references_and_no_other(question, reason):
-    assert flaw(question, QUESTIONS[0]) == reason
+    assert fault_of(question, QUESTIONS[0]) == reason
 
 
 def test_summary_counts_right_questions():
@@ -88,15 +88,14 @@ def test_summary_counts_right_questions():
 
 
 def test_samples_of_the_built_in_statements_are_judged():
-    outputs = {"sources": ["a", "b"], "references": QUESTIONS, "draws": None}
+    outputs = {"sources": ["a", "b"], "references": QUESTIONS, "draws": None, "is_built_in": True}
     outputs["greedy"] = [QUESTIONS[0][0], "in chad , when is the last day of the week ?"]
     run = Run(None, changed(Options(), model="ved"), {}, None, None)
     assert [sample[-1] for sample in shown(run, None, outputs).samples] == [
         ("judged", "right"),
         ("judged", "wrong: MAP lacks first, has last"),
     ]
-    run.options.text.train_table = "pairs.tsv"
-    assert shown(run, None, outputs).samples[1][-1] == ("MAP", outputs["greedy"][1])
+    assert shown(run, None, outputs | {"is_built_in": False}).samples[1][-1] == ("MAP", outputs["greedy"][1])
 
 
 def test_decoding_in_batches_keeps_the_order():

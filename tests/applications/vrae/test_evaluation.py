@@ -20,7 +20,7 @@ from applications.common.tables import figures_of
 from applications.vrae import report as report_module
 from applications.vrae.data import Sentences, encode
 from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
-from applications.vrae.report import COLUMNS, evaluate, judgement, looks, paper, summary, table_3
+from applications.vrae.report import COLUMNS, evaluate, fault_of, looks, paper, summary, table_3
 from applications.vrae.serve import writer_of
 from applications.vrae.train import CodeValidation
 
@@ -163,11 +163,11 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
         "3 of 4 generated sentences are grammatical.",
         "1 of 3 rebuilt sentences keep their meaning.",
     ]
-    of_pairs = [judgement([("sentence", one), ("rebuilt", other)]) for one, other in outputs["reconstructed"]]
-    assert of_pairs == ["right", "wrong: not grammatical", "wrong: object"]
-    assert [judgement([("generated", text)]) for text in ("a book", sources[0])] == ["wrong: not grammatical", "right"]
+    of_pairs = [fault_of([("sentence", one), ("rebuilt", other)]) for one, other in outputs["reconstructed"]]
+    assert of_pairs == ["", "not grammatical", "object"]
+    assert [fault_of([("generated", text)]) for text in ("a book", sources[0])] == ["not grammatical", ""]
     between = [("between", text) for text in sources]
-    assert judgement(between) == "right" and judgement([*between, ("between", "a")]) == "wrong: not grammatical"
+    assert fault_of(between) == "" and fault_of([*between, ("between", "a")]) == "not grammatical"
 
 
 def test_table_3(tmp_path):
