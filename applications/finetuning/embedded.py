@@ -28,7 +28,7 @@ MIN_WORDS, MAX_WORDS = 6, 40
 # Packages that are not the library's, and tests, whose strings and comments are no English.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-_WHOLE = re.compile(r"[A-Z].*[.!?]")
+_COMPLETE_SENTENCE = re.compile(r"[A-Z].*[.!?]")
 _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
@@ -78,9 +78,9 @@ def labelled():
     sentences = {}
     for number, row in enumerate(np.random.default_rng(0).permutation(len(texts))):
         topic, text = texts[row]
-        for each in filter(_WHOLE.fullmatch, text):
-            sentences.setdefault(each.lower(), (each, topic, 10 * number // len(texts)))
-    in_training = [_words(each) for each, _, tenth in sentences.values() if tenth in TENTHS["train"]]
+        for sentence in filter(_COMPLETE_SENTENCE.fullmatch, text):
+            sentences.setdefault(sentence.lower(), (sentence, topic, 10 * number // len(texts)))
+    in_training = [_words(sentence) for sentence, _, tenth in sentences.values() if tenth in TENTHS["train"]]
     is_known = lambda words: any(4 * len(words & x) >= 3 * len(words | x) for x in in_training)  # noqa: E731
     return [row for row in sentences.values() if row[2] in TENTHS["train"] or not is_known(_words(row[0]))]
 

@@ -244,8 +244,9 @@ def summary(report):
     else:
         lines = [f"{out_of(task['accuracy'], count)} examples are right."]
         if draws:
-            figures = f"{out_of(draws['task']['accuracy'], count)}, NLL {draws['nll']:.3f} nats"
-            lines.append(f"The mean of {draws['num_draws']} draws has {figures}; without draws {report['nll']:.3f}.")
+            right = out_of(draws["task"]["accuracy"], count)
+            nats = f"NLL {draws['nll']:.3f} nats (without: {report['nll']:.3f})"
+            lines.append(f"With {draws['num_draws']} draws: {right} right, {nats}.")
     return lines
 
 

@@ -196,10 +196,10 @@ def summary(report):
         layers = " and ".join(f"{of['weights_sd']:.3f} ({name} layer)" for name, of in report["attention"].items())
         lines += [
             f"The attention's draws move a weight by {layers}, one standard deviation.",
-            f"The mean of {drawn['num_draws']} draws is right for {out_of(drawn['accuracy'], count)} nodes, NLL "
-            f"{drawn['nll']:.3f} nats; without draws the NLL is {report['nll']:.3f}.",
-            f"Draws tell nodes with noise from others with an AUROC of {noise['mutual_information']:.2f}; the entropy "
-            f"without draws has {noise['entropy']:.2f}, chance 0.50.",
+            f"With {drawn['num_draws']} draws: {out_of(drawn['accuracy'], count)} right, NLL {drawn['nll']:.3f} nats "
+            f"(without: {report['nll']:.3f}).",
+            f"Noise detection, AUROC: draws {noise['mutual_information']:.2f}, entropy of one prediction "
+            f"{noise['entropy']:.2f}, chance 0.50.",
         ]
     return lines
 

@@ -123,8 +123,8 @@ def by_type(part, values):
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
-    them, on a sample of the questions; and under the last of these p-values of the test of the two best answers, a
-    dictionary from the rows of the sample, and the scores of the questions, nats (N,).
+    them, on a sample of the questions. Also return, for the last kind of draws, p-values of the test of the two best
+    answers, a dictionary from the rows of the sample, and scores, nats (N,).
 
     The mean of the draws predicts. Only figures of equal numbers of draws compare.
     """
@@ -140,7 +140,10 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
         draws = predicting.draws(num_draws, name)
         tested = metrics.pavpu(draws, accuracies=accuracies, significance=SIGNIFICANCE)
         p_values = dict(zip(sampled, tested.p_values.tolist(), strict=True))
-        scores = {score.__name__: score(draws) for score in (metrics.predictive_entropy, metrics.mutual_information)}
+        scores = {
+            "predictive_entropy": metrics.predictive_entropy(draws),
+            "mutual_information": metrics.mutual_information(draws),
+        }
         pavpu = {"all": tested.pavpu}
         for kind in TYPES:
             of_kind = types == kind

@@ -8,8 +8,7 @@ Determiner, noun and verb agree in number, and a verb has four objects of its ow
 noon". There are 73,728 sentences of five to eight words.
 """
 
-import itertools
-import re
+import functools
 
 import numpy as np
 
@@ -38,45 +37,13 @@ _OBJECTS = {
 _VERBS = tuple(_OBJECTS)
 _TIMES = ("", "at night", "at noon", "every day", "in winter", "on sunday")
 _CHOICES = (_DETERMINERS, _ADJECTIVES, _PEOPLE, _VERBS, _DETERMINERS, range(4), _TIMES)
-_SLOTS = re.compile(
-    rf"(?P<determiner>\w+) ((?P<adjective>{'|'.join(_ADJECTIVES[1:])}) )?(?P<subject>\w+) (?P<verb>\w+) "
-    rf"(?P<object_determiner>\w+) (?P<object>\w+)( (?P<time>{'|'.join(_TIMES[1:])}))?"
-)
-
-
-def _subject(determiner, person, verb):
-    word, number = determiner
-    return word, person[number], verb[number]
-
-
-def _object(determiner, noun):
-    word, number = determiner
-    return word, noun + "s" * number
-
-
-_SUBJECTS_WITH_VERB = set(itertools.starmap(_subject, itertools.product(_DETERMINERS, _PEOPLE, _VERBS)))
-_VERBS_WITH_OBJECT = {
-    (form, *_object(determiner, noun))
-    for verb, nouns in _OBJECTS.items()
-    for form, determiner, noun in itertools.product(verb, _DETERMINERS, nouns)
-}
+_SIZES = tuple(map(len, _CHOICES))
 
 
 def sentences(count, seed=0):
     """Return distinct sentences, drawn at random from all: a list of str."""
-    sizes = [len(choices) for choices in _CHOICES]
-    rows = np.random.default_rng(seed).choice(np.prod(sizes), count, replace=False)
-    return [_sentence(*row) for row in zip(*np.unravel_index(rows, sizes), strict=True)]
-
-
-def _sentence(*indices):
-    determiner, adjective, person, verb, object_determiner, noun, time = (
-        x[i] for x, i in zip(_CHOICES, indices, strict=True)
-    )
-    word, person, form = _subject(determiner, person, verb)
-    return " ".join(
-        filter(None, (word, adjective, person, form, *_object(object_determiner, _OBJECTS[verb][noun]), time))
-    )
+    rows = np.random.default_rng(seed).choice(np.prod(_SIZES), count, replace=False)
+    return [_text(_slots(indices)) for indices in zip(*np.unravel_index(rows, _SIZES), strict=True)]
 
 
 def parse(sentence):
@@ -86,11 +53,29 @@ def parse(sentence):
     >>> parse("two tired doctors read a book")["verb"], parse("two tired doctors reads a book")
     ('read', None)
     """
-    match = _SLOTS.fullmatch(sentence)
-    if (
-        match is None
-        or match.group("determiner", "subject", "verb") not in _SUBJECTS_WITH_VERB
-        or match.group("verb", "object_determiner", "object") not in _VERBS_WITH_OBJECT
-    ):
-        return None
-    return match.groupdict("")
+    indices = _indices_of_sentences().get(sentence)
+    return None if indices is None else _slots(indices)
+
+
+def _slots(indices):
+    (determiner, number), adjective, person, verb, (object_determiner, object_number), noun, time = (
+        choices[index] for choices, index in zip(_CHOICES, indices, strict=True)
+    )
+    return {
+        "determiner": determiner,
+        "adjective": adjective,
+        "subject": person[number],
+        "verb": verb[number],
+        "object_determiner": object_determiner,
+        "object": _OBJECTS[verb][noun] + "s" * object_number,
+        "time": time,
+    }
+
+
+def _text(slots):
+    return " ".join(filter(None, slots.values()))
+
+
+@functools.cache
+def _indices_of_sentences():
+    return {_text(_slots(indices)): indices for indices in np.ndindex(_SIZES)}

@@ -64,9 +64,9 @@ CURVES = {
 }
 # Numbers of generated and of rebuilt sentences, of samples of each, and of sentences whose attention is shown; the
 # first and the last of these are in the picture.
-NUM_WRITTEN, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
+NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
-NUM_POINTS = 65
+NUM_INTERPOLATED = 65
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 # Steps whose KL is reported one by one.
@@ -160,7 +160,7 @@ def _grammar(outputs):
         "num_generated": len(outputs["generated"]),
         "num_grammatical": sum(grammar.parse(text) is not None for text in outputs["generated"]),
         "num_rebuilt": len(rebuilt),
-        "num_same": sum(one is not None and one == other for one, other in rebuilt),
+        "num_same": sum(source is not None and source == again for source, again in rebuilt),
     }
 
 
@@ -279,11 +279,11 @@ def looks(run, text):
 
 def samples_of(run, part, writer):
     """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
-    samples = {"generated": strings(writer.generate(NUM_WRITTEN, 0)), "reconstructed": [], "interpolated": []}
+    samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
-        texts = [part.texts[row] for row in random_rows(len(part), NUM_WRITTEN)]
+        texts = [part.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
-        between = interpolated(writer, texts[:2], NUM_POINTS) if len(texts) > 1 else []
+        between = interpolated(writer, texts[:2], NUM_INTERPOLATED) if len(texts) > 1 else []
         samples["interpolated"] = [text for text, _ in itertools.groupby(between)]
     return samples
 

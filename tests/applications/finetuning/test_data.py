@@ -2,6 +2,8 @@
 
 import dataclasses
 import gzip
+import itertools
+import re
 
 import numpy as np
 import pytest
@@ -163,6 +165,9 @@ def test_embedded_sentences():
     assert len(set().union(*texts.values())) == sum(map(len, parts.values()))
     read = {text.lower() for text in embedded.pretraining_sentences()}
     assert len(read) > 5000 and not read & (texts["valid"] | texts["test"])
+    words = {name: [set(re.findall("[a-z_]+", text)) for text in part] for name, part in texts.items()}
+    for one, other in itertools.product(words["valid"] + words["test"], words["train"]):
+        assert len(one & other) < 0.75 * len(one | other), (one, other)
 
 
 def test_telling_words(monkeypatch):

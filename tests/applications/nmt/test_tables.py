@@ -1,6 +1,5 @@
 """The tables of a comparison, on figures made by hand."""
 
-
 import numpy as np
 import pytest
 from application_cases import HERE, Compared, tables_of
