@@ -50,7 +50,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class CaptionOptions:
-    """Captions; without files, embedded ones of rendered scenes"""
+    """Captions; without files, built-in ones of rendered scenes"""
 
     train_captions: common.File | None = None
     """Training captions: COCO's JSON, or a split by Karpathy, which may hold all parts; plain or .gz."""
@@ -65,7 +65,7 @@ class CaptionOptions:
     max_length: common.Positive = 16
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
     num_scenes: common.Positive = 8000
-    """Number of embedded scenes."""
+    """Number of built-in scenes."""
     scene_captions: Literal["lines", "relations"] = "lines"
     """lines: the shapes of the first two objects of a row, from the left, or of a column, from the top. relations: how
     any two or three objects lie to each other, with their colours."""
@@ -110,7 +110,7 @@ class ReportOptions(DecodeOptions):
     """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
 
 
-# Defaults for two CPU cores and a few minutes on the embedded captions; the alignment's values are the paper's.
+# Defaults for two CPU cores and a few minutes on the built-in captions; the alignment's values are the paper's.
 @dataclasses.dataclass
 class Options:
     """Train a model that captions images; without data options, on rendered scenes."""

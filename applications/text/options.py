@@ -13,7 +13,7 @@ VocabularySize = Annotated[int, common.Bound("must be more than the 4 special to
 
 @dataclasses.dataclass
 class PairOptions:
-    """Pairs of sentences; without them, the embedded ones"""
+    """Pairs of sentences; without them, the built-in ones"""
 
     train_source: common.File | None = None
     """Training sources, one a line, plain or .gz; beside train_target."""
@@ -60,7 +60,7 @@ class PairOptions:
 
     @property
     def has_training_pairs(self):
-        """Whether training pairs are named, and not the embedded ones meant."""
+        """Whether training pairs are named; if not, the built-in ones are used."""
         return self.train_source is not None or self.train_table is not None
 
 

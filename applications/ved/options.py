@@ -138,11 +138,11 @@ class ReportOptions(DecodeOptions):
     """Draws per input in the diversity metrics."""
 
 
-# Defaults for two CPU cores and a few minutes, chosen by hand on the embedded pairs; word_dropout, gamma_a and
+# Defaults for two CPU cores and a few minutes, chosen by hand on the built-in pairs; word_dropout, gamma_a and
 # num_draws are the paper's.
 @dataclasses.dataclass
 class Options:
-    """Train a variational encoder-decoder on pairs of sentences; without data options, on an embedded set."""
+    """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
 
     model: Literal[tuple(MODELS)] = "ved_vattn_mean"
     """One of the paper's tables; its network with another attention; rnnsearch; vae and vae_hidden_init of the pilot

@@ -69,7 +69,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class QuestionOptions:
-    """Questions; without files, embedded ones about rendered scenes"""
+    """Questions; without files, built-in ones about rendered scenes"""
 
     train_questions: common.File | None = None
     """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""
@@ -103,7 +103,7 @@ class QuestionOptions:
     control: Literal["none", "question_only", "shuffled_images"] = "none"
     """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
     num_scenes: common.Positive = 4000
-    """Number of embedded scenes."""
+    """Number of built-in scenes."""
 
     def check(self):
         for part in ("train", "valid", "test"):
