@@ -208,7 +208,7 @@ def shown(run, part, outputs):
     probabilities, classes, name = outputs["probabilities"], part.graph.classes, part.graph.name
     columns = {"probability": probabilities.max(axis=1)}
     if outputs["draws"] is not None:
-        columns["mutual information (nats)"] = metrics.mutual_information(outputs["draws"])
+        columns["mutual information of all draws (nats)"] = metrics.mutual_information(outputs["draws"])
     samples = []
     for row in random_rows(len(part.nodes), NUM_SAMPLES):
         label, predicted = classes[part.labels[row]], classes[probabilities[row].argmax()]
@@ -271,8 +271,8 @@ def report(run, part, record, outputs, shown):
     for row in np.argsort(-unknown)[:NUM_SHOWN]:
         guesses = ", ".join(f"{graph.classes[each]} {mean[row, each]:.2f}" for each in np.argsort(-mean[row])[:2])
         name, label = graph.name(part.nodes[row]), graph.classes[part.labels[row]]
-        lines.append(f"node {name}, {label}: {guesses}, {unknown[row]:.3f} nats")
-    return lines
+        lines.append(f"node: {name}; class: {label}; probabilities: {guesses}; mutual information: {unknown[row]:.3f}")
+    return [*lines, ""]
 
 
 def draw_uncertainty(hidden, outputs, path):

@@ -286,7 +286,7 @@ def report(run, part, record, outputs, shown):
     cards = shown.drawn
     write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
     draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
-    return ["; ".join(f"{label}: {text}" for label, text in sample) for sample in shown.samples]
+    return [*("; ".join(f"{label}: {text}" for label, text in sample) for sample in shown.samples), ""]
 
 
 def _cards(run, part, outputs):

@@ -14,6 +14,7 @@ from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
+from applications.common.reporting import COLLAPSED_NATS
 from applications.common.runs import digest_of
 from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
 from applications.common.significance import mean_with_error
@@ -127,6 +128,9 @@ def summary(report):
             lines.append(f"{counts['num_same']} of {counts['num_rebuilt']} rebuilt sentences keep their meaning.")
     if controls is not None:
         lines.append(f"The z_enc of another sentence costs {controls['shuffled']['nats']:.1f} nats a sentence.")
+    steps = report["likelihood"].get("kl_steps")
+    if steps is not None and steps < COLLAPSED_NATS:
+        lines.append(f"z_t is not read: its KL is {steps:.2f} nats a sentence, and the words depend on z_enc alone.")
     return lines
 
 

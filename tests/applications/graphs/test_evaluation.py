@@ -39,7 +39,7 @@ def test_a_report(tmp_path, eagerly, monkeypatch):
     assert APPLICATION.summary(fewer) == [f"{right} of 6 nodes have the right class."]
     first, *of_draws = APPLICATION.summary(report)
     assert first == f"{right} of 6 nodes have the right class." and len(of_draws) == 3
-    assert f"AUROC of {report['noise']['mutual_information']:.2f};" in of_draws[-1]
+    assert f"draws {report['noise']['mutual_information']:.2f}," in of_draws[-1]
     # What the page shows of a node: its neighbours in each head of each layer, itself last.
     shown = APPLICATION.shown(run, part, outputs)
     layer = run.models.prediction.get_layer("first")
