@@ -1,4 +1,5 @@
 import inspect
+import math
 
 import keras
 import tensorflow as tf
@@ -144,7 +145,7 @@ class MultiHeadMixin(PartsOfQueries):
             )
         if use_causal_mask:
             axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
-            causal = axes.expand_mask(self._compute_causal_mask(query, value))
+            causal = axes.expand_mask(axes.order_mask(ops.shape(query), ops.shape(value), True))
             attention_mask = both(axes.expand_mask(attention_mask), causal)
         axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
@@ -186,7 +187,7 @@ class MultiHeadMixin(PartsOfQueries):
         """
         axes = AttentionAxes((1,), 3)
         query, key, value = (axes.by_head(x) for x in heads)
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
         # A part is of one head, unless a network of the prior is.
@@ -234,7 +235,7 @@ class MultiHeadMixin(PartsOfQueries):
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         query, key = axes.by_head(query), axes.by_head(key)
         keys = DenseKeys(axes.fold_mask(axes.expand_mask(mask), shape))
         logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
@@ -246,12 +247,11 @@ class MultiHeadMixin(PartsOfQueries):
         of it, since a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
-        if axes.is_plain:
-            masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": bool(use_causal_mask)}
-            return both(axes.expand_mask(self._compute_attention_mask(query, value, **masks)), mask)
         for of_keys in (value_mask, key_mask):
             mask = mask if of_keys is None else both(mask, axes.mask_of_keys(of_keys))
-        return both(mask, axes.causal_mask(ops.shape(query), ops.shape(value))) if use_causal_mask else mask
+        window = self.sliding_window if axes.is_plain else None
+        order = axes.order_mask(ops.shape(query), ops.shape(value), use_causal_mask, window)
+        return both(mask, axes.expand_mask(order))
 
     def _scored(self, arguments, options):
         # A `call` of a subclass may have other arguments: what it has of these counts.
