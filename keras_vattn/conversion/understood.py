@@ -1,6 +1,5 @@
 """Which layers are attentions, and which of them `to_bayesian` converts."""
 
-import inspect
 import re
 
 import keras
@@ -51,24 +50,17 @@ def mixin_of(layer_class):
     """Return the mixin that converts the layers of a class, `None` for a class that is left alone."""
     if issubclass(layer_class, StochasticLayer):
         return None
-    for base, mixin, inherited, asked in _KINDS:
-        if issubclass(layer_class, base):
-            as_there = all(getattr(layer_class, name) is getattr(base, name) for name in inherited)
-            return mixin if as_there and asked in inspect.unwrap(layer_class.call).__code__.co_names else None
+    if issubclass(layer_class, keras.layers.MultiHeadAttention):
+        return MultiHeadMixin if keras_private.computes_weights_as_keras(layer_class) else None
+    if issubclass(layer_class, keras.layers.Attention):
+        return KerasAttentionMixin if keras_private.changes_scores_alone(layer_class) else None
     return None
-
-
-# Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
-_KINDS = (
-    (keras.layers.MultiHeadAttention, MultiHeadMixin, ("_compute_attention",), "_compute_attention"),
-    (keras.layers.Attention, KerasAttentionMixin, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
-)
 
 
 def _is_attention(layer):
     """Return whether a layer's class is an attention of Keras, or calls itself one; a layer of masks does not."""
     name = type(layer).__name__
-    if isinstance(layer, tuple(base for base, *_ in _KINDS)):
+    if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True
     return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
 

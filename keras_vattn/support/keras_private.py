@@ -124,6 +124,22 @@ def nodes_of(graph):
     return [node for node in nodes if node.operation and not node.is_input]
 
 
+def computes_weights_as_keras(layer_class):
+    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes its weights in Keras's own method."""
+    base = keras.layers.MultiHeadAttention
+    inherits = layer_class._compute_attention is base._compute_attention
+    return inherits and "_compute_attention" in inspect.unwrap(layer_class.call).__code__.co_names
+
+
+def changes_scores_alone(layer_class):
+    """Return whether a subclass of `keras.layers.Attention` overrides neither `call` nor a private method other than
+    that of the scores."""
+    base = keras.layers.Attention
+    names = [name for name, x in vars(base).items() if inspect.isfunction(x) and name.startswith("_")]
+    names = {"call", *(name for name in names if not name.startswith("__"))} - {"_calculate_scores"}
+    return all(getattr(layer_class, name) is getattr(base, name) for name in names)
+
+
 def called_model():
     """Return the model or layer whose call this thread is in, the outermost, `None` outside of any."""
     context = global_state.get_global_attribute("current_call_ctx")

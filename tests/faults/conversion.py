@@ -306,7 +306,7 @@ FAULTS = [
     Fault(
         "conversion: a subclass of Keras's heads without attention in its name is none",
         "conversion/understood.py",
-        "    if isinstance(layer, tuple(base for base, *_ in _KINDS)):\n        return True\n",
+        "    if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):\n        return True\n",
         "",
         SWAPS,
         "heads_of_ones_own",
