@@ -18,7 +18,6 @@ from keras.src.backend.common import global_state
 from keras.src.backend.common.variables import AutocastScope
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
-from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
 RUN = "_run_through_graph"
@@ -193,7 +192,6 @@ __all__ = [
     "OVERRIDDEN",
     "RUN",
     "Functional",
-    "KerasSaveable",
     "called_model",
     "copy_masked",
     "flatten_layers",

@@ -301,8 +301,8 @@ FAULTS = [
     Fault(
         "count: not in a checkpoint of TensorFlow",
         "layers/call_count.py",
-        "class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTrackable):",
-        "class CallCount(keras_private.KerasSaveable):",
+        "class CallCount(keras.losses.Loss, tf.Module):",
+        "class CallCount(keras.losses.Loss):",
         (FILES,),
         "checkpoint_of_tensorflow",
     ),
