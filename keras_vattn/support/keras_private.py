@@ -139,12 +139,6 @@ def changes_scores_alone(layer_class):
     return all(getattr(layer_class, name) is getattr(base, name) for name in names)
 
 
-def called_model():
-    """Return the model or layer whose call this thread is in, the outermost, `None` outside of any."""
-    context = global_state.get_global_attribute("current_call_ctx")
-    return None if context is None else context.entry_layer
-
-
 def state():
     """Return what Keras knows of the call at hand in this thread: scopes, dtypes, the phase of training."""
     # The module's own: `clear_session` puts another one in its place.
@@ -192,7 +186,6 @@ __all__ = [
     "OVERRIDDEN",
     "RUN",
     "Functional",
-    "called_model",
     "copy_masked",
     "flatten_layers",
     "graph_of",
