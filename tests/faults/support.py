@@ -218,8 +218,8 @@ FAULTS = [
     Fault(
         "fused Adam: every gradient is scaled to the largest norm",
         "fast/fused_adam.py",
-        "self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)",
-        "self.global_clipnorm / norm",
+        "max_norm / tf.maximum(norm, max_norm)",
+        "max_norm / norm",
         ("tests/fast/test_fused_adam.py",),
         "large-norm",
     ),
@@ -282,8 +282,8 @@ FAULTS = [
     Fault(
         "FusedAdam: the norm of an embedding's gradient is not Keras's",
         "fast/fused_adam.py",
-        "tf.linalg.global_norm([x for x in grads if x is not None])",
-        "tf.linalg.global_norm([tf.convert_to_tensor(x) for x in grads if x is not None])",
+        "tf.linalg.global_norm([x for x in gradients if x is not None])",
+        "tf.linalg.global_norm([tf.convert_to_tensor(x) for x in gradients if x is not None])",
         ("tests/fast/test_fused_adam.py",),
         "gradients_of_rows",
     ),
