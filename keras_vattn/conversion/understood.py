@@ -4,8 +4,8 @@ import re
 
 import keras
 
-from keras_vattn.conversion.asked_softmax import softmax_of
-from keras_vattn.conversion.asking_functions import asking_functions
+from keras_vattn.conversion.redirected_functions import redirected_functions
+from keras_vattn.conversion.swapped_softmax import softmax_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -21,12 +21,12 @@ def is_understood(layer_class):
 
 def attentions_in(layer):
     """Return the attentions that `to_bayesian` converts in a layer or model, with their names in the log, a dictionary:
-    attentions whose class it understands, and others that ask a softmax or a function for their weights."""
+    attentions whose class it understands, and others that call a softmax."""
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
             found[x] = path_of(x)
-        elif asks_softmax(x):
+        elif calls_softmax(x):
             # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
             found[x] = f"{path_of(x)}/softmax"
     return found
@@ -35,15 +35,15 @@ def attentions_in(layer):
 def all_attentions(model):
     """Return the attentions of a model, understood or not, in its order."""
     inside = keras_private.flatten_layers(model)
-    return [x for x in inside if is_understood(type(x)) or asks_softmax(x) or is_unknown(x)]
+    return [x for x in inside if is_understood(type(x)) or calls_softmax(x) or is_unknown(x)]
 
 
-def asks_softmax(layer):
-    """Return whether an attention whose class is not understood asks a softmax or a function for its weights."""
+def calls_softmax(layer):
+    """Return whether an attention whose class is not understood holds a softmax or calls Keras's."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
         return False
-    has_softmax = softmax_of(layer) is not None or asking_functions(type(layer), softmax_of)
-    return bool(has_softmax) and not _holds_attention(layer)
+    has_softmax = softmax_of(layer) is not None or bool(redirected_functions(type(layer)))
+    return has_softmax and not _holds_attention(layer)
 
 
 def mixin_of(layer_class):
@@ -69,7 +69,7 @@ def is_unknown(layer):
     """Return whether a layer attends, is not understood, and is no wrapper of an attention that is checked itself."""
     if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
-    return not asks_softmax(layer) and not _holds_attention(layer)
+    return not calls_softmax(layer) and not _holds_attention(layer)
 
 
 def _holds_attention(layer):
