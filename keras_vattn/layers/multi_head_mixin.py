@@ -90,6 +90,7 @@ class MultiHeadMixin(PartsOfQueries):
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment and the prior: arguments as in the class, and the name of the layer in the log."""
+        keras_private.require_multi_head()
         # A converted layer of Keras has no attributes of these names, and an older Keras no such arguments.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
@@ -304,11 +305,7 @@ class MultiHeadMixin(PartsOfQueries):
         if not self.is_softmax:
             return super().new_seed(training)
         # That of Keras's dropout, in float32.
-        return (
-            random.dropout_seed(keras_private.read(self, "_dropout_layer").seed_generator)
-            if training and self.dropout
-            else None
-        )
+        return random.dropout_seed(keras_private.dropout_of(self).seed_generator) if training and self.dropout else None
 
     def get_config(self):
         return {

@@ -23,6 +23,7 @@ from keras_vattn.annealing import final_value
 from keras_vattn.draws.marks import InnermostDraws
 from keras_vattn.layers.added_divergences import AddedDivergence, AddedDivergences
 from keras_vattn.layers.call_count import CallCount
+from keras_vattn.support import keras_private
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.gradients import is_recorded
 from keras_vattn.support.quantization import QuantizedSublayers
@@ -243,7 +244,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
-        self._added.behind(super()._get_own_losses())
+        self._added.behind(keras_private.own_losses(self))
         self._added.add(AddedDivergence(loss, total, above_floor, batch_size, _replica_thread()))
         self.add_loss(loss)
         self._shows_divergence = True
@@ -255,7 +256,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def _losses_of_this_replica(self):
         """Return the losses of this layer, and the KLs behind them."""
-        losses, thread = super()._get_own_losses(), _replica_thread()
+        losses, thread = keras_private.own_losses(self), _replica_thread()
         added = self._added.behind(losses)
         if thread is None:
             return losses, added

@@ -66,8 +66,8 @@ FAULTS = [
     Fault(
         "to_bayesian: the softmax beside an attention draws",
         "conversion/understood.py",
-        "bool(has_softmax) and not _holds_attention(layer)",
-        "bool(has_softmax)",
+        "has_softmax and not _holds_attention(layer)",
+        "has_softmax",
         SWAPS,
         "is_no_attention",
     ),
