@@ -296,6 +296,7 @@ def names_of_keras():
 
 def private_names(tree, of_keras):
     """Yield what is private in a syntax tree: the line and the name."""
+    methods = [x for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for x in node.body]
     for node in ast.walk(tree):
         name = None
         if isinstance(node, ast.Attribute):
@@ -304,7 +305,7 @@ def private_names(tree, of_keras):
             is_private = node.attr.startswith("_") and not node.attr.endswith("__")
             if node.attr == "__internal__" or (is_private and not (is_own and node.attr not in of_keras)):
                 name = node.attr
-        elif isinstance(node, ast.FunctionDef) and node.name in of_keras:
+        elif isinstance(node, ast.FunctionDef) and node in methods and node.name in of_keras:
             name = node.name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in of_keras:
             name = node.value
