@@ -90,9 +90,8 @@ def save_as(one, other):
 
 def mask_of(x):
     """Return the mask that Keras keeps on a tensor, `None` where there is none."""
-    return (
-        get_keras_mask(x) if available(get_keras_mask, "get_keras_mask", "keras.src.backend.common.masking") else None
-    )
+    module = "keras.src.backend.common.masking"
+    return get_keras_mask(x) if available(get_keras_mask, "get_keras_mask", module) else None
 
 
 def set_mask(x, mask):
