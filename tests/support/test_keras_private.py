@@ -102,8 +102,9 @@ def the_dropout_of_heads_has_a_seed_generator():
 
 
 def attention_scores_are_made_in_one_method():
-    query, key = keras.ops.ones((1, 3, 2)), keras.ops.ones((1, 4, 2))
-    scores = keras.layers.Attention()._calculate_scores(query=query, key=key)
+    layer, query, key = keras.layers.Attention(), keras.ops.ones((1, 3, 2)), keras.ops.ones((1, 4, 2))
+    layer.build([query.shape, key.shape])
+    scores = layer._calculate_scores(query=query, key=key)
     np.testing.assert_array_equal(scores, np.full((1, 3, 4), 2.0))
 
 
