@@ -65,8 +65,8 @@ def prepare(model):
     model.test_step = _of_share(model, _plain(model.test_step), None, strategy)
     if model.optimizer is not None:
         model.optimizer.apply = _summed_first(_plain(model.optimizer.apply), here)
-        getattr(model.optimizer, "inner_optimizer", model.optimizer)._all_reduce_sum_gradients = list
-    build = _plain(model._maybe_symbolic_build)
+        keras_private.skip_gradient_sum(getattr(model.optimizer, "inner_optimizer", model.optimizer))
+    build = _plain(keras_private.symbolic_build(model))
 
     def of_one_replica(iterator=None, data_batch=None):
         if iterator is not None:
@@ -74,7 +74,7 @@ def prepare(model):
             data_batch = tree.map_structure(lambda x: strategy.experimental_local_results(x)[0], next(batches))
         build(data_batch=data_batch)
 
-    model._maybe_symbolic_build = _instead_of(build, of_one_replica)
+    keras_private.set_symbolic_build(model, _instead_of(build, of_one_replica))
     return model
 
 
@@ -135,7 +135,7 @@ def shard(batches, strategy):
     dataset = strategy.distribute_datasets_from_function(of_worker)
     if is_finite:
         # The number of steps, which Keras asks for.
-        dataset._cardinality = num_batches
+        keras_private.set_cardinality(dataset, num_batches)
     return dataset
 
 

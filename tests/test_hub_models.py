@@ -43,7 +43,7 @@ def check_files(names, folder):
 
 
 def test_a_line_of_the_table(tmp_path):
-    """A softmax beside a fused path, with grouped queries."""
+    """A softmax that the attention holds, with grouped queries."""
     check_rows(["LlamaBackbone"], tmp_path)
 
 
@@ -86,17 +86,6 @@ def test_a_contextual_prior_reads_the_key_of_its_group(name):
         key = np.repeat(key, 2, axis=1)
     np.testing.assert_array_equal(read[0].reshape(key.shape), key)
     assert read[0].shape[2] == (1 if name == "GemmaBackbone" else length)
-
-
-def test_a_fused_path_draws(monkeypatch):
-    from keras_hub.src.models.llama import llama_attention
-
-    monkeypatch.setattr(llama_attention, "fused_attention_op_available", lambda: True)
-    model = randomized(made("LlamaBackbone"))
-    bayesian = bayesian_of(model, prior="fixed", seed=1)
-    np.testing.assert_allclose(outputs_of(bayesian, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
-    drawn = bayesian({x.name: TOKENS[x.name] for x in model.inputs}, training=True)
-    assert np.abs(drawn - outputs_of(model, TOKENS)).max() > 1e-3 and len(bayesian.losses) == 2
 
 
 def test_a_llama_whose_embeddings_are_tied(tmp_path):

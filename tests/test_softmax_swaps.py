@@ -170,6 +170,22 @@ def model_around(attention, name="one_with_a_name_that_is_longer_than_paths_are"
 ROWS = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class FusedAttention(keras.layers.Layer):
+    """One's own, around Keras's fused function."""
+
+    def call(self, query, value):
+        query, value = query[:, :, None], value[:, :, None]
+        return keras.ops.dot_product_attention(query, value, value)[:, :, 0]
+
+
+def test_an_attention_that_calls_dot_product_attention():
+    model = model_around(FusedAttention(name="fused"))
+    bayesian = bayesian_of(model, prior=None)
+    np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
+    assert np.abs(bayesian(ROWS, training=True) - model(ROWS)).max() > 1e-3
+
+
 def test_an_attention_that_asks_no_softmax_over_keys_says_so():
     """Its gates are no weights."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)

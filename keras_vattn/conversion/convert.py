@@ -1,33 +1,25 @@
 """A model whose attentions draw their weights, made from a model whose attentions do not."""
 
-import contextvars
 import copy
 import functools
-import inspect
 import numbers
 import types
 
 import keras
-from keras import ops
 
 from keras_vattn import alignments
-from keras_vattn.conversion.asked_softmax import (
-    AskingAttention,
-    SwappedSoftmax,
-    held_softmax,
-    keep_keys,
-    softmax_of,
-)
-from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import (
     copy_state,
     copy_weights,
     layers_of,
-    made_again,
+    rebuild,
     refuse_changed_layers,
     serialized,
 )
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
+from keras_vattn.conversion.padding import HeadsWithPadding
+from keras_vattn.conversion.redirected_functions import PLACE, redirected_functions
+from keras_vattn.conversion.swapped_softmax import SwappedSoftmax, SwappedSoftmaxAttention, store_keys, swap_softmax
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
@@ -35,12 +27,8 @@ from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support import keras_private
-from keras_vattn.support.masks import both
 from keras_vattn.support.quantization import quantized, restore_quantization
 from keras_vattn.support.sublayers import claim, path_of
-
-# Whether the attention that is being called, in this thread, attends to what it is called with.
-_ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
 
 
 def to_bayesian(
@@ -139,7 +127,7 @@ def to_bayesian(
     chosen = _chosen(model, attentions, layers, skip_unknown)
     check_options(conversion, seed, chosen)
     refuse_changed_layers(model)
-    new = made_again(serialized(model), model)
+    new = rebuild(serialized(model), model)
     copy_weights(model.weights, new.weights)
     copy_state(model, new)
     flags = [x in chosen for x in attentions_in(model)]
@@ -196,53 +184,6 @@ def _save_to_preset(self, preset_dir, *arguments, **options):
 NAME = keras.saving.get_registered_name(Converted)
 
 
-class _ConvertedHeads:
-    """Finds the queries of a converted multi-head attention that are padding."""
-
-    def __call__(self, *arguments, **options):
-        # Before Keras converts and casts its inputs, each for itself.
-        token = _ATTENDS_TO_ITSELF.set(self._attends_to_itself(arguments, options))
-        try:
-            return super().__call__(*arguments, **options)
-        finally:
-            _ATTENDS_TO_ITSELF.reset(token)
-
-    def _attends_to_itself(self, arguments, options):
-        try:
-            given = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
-        except TypeError:
-            # The call says what is wrong.
-            return False
-        # With a cache it attends to what was there before.
-        return given.get("query") is not None and given["query"] is given.get("value") and given.get("cache") is None
-
-    def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
-        if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
-            query_mask = _seen(attention_mask, query)
-        return super()._compute_attention(
-            query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
-        )
-
-    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
-        if query_mask is None and _ATTENDS_TO_ITSELF.get():
-            query, by_query = heads[0], [x for x in masks if x.shape[-2] != 1]
-            if by_query:
-                places = ops.arange(ops.shape(query)[1])
-                distance = places[:, None] - places
-                by_query.append(distance >= 0 if is_causal else None)
-                by_query.append(None if window is None else ops.abs(distance) < window)
-                query_mask = _seen(functools.reduce(both, by_query), query)
-            for mask in (x for x in masks if x.shape[-2] == 1):
-                query_mask = both(query_mask, _seen(mask, query))
-        return super()._in_parts(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)
-
-
-def _seen(mask, query):
-    """Return which positions some query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
-    seen = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
-    return ops.broadcast_to(seen, ops.shape(query)[:2])
-
-
 def _chosen(model, attentions, layers, skip_unknown):
     """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none, or if
     some are not understood and not skipped."""
@@ -290,7 +231,7 @@ def _convert(layer, conversion):
         x
         for x in inside
         if x not in own
-        and type(x) not in (keras.Sequential, keras_private.Functional)
+        and type(x) not in (keras.Sequential, _functional_class())
         and any(each in own for each in keras_private.flatten_layers(x))
     ]
     # One that another makes may have no config, as the blocks of KerasHub's Llama.
@@ -316,11 +257,11 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
-    drawing = layer if is_understood(type(layer)) else held_softmax(layer)
+    drawing = layer if is_understood(type(layer)) else swap_softmax(layer)
     with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
         if getattr(drawing, "seed_generator", None) is not None:
             del drawing.seed_generator
-        layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or AskingAttention)
+        layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or SwappedSoftmaxAttention, PLACE in vars(layer))
         drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         if isinstance(drawing, PartsOfQueries):
@@ -328,7 +269,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
             drawing.query_chunk_size = conversion.get("query_chunk_size")
         claim(drawing, "prior", drawing.alignment_prior)
     if drawing is not layer and drawing.reads_keys:
-        keep_keys(layer, drawing)
+        store_keys(layer, drawing)
     if drawing.built:
         _build_prior(drawing)
     else:
@@ -357,17 +298,24 @@ def _and_its_prior(layer, build):
 
 
 @functools.cache
-def _class_of(original, mixin=None):
-    """Return the class of a converted `original`."""
-    mixins = {MultiHeadMixin: (_ConvertedHeads, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
+def _functional_class():
+    """Return the class of the functional models of Keras."""
+    x = keras.Input((1,), name="x")
+    return type(keras.Model(x, x, name="identity"))
+
+
+@functools.cache
+def _class_of(original, mixin=None, redirects=False):
+    """Return the class of a converted `original`, whose calls of Keras's softmax are redirected or not."""
+    mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:
-        mixins, base = (_ConvertedHeads,), MultiHeadAttention
+        mixins, base = (HeadsWithPadding,), MultiHeadAttention
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": original}
     if hasattr(original, "save_to_preset"):
         namespace["save_to_preset"] = _save_to_preset
-    if mixin is AskingAttention:
-        namespace |= asking_functions(original, softmax_of)
+    if redirects:
+        namespace |= redirected_functions(original)
     bases = (Converted, *mixins, base)
     made = types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace))
     keras_private.save_as(made, Converted)

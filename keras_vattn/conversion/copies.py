@@ -48,7 +48,7 @@ def without_compilation(config):
     return config
 
 
-def made_again(config, model):
+def rebuild(config, model):
     """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
     classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
     own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in KNOWN_PACKAGES}

@@ -10,7 +10,7 @@ import keras
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
-from keras_vattn.conversion.asked_softmax import key_projection
+from keras_vattn.conversion.swapped_softmax import key_projection
 from keras_vattn.conversion.understood import is_understood
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import path_of, serialize_sublayer

@@ -1,8 +1,8 @@
 """The original of a model from `to_bayesian`, with the weights that the model has now."""
 
-from keras_vattn.conversion.asked_softmax import PLACE
 from keras_vattn.conversion.convert import NAME, Converted, converted_draws
-from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
+from keras_vattn.conversion.copies import copy_state, copy_weights, rebuild, refuse_changed_layers, serialized
+from keras_vattn.conversion.redirected_functions import PLACE
 from keras_vattn.support import keras_private
 
 
@@ -34,7 +34,7 @@ def to_deterministic(model):
             f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
         )
     refuse_changed_layers(model, lora=False)
-    new = made_again(_unconverted(serialized(model)), model)
+    new = rebuild(_unconverted(serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
     copy_state(model, new, _added_to(model))
     return new

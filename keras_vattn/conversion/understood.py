@@ -1,12 +1,11 @@
 """Which layers are attentions, and which of them `to_bayesian` converts."""
 
-import inspect
 import re
 
 import keras
 
-from keras_vattn.conversion.asked_softmax import softmax_of
-from keras_vattn.conversion.asking_functions import asking_functions
+from keras_vattn.conversion.redirected_functions import redirected_functions
+from keras_vattn.conversion.swapped_softmax import softmax_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -22,12 +21,12 @@ def is_understood(layer_class):
 
 def attentions_in(layer):
     """Return the attentions that `to_bayesian` converts in a layer or model, with their names in the log, a dictionary:
-    attentions whose class it understands, and others that ask a softmax or a function for their weights."""
+    attentions whose class it understands, and others that call a softmax."""
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
             found[x] = path_of(x)
-        elif asks_softmax(x):
+        elif calls_softmax(x):
             # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
             found[x] = f"{path_of(x)}/softmax"
     return found
@@ -36,39 +35,32 @@ def attentions_in(layer):
 def all_attentions(model):
     """Return the attentions of a model, understood or not, in its order."""
     inside = keras_private.flatten_layers(model)
-    return [x for x in inside if is_understood(type(x)) or asks_softmax(x) or is_unknown(x)]
+    return [x for x in inside if is_understood(type(x)) or calls_softmax(x) or is_unknown(x)]
 
 
-def asks_softmax(layer):
-    """Return whether an attention whose class is not understood asks a softmax or a function for its weights."""
+def calls_softmax(layer):
+    """Return whether an attention whose class is not understood holds a softmax or calls Keras's."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
         return False
-    has_softmax = softmax_of(layer) is not None or asking_functions(type(layer), softmax_of)
-    return bool(has_softmax) and not _holds_attention(layer)
+    has_softmax = softmax_of(layer) is not None or bool(redirected_functions(type(layer)))
+    return has_softmax and not _holds_attention(layer)
 
 
 def mixin_of(layer_class):
     """Return the mixin that converts the layers of a class, `None` for a class that is left alone."""
     if issubclass(layer_class, StochasticLayer):
         return None
-    for base, mixin, inherited, asked in _KINDS:
-        if issubclass(layer_class, base):
-            as_there = all(getattr(layer_class, name) is getattr(base, name) for name in inherited)
-            return mixin if as_there and asked in inspect.unwrap(layer_class.call).__code__.co_names else None
+    if issubclass(layer_class, keras.layers.MultiHeadAttention):
+        return MultiHeadMixin if keras_private.computes_weights_as_keras(layer_class) else None
+    if issubclass(layer_class, keras.layers.Attention):
+        return KerasAttentionMixin if keras_private.changes_scores_alone(layer_class) else None
     return None
-
-
-# Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
-_KINDS = (
-    (keras.layers.MultiHeadAttention, MultiHeadMixin, ("_compute_attention",), "_compute_attention"),
-    (keras.layers.Attention, KerasAttentionMixin, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
-)
 
 
 def _is_attention(layer):
     """Return whether a layer's class is an attention of Keras, or calls itself one; a layer of masks does not."""
     name = type(layer).__name__
-    if isinstance(layer, tuple(base for base, *_ in _KINDS)):
+    if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True
     return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
 
@@ -77,7 +69,7 @@ def is_unknown(layer):
     """Return whether a layer attends, is not understood, and is no wrapper of an attention that is checked itself."""
     if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
-    return not asks_softmax(layer) and not _holds_attention(layer)
+    return not calls_softmax(layer) and not _holds_attention(layer)
 
 
 def _holds_attention(layer):

@@ -6,8 +6,6 @@ from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_kept, withou
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
-# The least attention a source position is taken to have had: the logarithm of none has no end.
-LEAST_COVERAGE = 1e-6
 RESULTS = ("ids", "lengths", "log_probabilities", "scores")
 
 
@@ -20,31 +18,25 @@ def beam_search(
     num_beams,
     num_results=1,
     length_penalty=0.0,
-    coverage_penalty=0.0,
-    eos_normalization=0.0,
     min_length=0,
-    source_mask=None,
     forbidden_ids=(),
     pad_id=0,
 ):
-    """Decode a batch by beam search, in graph, with the penalties of machine translation.
+    """Decode a batch by beam search, in graph, with a length penalty.
 
-    A sentence y has |y| words, the end-of-sentence token included, and x is the source. The length penalty a and the
-    coverage penalty b are from Wu et al. 2016 (eq. 14); the `eos_normalization` e is from the code of Deng et al. 2018,
-    and applies to a sentence that has ended. A sentence that has ended keeps its place in the beam, unchanged, until
-    better ones push it out: with one beam the search is greedy decoding. The search ends when no unfinished sentence
-    can enter the results any more, or at `max_length`; a sentence that is cut off there ranks after all that have
-    ended.
+    A sentence y has |y| words, the end-of-sentence token included; the length penalty a is from Wu et al. 2016
+    (eq. 14). A sentence that has ended keeps its place in the beam, unchanged, until better ones push it out: with one
+    beam the search is greedy decoding. The search ends when no unfinished sentence can enter the results any more, or
+    at `max_length`; a sentence that is cut off there ranks after all that have ended.
 
     Formula:
-        "score"(y) = (log p(y) - e abs(x) / abs(y)) / (((5 + abs(y)) / 6)^a) + b sum_s log "coverage"_s
-        "coverage"_s = min(1, max(10^(-6), sum_t w_(t,s)))
+        "score"(y) = (log p(y)) / (((5 + abs(y)) / 6)^a)
 
     Args:
         step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
-            the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance `"weights"` (N,
-            S), which the coverage penalty reads. N is B times `num_beams`: repeat what a step reads beside its
-            arguments, such as the memory, for each beam, `tf.repeat(memory, num_beams, axis=0)`.
+            the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance the alignment
+            weights. N is B times `num_beams`: repeat what a step reads beside its arguments, such as the memory, for
+            each beam, `tf.repeat(memory, num_beams, axis=0)`.
         state: Structure of tensors (B, ...) whose shapes and dtypes the step keeps; repeated for the beams here.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
@@ -52,10 +44,7 @@ def beam_search(
         num_beams: Number of beams.
         num_results: Number of sentences returned, at most `num_beams`. Defaults to 1.
         length_penalty: a, at least 0. Defaults to 0.0.
-        coverage_penalty: b, at least 0. Defaults to 0.0.
-        eos_normalization: e, at least 0 (3 in the published code). Defaults to 0.0.
         min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
-        source_mask: Boolean (B, S), needed with a coverage penalty or `eos_normalization`. Defaults to `None`.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
             probabilities, so that log p(y) is the model's. Defaults to `()`.
         pad_id: Written after the end of a sentence. Defaults to 0.
@@ -68,8 +57,7 @@ def beam_search(
         0 and score -inf.
 
     Raises:
-        ValueError: For options out of range, a missing `source_mask`, a coverage penalty for a step that keeps no
-            `"weights"`, and a step that keeps something under a name of the result.
+        ValueError: For options out of range, and a step that keeps something under a name of the result.
 
     Example:
 
@@ -93,7 +81,7 @@ def beam_search(
         raise ValueError(
             f"`min_length` must be at most `max_length`. Received: min_length={min_length}, max_length={max_length}"
         )
-    scoring = _Scoring(length_penalty, coverage_penalty, eos_normalization, source_mask, max_length)
+    length_penalty = nonnegative_number("length_penalty", length_penalty)
     start_ids = as_integers("start_ids", start_ids, "int32")
     batch_size, static_size = tf.shape(start_ids)[0], start_ids.shape[0]
     rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each sentence
@@ -101,11 +89,6 @@ def beam_search(
     flat_state = tree.flatten(state)
     num_rows = None if static_size is None else static_size * num_beams
     kept_structure, kept_specs = trace_kept(step, (num_rows,), state, RESULTS)
-    if coverage_penalty and "weights" not in kept_structure:
-        raise ValueError(
-            'A coverage penalty needs a step that keeps the alignment "weights" (N, S). '
-            f"Received: coverage_penalty={coverage_penalty}, a step that keeps {sorted(kept_structure)}"
-        )
 
     def body(position, beams, arrays, flat_state):
         logits, new_state, kept = step(
@@ -121,8 +104,7 @@ def beam_search(
         log_words = without(log_words, forbidden_ids)
         if min_length > 1:
             log_words = tf.where((vocabulary == end_id) & (position + 1 < min_length), DEAD, log_words)
-        beams = scoring.cover(beams, kept)
-        beams, parents = _best(_extend(beams, log_words, position, scoring, end_id, pad_id), num_beams)
+        beams, parents = _best(_extend(beams, log_words, length_penalty, end_id, pad_id), num_beams)
         chosen = tf.reshape(rows + parents, [-1])
         new_state = [
             tf.ensure_shape(tf.gather(x, chosen), old.shape)
@@ -140,99 +122,51 @@ def beam_search(
         "parents": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
         "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
     }
-    first = _first_beams(start_ids, num_beams, scoring)
+    last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
         # Without a step the arrays of an empty batch would have no shape.
-        lambda position, beams, *_: (position == 0) | scoring.may_change(beams, num_results),
+        lambda position, beams, *_: (position == 0) | _may_change(beams, num_results, last_divisor),
         body,
-        (tf.constant(0), first, arrays, flat_state),
+        (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
         maximum_iterations=max_length,
     )
     return _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id)
 
 
-class _Scoring:
-    """The score of a sentence: the penalties, and what they need of the source."""
-
-    def __init__(self, length_penalty, coverage_penalty, eos_normalization, source_mask, max_length):
-        self.length_penalty = nonnegative_number("length_penalty", length_penalty)
-        self.coverage_penalty = nonnegative_number("coverage_penalty", coverage_penalty)
-        self.eos_normalization = nonnegative_number("eos_normalization", eos_normalization)
-        self.max_length = max_length
-        if source_mask is None and (coverage_penalty or eos_normalization):
-            raise ValueError(
-                "A coverage penalty and `eos_normalization` need the `source_mask`. Received: source_mask=None, "
-                f"coverage_penalty={coverage_penalty}, eos_normalization={eos_normalization}"
-            )
-        self.source_mask = self.source_length = None
-        if source_mask is not None:
-            self.source_mask = tf.cast(source_mask, tf.bool)
-            self.source_length = tf.reduce_sum(tf.cast(self.source_mask, tf.float32), axis=1, keepdims=True)  # (B, 1)
-
-    def of_length(self, length):
-        """Return the divisor of a log-probability."""
-        return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
-
-    def end_penalty(self, position):
-        """Return the cost of the end-of-sentence token as word `position`, (B, 1)."""
-        return self.eos_normalization * self.source_length / tf.cast(position + 1, tf.float32)
-
-    def cover(self, beams, kept):
-        """Return the beams with the attention of this step added, where they have not ended."""
-        if not self.coverage_penalty:
-            return beams
-        weights = tf.reshape(tf.cast(kept["weights"], tf.float32), tf.shape(beams["coverage"]))
-        return {**beams, "coverage": beams["coverage"] + tf.where(beams["ended"][..., None], 0.0, weights)}
-
-    def coverage(self, beams):
-        """Return the last term of the score, (B, K)."""
-        if not self.coverage_penalty:
-            return tf.zeros_like(beams["penalised"])
-        covered = tf.math.log(tf.clip_by_value(beams["coverage"], LEAST_COVERAGE, 1.0))
-        covered = tf.where(self.source_mask[:, None], covered, 0.0)
-        return self.coverage_penalty * tf.reduce_sum(covered, axis=-1)
-
-    def may_change(self, beams, num_results):
-        """Return whether an unfinished sentence may still become one of the results."""
-        ended = tf.where(beams["ended"], beams["scores"], DEAD)
-        threshold = tf.math.top_k(ended, num_results).values[:, -1:]
-        # No word adds to a log-probability, and the coverage comes to 0 at most.
-        bound = beams["penalised"] / self.of_length(self.max_length)
-        return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["penalised"] > 0.5 * DEAD))
+def _divisor(length, length_penalty):
+    """Return the divisor of the log-probability of a sentence of this length."""
+    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty
 
 
-def _first_beams(start_ids, num_beams, scoring):
-    """Return the state of the beams, (B, K) each: last ids, log p, its penalised form, scores, lengths, ended."""
+def _may_change(beams, num_results, last_divisor):
+    """Return whether an unfinished sentence may still become one of the results."""
+    ended = tf.where(beams["ended"], beams["scores"], DEAD)
+    threshold = tf.math.top_k(ended, num_results).values[:, -1:]
+    # No word adds to a log-probability.
+    bound = beams["log_probabilities"] / last_divisor
+    return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["log_probabilities"] > 0.5 * DEAD))
+
+
+def _first_beams(start_ids, num_beams):
+    """Return the state of the beams, (B, K) each: last ids, log p, scores, lengths, ended."""
     ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
     zeros = tf.zeros_like(ids, tf.float32)
     # All beams hold the same empty sentence: one of them counts.
     alone = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
-    beams = {
+    return {
         "ids": ids,
         "log_probabilities": alone,
-        "penalised": alone,
         "scores": alone,
         "lengths": tf.zeros_like(ids),
         "ended": tf.zeros_like(ids, tf.bool),
     }
-    if scoring.coverage_penalty:
-        num_keys = tf.shape(scoring.source_mask)[1]
-        beams["coverage"] = tf.zeros([tf.shape(ids)[0], num_beams, num_keys])
-    return beams
 
 
-def _extend(beams, log_words, position, scoring, end_id, pad_id):
+def _extend(beams, log_words, length_penalty, end_id, pad_id):
     """Return every beam with each of its most probable next words, (B, K, C) each."""
-    num_beams = beams["ids"].shape[1]
-    vocabulary_size = log_words.shape[-1]
-    count = min(num_beams, vocabulary_size)
-    word_penalty = 0.0
-    if scoring.eos_normalization:
-        ends = np.arange(vocabulary_size) == end_id
-        word_penalty = tf.where(ends, scoring.end_penalty(position)[..., None], 0.0)
+    count = min(beams["ids"].shape[1], log_words.shape[-1])
     # No more than K words of one beam can be among the K best of all.
-    penalised_words, ids = tf.math.top_k(log_words - word_penalty, count)
-    log_chosen = tf.gather(log_words, ids, batch_dims=2)
+    log_chosen, ids = tf.math.top_k(log_words, count)
     # One that has ended goes on as itself, in the first place.
     own = tf.range(count) == 0
     ended = beams["ended"][..., None]
@@ -240,41 +174,37 @@ def _extend(beams, log_words, position, scoring, end_id, pad_id):
     extended = {
         "ids": tf.where(ended, pad_id, ids),
         "log_probabilities": beams["log_probabilities"][..., None] + stay(log_chosen),
-        "penalised": beams["penalised"][..., None] + stay(penalised_words),
         "lengths": beams["lengths"][..., None] + tf.where(ended, 0, 1) + tf.zeros_like(ids),
         "ended": ended | (ids == end_id),
     }
-    scores = extended["penalised"] / scoring.of_length(extended["lengths"]) + scoring.coverage(beams)[..., None]
-    extended["scores"] = tf.where(extended["penalised"] > 0.5 * DEAD, scores, DEAD)
-    if "coverage" in beams:
-        extended["coverage"] = beams["coverage"]
+    log_probabilities = extended["log_probabilities"]
+    scores = log_probabilities / _divisor(extended["lengths"], length_penalty)
+    extended["scores"] = tf.where(log_probabilities > 0.5 * DEAD, scores, DEAD)
     return extended
 
 
 def _best(extended, num_beams):
     """Return the K best of the extended beams, and the index (B, K) of the beam that each comes from."""
     shape = tf.shape(extended["scores"])
-    flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items() if name != "coverage"}
+    flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items()}
     _, index = tf.math.top_k(flat["scores"], num_beams)
     parents = index // shape[2]
     beams = {name: tf.gather(x, index, batch_dims=1) for name, x in flat.items()}
     for name in beams:
         beams[name] = tf.ensure_shape(beams[name], (None, num_beams))
-    if "coverage" in extended:
-        beams["coverage"] = tf.gather(extended["coverage"], parents, batch_dims=1)
     return beams, tf.ensure_shape(parents, (None, num_beams))
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id):
     """Return the results, with their words and kept entries, by going back from each beam to its parents."""
-    dead = beams["penalised"] <= 0.5 * DEAD
+    dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Ended ones first, dead ones last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
     order = tf.argsort(beams["scores"], direction="DESCENDING", stable=True)
     order = tf.gather(
         order, tf.argsort(-tf.gather(rank, order, batch_dims=1), stable=True)[:, :num_results], batch_dims=1
     )
-    chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items() if name != "coverage"}
+    chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
     ids, parents = arrays["ids"].stack(), arrays["parents"].stack()

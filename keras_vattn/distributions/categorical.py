@@ -27,7 +27,7 @@ class Categorical(tfp.Categorical):
     def __init__(self, log_probabilities):
         super().__init__(logits=log_probabilities)
         self.log_probabilities = log_probabilities
-        self._parameters = self._no_dependency({"log_probabilities": log_probabilities})
+        self._parameters = {"log_probabilities": log_probabilities}
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):

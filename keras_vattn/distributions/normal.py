@@ -33,7 +33,7 @@ class Normal(tfp.Normal):
     def __init__(self, loc, log_scale=None):
         self.log_scale = log_scale
         super().__init__(ops.cast(loc, "float32"), 1.0 if log_scale is None else ops.exp(log_scale))
-        self._parameters = self._no_dependency({"loc": loc, "log_scale": log_scale})
+        self._parameters = {"loc": loc, "log_scale": log_scale}
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):

@@ -1,4 +1,5 @@
 import math
+import types
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     It has the same arguments, variables and results, up to rounding; Keras's takes a dozen passes. `global_clipnorm`
     scales the gradients if their norm is larger, and otherwise leaves them in place. `amsgrad=True` uses Keras's code,
-    and so does the step of an embedding without `global_clipnorm`.
+    and so do the step of an embedding without `global_clipnorm` and the clipping of accumulated gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -24,22 +25,47 @@ class FusedAdam(keras.optimizers.Adam):
     >>> history = model.fit(keras.ops.ones((8, 3)), keras.ops.ones((8, 1)), verbose=0)
     """
 
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        # In a namespace, because Keras and TensorFlow track the dictionaries of an optimizer.
+        self.slots = types.SimpleNamespace(momentum={}, velocity={})
+        self.max_norm = None
+        if not self.gradient_accumulation_steps:
+            # Keras does not clip where its own attribute is `None`.
+            self.max_norm, self.global_clipnorm = self.global_clipnorm, None
+
+    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+        slot = super().add_variable_from_reference(reference_variable, name=name, initializer=initializer)
+        if name in vars(self.slots):
+            variable = getattr(reference_variable, "value", reference_variable)
+            for local in tf.distribute.get_strategy().experimental_local_results(variable):
+                vars(self.slots)[name][local.ref()] = slot
+        return slot
+
+    def apply(self, grads, trainable_variables=None):
+        if self.max_norm:
+            grads = _clipped(grads, self.max_norm * (self.loss_scale_factor or 1.0))
+        super().apply(grads, trainable_variables)
+
+    def get_config(self):
+        return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
+
     def update_step(self, gradient, variable, learning_rate):
         # Of a gradient that is rows of a weight, with some of them twice, Keras sums the squares.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
-        dtype, index = variable.dtype, self._get_variable_index(variable)
+        variable = variable.value if isinstance(variable, keras.Variable) else variable
+        dtype, key = variable.dtype, variable.ref()
         step = tf.cast(self.iterations + 1, dtype)
         # The kernel's 1 - beta_2 is what is left of it in this type, 0.00100005 in float32, and Keras's is 0.001; its
         # velocities are larger by as much, which the rate makes good.
         one, beta_2 = np.asarray([1.0, self.beta_2], tf.as_dtype(dtype).as_numpy_dtype)
         growth = math.sqrt(float(one - beta_2) / (1.0 - self.beta_2))
-        variable = variable.value if isinstance(variable, keras.Variable) else variable
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
+            m=self.slots.momentum[key].value.handle,
+            v=self.slots.velocity[key].value.handle,
             beta1_power=tf.pow(tf.constant(self.beta_1, dtype), step),
             beta2_power=tf.pow(tf.constant(self.beta_2, dtype), step),
             lr=tf.cast(learning_rate, dtype) * growth,
@@ -49,16 +75,16 @@ class FusedAdam(keras.optimizers.Adam):
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
         )
 
-    def _clip_gradients(self, grads):
-        if self.clipnorm or not self.global_clipnorm:
-            return super()._clip_gradients(grads)
-        # As in Keras: of an embedding's gradient, the norm of all its rows, those of one word apart.
-        norm = tf.linalg.global_norm([x for x in grads if x is not None])
-        grads = [None if x is None else tf.convert_to_tensor(x) for x in grads]
-        given = [x for x in grads if x is not None]
-        # A norm that is no finite number makes the gradients NaN, as in Keras.
-        scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm) + (norm - norm)
-        scaled = iter(
-            tf.cond(tf.equal(scale, 1.0), lambda: given, lambda: [x * tf.cast(scale, x.dtype) for x in given])
-        )
-        return [None if x is None else next(scaled) for x in grads]
+
+def _clipped(gradients, max_norm):
+    """Return the gradients, `None` or tensors, scaled where their norm is larger."""
+    if all(x is None for x in gradients):
+        return gradients
+    # As in Keras: of an embedding's gradient, the norm of all its rows, those of one word apart.
+    norm = tf.linalg.global_norm([x for x in gradients if x is not None])
+    gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
+    given = [x for x in gradients if x is not None]
+    # A norm that is no finite number makes the gradients NaN, as in Keras.
+    scale = max_norm / tf.maximum(norm, max_norm) + (norm - norm)
+    scaled = iter(tf.cond(tf.equal(scale, 1.0), lambda: given, lambda: [x * tf.cast(scale, x.dtype) for x in given]))
+    return [None if x is None else next(scaled) for x in gradients]

@@ -2,6 +2,8 @@ import math
 
 from keras import ops
 
+from keras_vattn.support.masks import both
+
 
 class AttentionAxes:
     """Which axes of its inputs a multi-head attention attends over, and the rows (..., H, T, S) that they make.
@@ -65,10 +67,14 @@ class AttentionAxes:
         shape = ops.shape(mask)
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
-    def causal_mask(self, query_shape, value_shape):
-        """Return which query sees which key along the one attention axis, (T, S)."""
+    def order_mask(self, query_shape, value_shape, is_causal, window=None):
+        """Return which query sees which key by their positions on the one attention axis, (T, S), or `None` where order
+        hides nothing: causal queries see the keys up to their own position, a window those nearer than its size."""
+        if not is_causal and window is None:
+            return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))
-        return queries[:, None] >= keys
+        distance = queries[:, None] - keys
+        return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
         """Return a mask of the rank of the logits as one that broadcasts to (..., H, T, S), `None` for `None`."""

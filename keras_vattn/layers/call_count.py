@@ -6,15 +6,19 @@ import tensorflow as tf
 from keras_vattn.support import keras_private
 
 
-class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTrackable):
+class CallCount(keras.losses.Loss, tf.Module):
     """The count of a layer's training calls: saved with the layer, in Keras's files and in TensorFlow's checkpoints,
     and none of its weights.
+
+    Keras saves the state of a loss, and TensorFlow that of a module; a layer takes neither for a layer, whose variables
+    would be weights. As a loss it is never called.
 
     Args:
         layer: The layer, whose name the variable's path begins with.
     """
 
     def __init__(self, layer):
+        tf.Module.__init__(self)
         with keras.name_scope(layer.name, caller=layer):
             self.variable = keras.Variable(
                 "zeros",
@@ -34,10 +38,6 @@ class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTracka
                 f"starts again. Save a .keras file. Received: {self.variable.path}",
                 stacklevel=2,
             )
-
-    def _obj_type(self):
-        # Keras has no word for such an object; it leaves out what a loss has.
-        return "Loss"
 
     def save_own_variables(self, store):
         store["0"] = self.variable.numpy()

@@ -1,4 +1,6 @@
-from keras_vattn.layers.stochastic_layer import names_in_the_log
+import collections
+
+from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 
 def divergences(model, weighted=False):
@@ -18,8 +20,8 @@ def divergences(model, weighted=False):
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
         queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
-        Where layers share a name, the second and later ones have a number behind it (`"attention_kl_1"`), here and in
-        the log.
+        Where layers share a name, the second and later ones have a number behind it (`"attention_kl_1"`); in the log
+        they share one entry.
 
     Example:
 
@@ -30,5 +32,13 @@ def divergences(model, weighted=False):
     >>> [float(x) for x in keras_vattn.divergences(layer, weighted=True).values()]
     [0.0]
     """
-    found = {name: layer.divergence_of_last_call(weighted) for name, layer in names_in_the_log(model).items()}
-    return {name: divergence for name, divergence in found.items() if divergence is not None}
+    by_name, counts = {}, collections.Counter()
+    for layer in stochastic_layers(model):
+        name = getattr(layer, "name_in_the_log", None)
+        if name is None:
+            continue
+        divergence = layer.divergence_of_last_call(weighted)
+        if divergence is not None:
+            by_name[f"{name}_{counts[name]}" if counts[name] else name] = divergence
+        counts[name] += 1
+    return by_name

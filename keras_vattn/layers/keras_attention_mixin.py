@@ -1,7 +1,9 @@
+import keras
 from keras import ops
 
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.layers.parts_of_queries import PartsOfQueries
+from keras_vattn.support.masks import combine_masks
 from keras_vattn.support.products import matmul
 
 
@@ -24,8 +26,8 @@ class KerasAttentionMixin(PartsOfQueries):
             self.alignment_prior.build((None, None, key_width))
 
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
-        self._validate_inputs(inputs=inputs, mask=mask)
-        query_mask = mask[0] if mask else None
+        # Raises ValueError where the inputs or the masks are no lists of two or three.
+        query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
         size = self.part_size(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:
             scored = self._score(inputs, mask, use_causal_mask)
@@ -62,10 +64,8 @@ class KerasAttentionMixin(PartsOfQueries):
     def _score(self, inputs, mask, use_causal_mask):
         key = inputs[2] if len(inputs) > 2 else inputs[1]
         logits = ops.cast(self._calculate_scores(query=inputs[0], key=key), "float32")
-        valid = self._calculate_score_mask(logits, mask[1] if mask else None, use_causal_mask)
-        if valid is not None:
-            valid = ops.cast(valid if len(valid.shape) == 3 else valid[:, None], "bool")
-        keys = DenseKeys(valid)
+        value_mask = mask[1] if mask else None
+        keys = DenseKeys(combine_masks(inputs[0], inputs[1], value_mask, None, None, use_causal_mask))
         return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys))
 
     def _scored(self, arguments, options):

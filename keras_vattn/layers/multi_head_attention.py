@@ -186,7 +186,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         for x in (query, value, key):
             keras_private.set_mask(x, None)
         num_leading = len(query.shape) - 1
-        gate = project(self._gate_dense, query, num_leading) if self.use_gate else None
+        gate = project(keras_private.gate_of(self), query, num_leading) if self.use_gate else None
         pairs = (self.query_dense, query), (self.key_dense, key), (self.value_dense, value)
         heads = [project(dense, x, num_leading) for dense, x in pairs]
         if size is not None:

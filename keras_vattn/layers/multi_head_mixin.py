@@ -1,4 +1,5 @@
 import inspect
+import math
 
 import keras
 import tensorflow as tf
@@ -89,6 +90,7 @@ class MultiHeadMixin(PartsOfQueries):
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment and the prior: arguments as in the class, and the name of the layer in the log."""
+        keras_private.require_multi_head()
         # A converted layer of Keras has no attributes of these names, and an older Keras no such arguments.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
@@ -144,7 +146,7 @@ class MultiHeadMixin(PartsOfQueries):
             )
         if use_causal_mask:
             axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
-            causal = axes.expand_mask(self._compute_causal_mask(query, value))
+            causal = axes.expand_mask(axes.order_mask(ops.shape(query), ops.shape(value), True))
             attention_mask = both(axes.expand_mask(attention_mask), causal)
         axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
@@ -186,7 +188,7 @@ class MultiHeadMixin(PartsOfQueries):
         """
         axes = AttentionAxes((1,), 3)
         query, key, value = (axes.by_head(x) for x in heads)
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
         # A part is of one head, unless a network of the prior is.
@@ -234,7 +236,7 @@ class MultiHeadMixin(PartsOfQueries):
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         query, key = axes.by_head(query), axes.by_head(key)
         keys = DenseKeys(axes.fold_mask(axes.expand_mask(mask), shape))
         logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
@@ -246,12 +248,11 @@ class MultiHeadMixin(PartsOfQueries):
         of it, since a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
-        if axes.is_plain:
-            masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": bool(use_causal_mask)}
-            return both(axes.expand_mask(self._compute_attention_mask(query, value, **masks)), mask)
         for of_keys in (value_mask, key_mask):
             mask = mask if of_keys is None else both(mask, axes.mask_of_keys(of_keys))
-        return both(mask, axes.causal_mask(ops.shape(query), ops.shape(value))) if use_causal_mask else mask
+        window = self.sliding_window if axes.is_plain else None
+        order = axes.order_mask(ops.shape(query), ops.shape(value), use_causal_mask, window)
+        return both(mask, axes.expand_mask(order))
 
     def _scored(self, arguments, options):
         # A `call` of a subclass may have other arguments: what it has of these counts.
@@ -304,11 +305,7 @@ class MultiHeadMixin(PartsOfQueries):
         if not self.is_softmax:
             return super().new_seed(training)
         # That of Keras's dropout, in float32.
-        return (
-            random.dropout_seed(keras_private.read(self, "_dropout_layer").seed_generator)
-            if training and self.dropout
-            else None
-        )
+        return random.dropout_seed(keras_private.dropout_of(self).seed_generator) if training and self.dropout else None
 
     def get_config(self):
         return {

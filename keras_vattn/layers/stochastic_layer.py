@@ -1,8 +1,8 @@
 """The seed of every layer that draws, the weight of its KL, and its KL in the log.
 
-A KL is a loss like any other of Keras. Its tensor carries what the log needs as attributes: the unweighted KL, the
-batch size, the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log from
-them.
+A KL is a loss like any other of Keras. The layer records what the log needs of each loss: the unweighted KL, the batch
+size, the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log from the
+records.
 
 Before a change: to update the log in the call looks simpler, but then every `predict` and every export computes the KL
 and holds the log's variables. Replicas are threads with one list of losses, of which each takes its own, and a loss of
@@ -11,7 +11,6 @@ another graph, left by an earlier trace, must not get into the log. `to_bayesian
 tests/layers/test_training_calls.py and the battery.
 """
 
-import collections
 import numbers
 import threading
 
@@ -22,7 +21,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.annealing import final_value
 from keras_vattn.draws.marks import InnermostDraws
-from keras_vattn.draws.stochastic_layers import stochastic_layers
+from keras_vattn.layers.added_divergences import AddedDivergence, AddedDivergences
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
 from keras_vattn.support.features import FeatureInputs
@@ -115,6 +114,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.call_count = None
         self.kl_above_floor_tracker = None
         self._shows_divergence = self._shows_floor = False
+        self._added = AddedDivergences()
         self.annealing_start = 0
 
     def track_divergence(self, shown=True, name=None):
@@ -129,6 +129,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.kl_tracker = DivergenceMean(name=name)
         self.kl_above_floor_tracker = DivergenceMean(name=f"{name}_above_floor")
         self.call_count = CallCount(self)
+
+    @property
+    def name_in_the_log(self):
+        """The name of the KL in the log, `None` while the log shows none."""
+        return self._logged_name if self._shows_divergence else None
 
     @property
     def training_calls(self):
@@ -234,48 +239,49 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         loss = self._current_kl_weight(training) * _quotient(in_loss, denominator)
         # Keras adds it to a loss of its default dtype, and raises where that is half precision.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
-        loss._replica_thread = _replica_thread()
-        loss._divergence, loss._batch_size = total, batch_size
+        above_floor = total
         if floor is not None:
             # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
-            loss._above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
+            above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
-        loss._is_logged = False
+        self._added.behind(keras_private.own_losses(self))
+        self._added.add(AddedDivergence(loss, total, above_floor, batch_size, _replica_thread()))
         self.add_loss(loss)
         self._shows_divergence = True
-        for name, layer in names_in_the_log(keras_private.called_model() or self).items():
-            layer.kl_tracker.name, layer.kl_above_floor_tracker.name = name, f"{name}_above_floor"
 
     def _get_own_losses(self):
-        losses = self._losses_of_this_replica()
-        self._log(losses)
+        losses, added = self._losses_of_this_replica()
+        self._log([x for x in added if x.is_current and not x.is_logged])
         return losses
 
     def _losses_of_this_replica(self):
+        """Return the losses of this layer, and the KLs behind them."""
+        losses, thread = keras_private.own_losses(self), _replica_thread()
+        added = self._added.behind(losses)
+        if thread is None:
+            return losses, added
         # Replicas are threads that share one list of losses: each counts the KL that it added itself.
-        losses, thread = super()._get_own_losses(), _replica_thread()
-        return losses if thread is None else [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
+        others = {id(x.loss) for x in added if x.thread != thread}
+        return [x for x in losses if id(x) not in others], [x for x in added if x.thread == thread]
 
-    def _log(self, losses):
+    def _log(self, added):
         """Show the KLs that are about to enter a loss, once each: an update in the call itself would be part of every
         `predict`, whose KL the graph could not leave out."""
-        asked = [x for x in losses if not getattr(x, "_is_logged", True) and _belongs_here(x)]
-        if not asked:
+        if not added:
             return
-        for loss in asked:
-            loss._is_logged = True
+        for divergence in added:
+            divergence.is_logged = True
         # The sum of the calls of one step, as the loss has it.
-        last = asked[-1]._batch_size
-        self.kl_tracker.add([_rescaled(x._divergence, x._batch_size, last) for x in asked], last)
+        last = added[-1].batch_size
+        self.kl_tracker.add([_rescaled(x.total, x.batch_size, last) for x in added], last)
         if self._shows_floor:
-            above = [_rescaled(getattr(x, "_above_floor", x._divergence), x._batch_size, last) for x in asked]
-            self.kl_above_floor_tracker.add(above, last)
+            self.kl_above_floor_tracker.add([_rescaled(x.above_floor, x.batch_size, last) for x in added], last)
 
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer has added since the model's call began, a float32 scalar: unweighted, in nats
         and averaged over the batch, or as it enters the loss. `None` where there is none. The log stays as it is."""
-        added = [x for x in self._losses_of_this_replica() if hasattr(x, "_divergence") and _belongs_here(x)]
-        return sum(x if weighted else _quotient(x._divergence, x._batch_size) for x in added) if added else None
+        added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
+        return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None
 
     def _current_kl_weight(self, training):
         if not training:
@@ -304,17 +310,6 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         }
 
 
-def names_in_the_log(model):
-    """Return the layers of a model that show a KL, by the name that each has in the model's log."""
-    found, counts = {}, collections.Counter()
-    for layer in stochastic_layers(model):
-        if getattr(layer, "_shows_divergence", False):
-            name = layer._logged_name
-            found[f"{name}_{counts[name]}" if counts[name] else name] = layer
-            counts[name] += 1
-    return found
-
-
 class DivergenceMean(keras.metrics.Mean):
     """`keras.metrics.Mean` whose sums stay float32: inside a layer of a mixed policy Keras reads the variables of a
     metric in half precision, where a sum over a batch overflows or is rounded."""
@@ -336,13 +331,6 @@ class DivergenceMean(keras.metrics.Mean):
         """Add sums over one batch, of so many examples."""
         self.total.assign_add(tf.add_n(totals))
         self.count.assign_add(ops.cast(count, "float32"))
-
-
-def _belongs_here(x):
-    """Return whether a tensor belongs to the graph, or the eager code, that runs now."""
-    if tf.executing_eagerly():
-        return isinstance(x, tf.__internal__.EagerTensor)
-    return getattr(x, "graph", None) is tf.compat.v1.get_default_graph()
 
 
 def _replica_thread():

@@ -4,7 +4,8 @@ import functools
 import weakref
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+
+from keras_vattn.support import keras_private
 
 GRADIENTS = "_keras_vattn_gradients"
 
@@ -49,18 +50,16 @@ def apart(x):
 
 
 def _let_go(operation, owner):
-    name, entries = operation.get_attr("_gradient_op_type").decode(), getattr(ops.gradient_registry, "_registry", {})
-    if name not in entries:
-        # Another TensorFlow: it works as before, and keeps everything.
+    taken = keras_private.take_gradient(operation)
+    if taken is None:
         return
-    gradient, reference = ops.gradient_registry.lookup(name), weakref.ref(owner)
+    (name, gradient), reference = taken, weakref.ref(owner)
     if not hasattr(owner, GRADIENTS):
         # A layer of Keras looks into what is assigned to it.
         object.__setattr__(owner, GRADIENTS, {})
     getattr(owner, GRADIENTS)[name] = gradient
-    del entries[name]
     tf.RegisterGradient(name)(lambda *arguments: getattr(reference(), GRADIENTS)[name](*arguments))
-    weakref.finalize(owner, entries.pop, name, None)
+    weakref.finalize(owner, keras_private.forget_gradient, name)
 
 
 def is_recorded():

@@ -1,50 +1,103 @@
-"""What is private in Keras and read here: the one place to look at when Keras renames something.
+"""The private names of Keras and TensorFlow that the library uses, and nothing else of the library uses any.
 
-What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
-`_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
-`keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim` and, from
-Keras 3.14 on, `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in
-`distribute.prepare`, `_all_reduce_sum_gradients` of an optimizer; there too `_maybe_symbolic_build` of a model; and
-`_run_through_graph` of a functional model, which `SharedPrefix` overrides.
-Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
+A method that a class of the library overrides has its private name there: `_get_own_losses` in `StochasticLayer`,
+`_compute_attention` in `MultiHeadMixin`, and in `fast.LSTM` `inner_loop`, which is not documented. `FEATURES` says of
+each name what needs it, and what happens in a version without it. Tested in tests/support/test_keras_private.py, which
+names what another version has changed.
 """
 
 import contextlib
 import inspect
+import warnings
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 from keras.src.backend.common.variables import AutocastScope
 from keras.src.models.functional import Functional
-from keras.src.saving import object_registration
-from keras.src.saving.keras_saveable import KerasSaveable
 
-MASK = "_keras_mask"
+try:
+    from keras.src.backend.common import global_state
+except ImportError:
+    global_state = None
+try:
+    from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+except ImportError:
+    get_keras_mask = set_keras_mask = None
+try:
+    from keras.src.saving.object_registration import GLOBAL_CUSTOM_NAMES
+except ImportError:
+    GLOBAL_CUSTOM_NAMES = None
+try:
+    from tensorflow.python.framework.ops import gradient_registry
+except ImportError:
+    gradient_registry = None
+
 RUN = "_run_through_graph"
-OVERRIDDEN = {
-    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables", "_setattr_hook"),
-    keras.layers.MultiHeadAttention: (
-        "_compute_attention",
-        "_compute_attention_mask",
-        "_inverse_sqrt_key_dim",
-        "_gate_dense",
-    ),
-    keras.layers.LSTM: ("inner_loop",),
-    keras.Model: ("_maybe_symbolic_build",),
-    keras.optimizers.Optimizer: ("_clip_gradients", "_get_variable_index", "_all_reduce_sum_gradients"),
-    Functional: (RUN,),
+# By name: what needs it, what happens without it.
+FEATURES = {
+    # Attributes and methods of layers, models and optimizers of Keras.
+    "_flatten_layers": ("what looks through a model: draws, KLs, conversion, quantization", "it raises an error"),
+    "_tracker": ("`to_bayesian`, which adds layers to built ones", "it raises an error"),
+    "_get_own_losses": ("the KL in the log", "no KL is logged"),
+    "_compute_attention": ("`MultiHeadAttention` and `MultiHeadMixin`", "they raise an error"),
+    "_gate_dense": ("`MultiHeadAttention(use_gate=True)`", "it raises an error"),
+    "_dropout_layer": ("dropout in a softmax `MultiHeadAttention` with query chunks", "it raises an error"),
+    "_calculate_scores": ("`to_bayesian` of `keras.layers.Attention`", "it refuses these layers"),
+    "inner_loop": ("`fast.LSTM`", "it is the LSTM of Keras"),
+    "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
+    "_all_reduce_sum_gradients": ("`distribute.prepare`", "it raises an error"),
+    # Names in modules of Keras.
+    "get_keras_mask": ("masks that Keras puts on tensors", "they are not read: pass masks as arguments"),
+    "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
+    "use_legacy_config": ("the warning of a `.h5` file", "there is no warning"),
+    # TensorFlow.
+    "_cardinality": ("`distribute.shard` of a dataset with an end", "`fit` needs `steps_per_epoch`"),
+    "gradient_registry": ("gradients that can be freed", "a process keeps the graphs of all models it has trained"),
 }
+
+
+def lacks(name, owner):
+    """Return the sentence about a name that the installed version lacks."""
+    feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
+    return (
+        f"This version lacks `{name}`, which is for {feature}; without it {consequence}. Install keras>=3.12,<3.16 and "
+        f"tensorflow>=2.19,<2.22. Received: keras {keras.__version__}, tensorflow {tf.__version__}, {owner}"
+    )
+
+
+def read(owner, name):
+    """Return a private attribute; AttributeError with one sentence where it is gone."""
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        kind = owner if isinstance(owner, type) else type(owner)
+        raise AttributeError(lacks(name, kind.__name__)) from error
+
+
+def available(value, name, owner):
+    """Return whether a name of a module is there; warn if it is not."""
+    if value is None:
+        warnings.warn(lacks(name, owner), stacklevel=3)
+    return value is not None
 
 
 def save_as(one, other):
     """Save instances of a class under the name of a registered one, which loads them."""
-    object_registration.GLOBAL_CUSTOM_NAMES[one] = keras.saving.get_registered_name(other)
+    if GLOBAL_CUSTOM_NAMES is None:
+        raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
+    GLOBAL_CUSTOM_NAMES[one] = keras.saving.get_registered_name(other)
 
 
 def mask_of(x):
     """Return the mask that Keras keeps on a tensor, `None` where there is none."""
-    return getattr(x, MASK, None)
+    module = "keras.src.backend.common.masking"
+    return get_keras_mask(x) if available(get_keras_mask, "get_keras_mask", module) else None
+
+
+def set_mask(x, mask):
+    """Put a mask on a tensor, for the layer that it goes into next."""
+    if set_keras_mask is not None:
+        set_keras_mask(x, mask)
 
 
 def bind_call(call, arguments, options):
@@ -60,11 +113,6 @@ def bind_call(call, arguments, options):
         if mask in given and given[mask] is None:
             given[mask] = mask_of(x)
     return given
-
-
-def set_mask(x, mask):
-    """Put a mask on a tensor, for the layer that it goes into next."""
-    setattr(x, MASK, mask)
 
 
 def copy_masked(x):
@@ -95,7 +143,7 @@ def flatten_layers(layer):
 
 def seed_generators(layer):
     """Return the seed generators that are attributes of this layer itself, not of those inside it."""
-    return read(layer, "_seed_generators")
+    return [x for x in vars(layer).values() if isinstance(x, keras.random.SeedGenerator)]
 
 
 @contextlib.contextmanager
@@ -107,7 +155,7 @@ def unlocked(layer):
         yield
     finally:
         if layer.built:
-            read(layer, "_lock_state")()
+            tracker.lock()
 
 
 def graph_of(layer):
@@ -124,10 +172,45 @@ def nodes_of(graph):
     return [node for node in nodes if node.operation and not node.is_input]
 
 
-def called_model():
-    """Return the model or layer whose call this thread is in, the outermost, `None` outside of any."""
-    context = global_state.get_global_attribute("current_call_ctx")
-    return None if context is None else context.entry_layer
+def own_losses(layer):
+    """Return the losses that a layer has added itself, without those of the layers inside it."""
+    method = getattr(keras.layers.Layer, "_get_own_losses", None)
+    return method(layer) if available(method, "_get_own_losses", "keras.layers.Layer") else []
+
+
+def require_multi_head():
+    """Raise AttributeError if `keras.layers.MultiHeadAttention` does not attend in the method that we override."""
+    read(keras.layers.MultiHeadAttention, "_compute_attention")
+
+
+def gate_of(layer):
+    """Return the layer of the gate of a `keras.layers.MultiHeadAttention`."""
+    return read(layer, "_gate_dense")
+
+
+def dropout_of(layer):
+    """Return the dropout layer of a `keras.layers.MultiHeadAttention`."""
+    return read(layer, "_dropout_layer")
+
+
+def computes_weights_as_keras(layer_class):
+    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes its weights in Keras's own method."""
+    base = keras.layers.MultiHeadAttention
+    if not hasattr(base, "_compute_attention"):
+        return False
+    inherits = layer_class._compute_attention is base._compute_attention
+    return inherits and "_compute_attention" in inspect.unwrap(layer_class.call).__code__.co_names
+
+
+def changes_scores_alone(layer_class):
+    """Return whether a subclass of `keras.layers.Attention` overrides neither `call` nor a private method other than
+    that of the scores."""
+    base = keras.layers.Attention
+    if not hasattr(base, "_calculate_scores"):
+        return False
+    names = [name for name, x in vars(base).items() if inspect.isfunction(x) and name.startswith("_")]
+    names = {"call", *(name for name in names if not name.startswith("__"))} - {"_calculate_scores"}
+    return all(getattr(layer_class, name) is getattr(base, name) for name in names)
 
 
 def state():
@@ -152,44 +235,51 @@ def in_state(state):
 
 def writes_legacy_file():
     """Return whether this thread is writing, or reading, a legacy `.h5` file of a whole model."""
-    return bool(global_state.get_global_attribute("use_legacy_config"))
+    return global_state is not None and bool(global_state.get_global_attribute("use_legacy_config"))
+
+
+def symbolic_build(model):
+    """Return the method with which `fit` builds a model from a batch or an iterator of batches."""
+    return read(model, "_maybe_symbolic_build")
+
+
+def set_symbolic_build(model, method):
+    """Have `fit` build a model with another method."""
+    model._maybe_symbolic_build = method
+
+
+def skip_gradient_sum(optimizer):
+    """Have an optimizer apply gradients that are summed over the replicas already."""
+    read(optimizer, "_all_reduce_sum_gradients")
+    optimizer._all_reduce_sum_gradients = list
+
+
+def set_cardinality(dataset, num_batches):
+    """Tell Keras the number of steps of a distributed dataset."""
+    if available(getattr(dataset, "_cardinality", None), "_cardinality", type(dataset).__name__):
+        dataset._cardinality = num_batches
+
+
+def take_gradient(operation):
+    """Remove the gradient of an operation of `tf.custom_gradient` from TensorFlow's registry, and return its name and
+    the gradient; `None` where the registry has none to remove."""
+    entries = getattr(gradient_registry, "_registry", None)
+    if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
+        return None
+    name = operation.get_attr("_gradient_op_type").decode()
+    if name not in entries:
+        return None
+    gradient = gradient_registry.lookup(name)
+    del entries[name]
+    return name, gradient
+
+
+def forget_gradient(name):
+    """Remove a gradient that `take_gradient` has found from TensorFlow's registry."""
+    gradient_registry._registry.pop(name, None)
 
 
 def value_of(variable):
     """Return the value of a variable as a tensor of its own dtype, whatever a layer computes in."""
     with AutocastScope(None):
         return tf.convert_to_tensor(variable.value)
-
-
-def read(layer, name):
-    """Return a private attribute of a layer; where it is gone, the AttributeError says who needs it."""
-    try:
-        return getattr(layer, name)
-    except AttributeError as error:
-        raise AttributeError(
-            f"keras_vattn reads `Layer.{name}`, which this version of Keras lacks: install keras>=3.12,<3.16. "
-            f"Received: keras {keras.__version__}, layer={type(layer).__name__}"
-        ) from error
-
-
-__all__ = [
-    "MASK",
-    "OVERRIDDEN",
-    "RUN",
-    "Functional",
-    "KerasSaveable",
-    "called_model",
-    "copy_masked",
-    "flatten_layers",
-    "graph_of",
-    "in_state",
-    "mask_of",
-    "nodes_of",
-    "read",
-    "seed_generators",
-    "set_mask",
-    "state",
-    "unlocked",
-    "value_of",
-    "writes_legacy_file",
-]

@@ -17,13 +17,13 @@ def claim(owner, name, part):
     """
     if part is None:
         return
-    previous = getattr(part, "_claimed_by", lambda: None)()
+    previous = getattr(part, "claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
             f"This {name} belongs to another layer already: give each its own. "
             f"Received: {name}={part.name}, of {previous.name} and {owner.name}"
         )
-    part._claimed_by = weakref.ref(owner)
+    part.claimed_by = weakref.ref(owner)
 
 
 def require_dtype(owner, name, part):

@@ -1,32 +1,16 @@
 """The one place that imports TensorFlow Probability, so that it stays easy to replace."""
 
-from tensorflow_probability.python.distributions import (
-    Categorical,
-    Distribution,
-    Independent,
-    Normal,
-    OneHotCategorical,
-    RegisterKL,
-    VectorDeterministic,
-    kl_divergence,
-)
-from tensorflow_probability.python.distributions.kullback_leibler import _registered_kl as registered_kl
-from tensorflow_probability.python.internal.parameter_properties import ParameterProperties
-from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
-from tensorflow_probability.python.internal.samplers import sanitize_seed, split_seed
+import tensorflow_probability as tfp
 
-__all__ = [
-    "FULLY_REPARAMETERIZED",
-    "Categorical",
-    "Distribution",
-    "Independent",
-    "Normal",
-    "OneHotCategorical",
-    "ParameterProperties",
-    "RegisterKL",
-    "VectorDeterministic",
-    "kl_divergence",
-    "registered_kl",
-    "sanitize_seed",
-    "split_seed",
-]
+Categorical = tfp.distributions.Categorical
+Distribution = tfp.distributions.Distribution
+Independent = tfp.distributions.Independent
+Normal = tfp.distributions.Normal
+OneHotCategorical = tfp.distributions.OneHotCategorical
+VectorDeterministic = tfp.distributions.VectorDeterministic
+FULLY_REPARAMETERIZED = tfp.distributions.FULLY_REPARAMETERIZED
+RegisterKL = tfp.distributions.RegisterKL
+kl_divergence = tfp.distributions.kl_divergence
+ParameterProperties = tfp.util.ParameterProperties
+sanitize_seed = tfp.random.sanitize_seed
+split_seed = tfp.random.split_seed

@@ -33,7 +33,7 @@ def step_of(num_beams):
 
 
 def search(num_beams, starts=STARTS, **options):
-    options = {"max_length": LENGTH, "source_mask": MASK, **options}
+    options = {"max_length": LENGTH, **options}
     state = {"count": tf.zeros((len(starts),), tf.int32)}
     return beam_search(step_of(num_beams), state, tf.constant(starts), END, num_beams=num_beams, **options)
 
@@ -48,7 +48,7 @@ def all_sentences(min_length=0):
                 yield words
 
 
-def score_of(words, example, a=0.0, b=0.0, e=0.0):
+def score_of(words, example, length_penalty=0.0):
     """Whether the sentence ends, its score, log p and the attention (t, S), in NumPy."""
     mask, previous, log_probability, weights = MASK[example], STARTS[example], 0.0, []
     for position, word in enumerate(words):
@@ -57,35 +57,17 @@ def score_of(words, example, a=0.0, b=0.0, e=0.0):
         scores = np.where(mask, SCORES[previous, position], -np.inf)
         weights.append(np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum())
         previous = word
-    ended, length = words[-1] == END, len(words)
-    penalty = e * mask.sum() / length if ended else 0.0
-    covered = np.log(np.clip(np.sum(weights, axis=0)[mask], 1e-6, 1.0)).sum()
-    score = (log_probability - penalty) / ((5 + length) / 6) ** a + b * covered
-    return ended, score, log_probability, np.array(weights)
-
-
-PENALTIES = {
-    "none": {},
-    "length": {"a": 1.0},
-    "coverage": {"b": 0.7},
-    "eos": {"e": 0.8},
-    "all": {"a": 0.6, "b": 0.4, "e": 0.3},
-}
-
-
-def options_of(name):
-    penalties = PENALTIES[name]
-    names = {"a": "length_penalty", "b": "coverage_penalty", "e": "eos_normalization"}
-    return {names[key]: value for key, value in penalties.items()}
+    score = log_probability / ((5 + len(words)) / 6) ** length_penalty
+    return words[-1] == END, score, log_probability, np.array(weights)
 
 
 @pytest.mark.parametrize("min_length", [0, 3])
-@pytest.mark.parametrize("name", list(PENALTIES))
-def test_with_room_for_all_it_is_the_enumeration(name, min_length):
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+def test_with_room_for_all_it_is_the_enumeration(length_penalty, min_length):
     """Every one of the five best sentences, with its score, log p, length and attention."""
-    found = search(200, num_results=5, min_length=min_length, **options_of(name))
+    found = search(200, num_results=5, min_length=min_length, length_penalty=length_penalty)
     for example in range(len(STARTS)):
-        scored = [(*score_of(words, example, **PENALTIES[name]), words) for words in all_sentences(min_length)]
+        scored = [(*score_of(words, example, length_penalty), words) for words in all_sentences(min_length)]
         best = sorted(scored, key=lambda x: x[:2], reverse=True)[:5]
         for rank, (_, score, log_probability, weights, words) in enumerate(best):
             assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
@@ -110,7 +92,7 @@ def test_a_narrow_beam_is_that_of_a_plain_loop():
                     candidates.append((words, score))
                     continue
                 for word in range(VOCABULARY):
-                    candidates.append(((*words, word), score_of((*words, word), example, a=1.0)[1]))
+                    candidates.append(((*words, word), score_of((*words, word), example, 1.0)[1]))
             beams = sorted(candidates, key=lambda x: -x[1])[:2]
         beams.sort(key=lambda x: (x[0][-1] == END, x[1]), reverse=True)
         found = search(2, num_results=2, length_penalty=1.0)
@@ -119,9 +101,9 @@ def test_a_narrow_beam_is_that_of_a_plain_loop():
             np.testing.assert_allclose(found["scores"][example, rank], score, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"length_penalty": 1.0}, {"coverage_penalty": 0.5}])
-def test_one_beam_is_greedy_decoding(options):
-    found = search(1, **options)
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_one_beam_is_greedy_decoding(length_penalty):
+    found = search(1, length_penalty=length_penalty)
     state = {"count": tf.zeros((len(STARTS),), tf.int32)}
     expected = greedy(step_of(1), state, tf.constant(STARTS), END, LENGTH)
     for name in ("ids", "lengths", "log_probabilities", "weights"):
@@ -207,7 +189,7 @@ def test_it_stops_when_nothing_can_change(monkeypatch):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_and_xla(jit_compile):
-    options = {"num_results": 3, **options_of("all")}
+    options = {"num_results": 3, "length_penalty": 0.6}
     compiled = tf.function(lambda: search(5, **options), jit_compile=jit_compile)
     eager, graph = search(5, **options), compiled()
     for name in ("ids", "lengths", "scores", "weights"):
@@ -242,9 +224,7 @@ def test_an_unknown_batch_size(tmp_path):
         ({"max_length": 0}, "Received: max_length=0"),
         ({"min_length": 9}, "Received: min_length=9, max_length=4"),
         ({"length_penalty": -1.0}, "Received: length_penalty=-1.0"),
-        ({"coverage_penalty": float("nan")}, "Received: coverage_penalty=nan"),
-        ({"coverage_penalty": 1.0, "source_mask": None}, "need the `source_mask`. Received: source_mask=None"),
-        ({"eos_normalization": 1.0, "source_mask": None}, "need the `source_mask`. Received: source_mask=None"),
+        ({"length_penalty": float("nan")}, "Received: length_penalty=nan"),
     ],
 )
 def test_errors(options, message):
@@ -256,9 +236,6 @@ def test_what_a_step_may_keep():
     step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {"scores": ids})  # noqa: E731
     with pytest.raises(ValueError, match=r"returns itself.*Received: scores"):
         beam_search(step, (), tf.constant(STARTS), END, 4, num_beams=2)
-    step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {})  # noqa: E731
-    with pytest.raises(ValueError, match='keeps the alignment "weights"'):
-        beam_search(step, (), tf.constant(STARTS), END, 4, num_beams=2, coverage_penalty=1.0, source_mask=MASK)
 
 
 @pytest.mark.parametrize("attention", ["deterministic", "gaussian", "location", "latent"])
@@ -301,9 +278,7 @@ def test_the_decoder_of_the_library(attention):
         return log_words(outputs, beams, beams_mask)[:, 0], state, {"weights": outputs["weights"][:, 0]}
 
     start = decoder.start(2, decoder.prepare_memory(memory, mask))
-    found = beam_search(
-        step, start, tf.constant([1, 1]), end, 7, num_beams, num_results=3, coverage_penalty=0.2, source_mask=mask
-    )
+    found = beam_search(step, start, tf.constant([1, 1]), end, 7, num_beams, num_results=3, length_penalty=0.2)
     for rank in range(3):
         ids, lengths = found["ids"][:, rank], found["lengths"][:, rank].numpy()
         inputs = tf.concat([[[1], [1]], ids[:, :-1]], axis=1)

@@ -40,14 +40,14 @@ FAULTS = [
         "distribute: a gradient is clipped before the sum",
         "distribute.py",
         "        model.optimizer.apply = _summed_first(_plain(model.optimizer.apply), here)\n"
-        '        getattr(model.optimizer, "inner_optimizer", model.optimizer)._all_reduce_sum_gradients = list\n',
+        '        keras_private.skip_gradient_sum(getattr(model.optimizer, "inner_optimizer", model.optimizer))\n',
         "        pass\n",
         *TWO_REPLICAS,
     ),
     Fault(
         "distribute: gradients are summed twice",
         "distribute.py",
-        '        getattr(model.optimizer, "inner_optimizer", model.optimizer)._all_reduce_sum_gradients = list\n',
+        '        keras_private.skip_gradient_sum(getattr(model.optimizer, "inner_optimizer", model.optimizer))\n',
         "",
         *TWO_REPLICAS,
     ),
@@ -61,7 +61,7 @@ FAULTS = [
     Fault(
         "distribute: a finite dataset is said to have no end",
         "distribute.py",
-        "        dataset._cardinality = num_batches\n",
+        "        keras_private.set_cardinality(dataset, num_batches)\n",
         "        pass\n",
         ("tests/test_distribute.py",),
         "shards",

@@ -1,12 +1,15 @@
 """Keras's private attributes exist and mean what the library takes them to mean; a rename is told by its name."""
 
+import ast
 import concurrent.futures
 import inspect
+import pathlib
 
 import keras
 import numpy as np
 import pytest
 
+import keras_vattn
 from keras_vattn.support import keras_private
 
 
@@ -31,10 +34,14 @@ def layers_are_flattened():
     assert keras_private.flatten_layers(model) == [model, layer, layer.inner]
 
 
-def seed_generators_are_the_layers_own():
-    layer = Adds()
-    assert list(keras_private.seed_generators(layer)) == [layer.generator]
-    assert list(keras_private.seed_generators(layer.inner)) == [layer.inner.seed_generator]
+def a_tracker_lets_a_built_layer_have_more_layers():
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    with keras_private.unlocked(layer):
+        layer.more = keras.layers.Dense(2)
+    assert layer.more in keras_private.flatten_layers(layer)
+    with pytest.raises(ValueError, match="already built"):
+        layer.yet_more = keras.layers.Dense(2)
 
 
 def own_losses_are_what_was_added():
@@ -44,7 +51,7 @@ def own_losses_are_what_was_added():
     assert [float(x) for x in layer.losses] == [6.0]
 
 
-def masks_are_on_tensors():
+def test_masks_are_on_tensors():
     ids = np.array([[3, 0]])
     embedded = keras.layers.Embedding(4, 2, mask_zero=True)(ids)
     np.testing.assert_array_equal(keras_private.mask_of(embedded), ids > 0)
@@ -56,16 +63,6 @@ def masks_are_on_tensors():
     masked = x * keras.ops.convert_to_tensor([[[1.0], [9.0]]])
     keras_private.set_mask(masked, keras_private.mask_of(x))
     assert float(average(masked)[0, 0]) == 1.0
-
-
-def trainable_variables_are_the_layers_own():
-    layer = Adds()
-    assert list(layer._trainable_variables) == [layer.scale]
-
-
-def non_trainable_variables_are_the_layers_own():
-    layer = Adds()
-    assert list(layer._non_trainable_variables) == [layer.count]
 
 
 def attributes_are_set_through_a_hook():
@@ -91,28 +88,24 @@ def multi_head_attention_attends_in_one_method():
     assert Records(2, 4)(x, x, attention_mask=mask, return_attention_scores=True)[1] is outputs[1]
 
 
-def multi_head_attention_combines_its_masks_in_one_method():
-    masks = []
-
-    class Records(keras.layers.MultiHeadAttention):
-        def _compute_attention_mask(self, query, value, **options):
-            masks.append(super()._compute_attention_mask(query, value, **options))
-            return masks[0]
-
-    x = keras.ops.ones((1, 3, 5))
-    Records(2, 4)(x, x, value_mask=keras.ops.convert_to_tensor([[True, True, False]]), use_causal_mask=True)
-    np.testing.assert_array_equal(masks[0], [np.tril(np.ones((3, 3), "bool")) & [True, True, False]])
-
-
-def multi_head_attention_scales_by_the_width_of_a_key():
-    assert keras.layers.MultiHeadAttention(2, 4)._inverse_sqrt_key_dim == 0.5
-
-
 def the_gate_reads_the_query():
     layer = keras.layers.MultiHeadAttention(2, 4, use_gate=True)
     x = keras.ops.ones((1, 3, 5))
     layer(x, x)
     assert layer._gate_dense(x).shape == (1, 3, 2, 4)
+
+
+def the_dropout_of_heads_has_a_seed_generator():
+    layer = keras.layers.MultiHeadAttention(2, 4, dropout=0.5, seed=3)
+    layer.build((1, 3, 5), (1, 3, 5))
+    assert keras_private.dropout_of(layer).seed_generator.get_config()["seed"] == 3
+
+
+def attention_scores_are_made_in_one_method():
+    layer, query, key = keras.layers.Attention(), keras.ops.ones((1, 3, 2)), keras.ops.ones((1, 4, 2))
+    layer.build([query.shape, key.shape])
+    scores = layer._calculate_scores(query=query, key=key)
+    np.testing.assert_array_equal(scores, np.full((1, 3, 4), 2.0))
 
 
 def lstm_runs_its_steps_in_one_method():
@@ -150,29 +143,6 @@ def models_are_built_from_a_batch_in_one_method():
     plain(data_batch=batches[0])
 
 
-def optimizers_clip_all_gradients_in_one_method():
-    """Where a clip is set; what is returned is what is applied."""
-    given = []
-
-    class Records(keras.optimizers.SGD):
-        def _clip_gradients(self, grads):
-            given.extend(super()._clip_gradients(grads))
-            return [0.0 * x for x in grads]
-
-    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
-    Records(1.0, global_clipnorm=1.0).apply([x.value for x in weights], weights)
-    np.testing.assert_allclose(np.concatenate(given), np.array([1.0, 2.0, 3.0]) / 14**0.5, rtol=1e-6)
-    np.testing.assert_array_equal(weights[0], [1.0, 2.0])
-
-
-def optimizers_number_their_variables():
-    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
-    optimizer = keras.optimizers.Adam()
-    optimizer.build(weights)
-    assert [optimizer._get_variable_index(x) for x in weights] == [0, 1]
-    assert [x.shape for x in optimizer._momentums] == [x.shape for x in optimizer._velocities] == [(2,), (1,)]
-
-
 def functional_models_run_their_nodes_in_one_method():
     """The structure of the inputs and a function of operations go in, the structure of the outputs comes out."""
     given = []
@@ -200,20 +170,17 @@ def a_sequential_model_holds_a_functional_one():
     assert [x.operation for x in keras_private.nodes_of(keras_private.graph_of(model))] == model.layers
 
 
+# What only keras_vattn/draws reads.
+OF_DRAWS = {"_setattr_hook", "_run_through_graph", "_nodes_by_depth", "_functional"}
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
-    "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
     "_get_own_losses": (keras.layers.Layer, own_losses_are_what_was_added),
-    "_keras_mask": (keras.KerasTensor, masks_are_on_tensors),
-    "_trainable_variables": (keras.layers.Layer, trainable_variables_are_the_layers_own),
-    "_non_trainable_variables": (keras.layers.Layer, non_trainable_variables_are_the_layers_own),
+    "_tracker": (keras.layers.Layer, a_tracker_lets_a_built_layer_have_more_layers),
     "_setattr_hook": (keras.layers.Layer, attributes_are_set_through_a_hook),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
-    "_compute_attention_mask": (keras.layers.MultiHeadAttention, multi_head_attention_combines_its_masks_in_one_method),
-    "_inverse_sqrt_key_dim": (keras.layers.MultiHeadAttention, multi_head_attention_scales_by_the_width_of_a_key),
+    "_dropout_layer": (keras.layers.MultiHeadAttention, the_dropout_of_heads_has_a_seed_generator),
+    "_calculate_scores": (keras.layers.Attention, attention_scores_are_made_in_one_method),
     "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
-    "_clip_gradients": (keras.optimizers.Optimizer, optimizers_clip_all_gradients_in_one_method),
-    "_get_variable_index": (keras.optimizers.Optimizer, optimizers_number_their_variables),
     "_all_reduce_sum_gradients": (keras.optimizers.Optimizer, optimizers_sum_the_gradients_of_replicas_in_one_method),
     "_maybe_symbolic_build": (keras.Model, models_are_built_from_a_batch_in_one_method),
     "_run_through_graph": (keras_private.Functional, functional_models_run_their_nodes_in_one_method),
@@ -245,10 +212,13 @@ def test_keras_has_it_and_means_the_same(name):
     check(name)
 
 
-def test_every_overridden_name_is_checked():
+# Names that are no attributes of a class of Keras.
+ELSEWHERE = {"get_keras_mask", "GLOBAL_CUSTOM_NAMES", "use_legacy_config", "_cardinality", "gradient_registry"}
+
+
+def test_every_name_has_a_line_and_a_check():
     newer = set() if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters else {"_gate_dense"}
-    for names in keras_private.OVERRIDDEN.values():
-        assert set(names) <= {*PRIVATE, *newer}
+    assert keras_private.FEATURES.keys() - ELSEWHERE == (PRIVATE.keys() | newer) - OF_DRAWS
 
 
 class Renamed:
@@ -267,11 +237,7 @@ class Renamed:
 @pytest.mark.parametrize("name", list(PRIVATE))
 def test_a_rename_is_told_by_its_name(name, monkeypatch):
     owner, _ = PRIVATE[name]
-    if name == "_keras_mask":
-        # Tensors take any attribute: Keras reads another one than the library.
-        monkeypatch.setattr(keras_private, "MASK", "_another_mask")
-    else:
-        monkeypatch.setattr(owner, name, Renamed(name), raising=False)
+    monkeypatch.setattr(owner, name, Renamed(name), raising=False)
     # A call that fails halfway leaves its context behind, in the thread that it ran in.
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         checked = threads.submit(check, name)
@@ -280,14 +246,81 @@ def test_a_rename_is_told_by_its_name(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "function"),
+    ("name", "call"),
     [
-        ("_flatten_layers", keras_private.flatten_layers),
-        ("_seed_generators", keras_private.seed_generators),
+        ("_flatten_layers", lambda: keras_private.flatten_layers(keras.layers.Dropout(0.5))),
+        ("_compute_attention", lambda: keras_vattn.MultiHeadAttention(2, 4)),
+        ("_maybe_symbolic_build", lambda: keras_private.symbolic_build(keras.Sequential())),
+        ("_all_reduce_sum_gradients", lambda: keras_private.skip_gradient_sum(keras.optimizers.SGD())),
     ],
 )
-def test_the_error_of_a_user_names_it_too(name, function, monkeypatch):
-    layer = keras.layers.Dropout(0.5)
-    monkeypatch.setattr(keras.layers.Layer, name, Renamed(name), raising=False)
-    with pytest.raises(AttributeError, match=rf"reads `Layer\.{name}`.*install keras>=3\.12,<3\.16\. Received: keras"):
-        function(layer)
+def test_without_a_name_its_feature_says_so(name, call, monkeypatch):
+    monkeypatch.setattr(PRIVATE[name][0], name, Renamed(name), raising=False)
+    with pytest.raises(AttributeError, match=rf"lacks `{name}`, which is for .*Install keras>=3\.12.*Received: keras"):
+        call()
+
+
+def test_without_other_names_features_are_off(monkeypatch):
+    monkeypatch.setattr(keras.layers.Layer, "_get_own_losses", Renamed("_get_own_losses"))
+    for name in ("get_keras_mask", "GLOBAL_CUSTOM_NAMES", "gradient_registry"):
+        monkeypatch.setattr(keras_private, name, None)
+    with pytest.warns(UserWarning, match="no KL is logged"):
+        assert keras_private.own_losses(keras.layers.Dropout(0.5)) == []
+    with pytest.warns(UserWarning, match="pass masks as arguments"):
+        assert keras_private.mask_of(keras.ops.ones(())) is None
+    with pytest.warns(UserWarning, match="keeps the graphs"):
+        assert keras_private.take_gradient(None) is None
+    with pytest.warns(UserWarning, match="`fit` needs `steps_per_epoch`"):
+        keras_private.set_cardinality(object(), 3)
+    with pytest.raises(AttributeError, match="lacks `GLOBAL_CUSTOM_NAMES`"):
+        keras_private.save_as(Adds, Adds)
+
+
+LIBRARY = pathlib.Path(keras_vattn.__file__).parent
+# Files that still have private names.
+OTHERS = {"layers/parts_of_queries.py", "support/query_chunks.py", "support/loop.py", "support/keras_private.py"}
+OTHERS |= {f"draws/{path.name}" for path in (LIBRARY / "draws").glob("*.py")}
+# What subclasses of the library override, and call on themselves.
+HOOKS = {"_get_own_losses", "_compute_attention", "_calculate_scores"}
+
+
+def names_of_keras():
+    """Return the private names of the classes of Keras that the library has subclasses of, and of their objects."""
+    x = np.ones((1, 2, 3), "float32")
+    heads = keras.layers.MultiHeadAttention(1, 2)
+    heads.build(x.shape, x.shape)
+    objects = [heads, keras.layers.Attention(), keras.layers.LSTM(2), keras.layers.Softmax(), keras.layers.Dropout(0.5)]
+    objects += [keras.Sequential(), keras.optimizers.Adam(), keras.metrics.Mean(), keras.losses.MeanSquaredError()]
+    names = {name for each in objects for name in dir(each)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def private_names(tree, of_keras):
+    """Yield what is private in a syntax tree: the line and the name."""
+    methods = [x for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for x in node.body]
+    for node in ast.walk(tree):
+        name = None
+        if isinstance(node, ast.Attribute):
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            is_own |= ast.unparse(node.value) == "super()"
+            is_private = node.attr.startswith("_") and not node.attr.endswith("__")
+            if node.attr == "__internal__" or (is_private and not (is_own and node.attr not in of_keras)):
+                name = node.attr
+        elif isinstance(node, ast.FunctionDef) and node in methods and node.name in of_keras:
+            name = node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in of_keras:
+            name = node.value
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules = [getattr(node, "module", None) or "", *(each.name for each in node.names)]
+            name = next((x for x in modules if x.startswith(("keras.src", "tensorflow.python"))), None)
+        if name is not None and name not in HOOKS:
+            yield node.lineno, name
+
+
+def test_no_private_name_stands_elsewhere():
+    of_keras, found = names_of_keras(), {}
+    for path in sorted(LIBRARY.rglob("*.py")):
+        if path.relative_to(LIBRARY).as_posix() not in OTHERS:
+            private = sorted(private_names(ast.parse(path.read_text("utf-8")), of_keras))
+            found |= {str(path.relative_to(LIBRARY)): private} if private else {}
+    assert found == {}

@@ -9,19 +9,17 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.conversion.asking_functions import names_in, own_functions
+from keras_vattn.conversion.redirected_functions import PLACE, names_in, own_functions
 from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# The attribute of the softmax that an attention without one is given.
-PLACE = "drawn_softmax"
 # How far below the largest logit of its row one is hidden.
 HIDDEN = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# What the key projection of the attention at hand has returned, in this thread.
-_KEPT = contextvars.ContextVar("kept_keys", default=None)
+# The outputs of the key projection of the attention that is being called, in this thread.
+_KEYS = contextvars.ContextVar("projected_keys", default=None)
 
 
 class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
@@ -29,14 +27,14 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
     Attributes:
         key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), of G groups of heads.
-        was_asked: Whether an attention has asked for weights.
+        was_called: Whether an attention has called it.
     """
 
     key_shape = None
-    was_asked = False
+    was_called = False
 
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
-        self.was_asked = True
+        self.was_called = True
         if self.reads_keys:
             key = self._key_of(inputs)
         if self.reads_keys and key is None:
@@ -58,37 +56,37 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     def _key_of(self, logits):
         """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), the keys of a group
         repeated for each of its heads, or (B, G, 1, S, D) where the groups have an axis; `None` beside a cache."""
-        if not _KEPT.get():
+        if not _KEYS.get():
             return None
-        key = _KEPT.get()[0]
+        key = _KEYS.get()[0]
         _, heads, _, width = self.key_shape
         key = ops.transpose(ops.reshape(key, (-1, ops.shape(key)[1], heads, width)), (0, 2, 1, 3))
         return key[:, :, None] if len(logits.shape) == 5 else ops.repeat(key, logits.shape[1] // heads, axis=1)
 
 
-class AskingAttention:
-    """Mixin of a converted attention whose functions ask the softmax that it holds."""
+class SwappedSoftmaxAttention:
+    """Mixin of a converted attention whose weights come from the softmax that it holds."""
 
     def __call__(self, *arguments, **options):
         # The keys of a cache are rotated, and nothing is trained with one.
-        token = _KEPT.set([] if options.get("cache") is None else None)
+        token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
         finally:
-            _KEPT.reset(token)
+            _KEYS.reset(token)
         # Of symbolic inputs Keras may ask for the shape of the result alone.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
-        if not softmax_of(self).was_asked and not is_symbolic:
+        if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(
                 f"{type(self).__name__}, path={self.path!r}, draws nothing: `to_bayesian` made its softmax over the "
-                "last axis draw, and its call has asked none. Leave it out with `layers`",
+                "last axis draw, and its call does not use it. Leave it out with `layers`",
                 stacklevel=2,
             )
         return result
 
 
-def held_softmax(layer):
-    """Return the softmax of an attention, made to draw; a new one if the attention has none."""
+def swap_softmax(layer):
+    """Return the softmax of an attention, which draws from now on; a new one if the attention has none."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -105,11 +103,12 @@ def softmax_of(layer):
     """Return the softmax over the keys that an attention holds, `None` if it has none."""
     if PLACE in vars(layer):
         return vars(layer)[PLACE]
-    held = [x for x in keras_private.read(layer, "_layers") if isinstance(x, keras.layers.Softmax)]
+    held = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Keras's own functions go past it, unless there is dropout; a subclass may ask it.
-        asked = any("_masked_softmax" in names_in(x.__code__) for x in own_functions(type(layer)).values())
-        return held[0] if held and asked else None
+        # Keras's own functions do not use it without dropout; a subclass may call the method that does.
+        names = {name for x in own_functions(type(layer)).values() for name in names_in(x.__code__)}
+        is_called = any(name.startswith("_") and "softmax" in name for name in names)
+        return held[0] if held and is_called else None
     return next((x for x in held if x.axis in (-1, [-1], (-1,))), None)
 
 
@@ -134,18 +133,18 @@ def key_projection(layer):
     return held[0], (None, heads, None, width)
 
 
-def keep_keys(layer, softmax):
-    """Have an attention's key projection keep what it returns, for the prior of its softmax."""
+def store_keys(layer, softmax):
+    """Have an attention's key projection store its outputs, for the prior of its softmax."""
     projection, softmax.key_shape = key_projection(layer)
-    projection.__class__ = _keeping(type(projection))
+    projection.__class__ = _storing(type(projection))
 
 
 @functools.cache
-def _keeping(layer_class):
+def _storing(layer_class):
     def call(self, *arguments, **options):
         key = layer_class.call(self, *arguments, **options)
-        if _KEPT.get() is not None:
-            _KEPT.get().append(key)
+        if _KEYS.get() is not None:
+            _KEYS.get().append(key)
         return key
 
     return type(layer_class.__name__, (layer_class,), {"call": call, "__module__": __name__})

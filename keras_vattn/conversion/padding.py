@@ -1,0 +1,59 @@
+"""Which queries of a converted self-attention are padding: positions that no query sees. They add no KL."""
+
+import contextvars
+import functools
+import inspect
+
+from keras import ops
+
+from keras_vattn.support.masks import both
+
+# Whether the attention that is being called, in this thread, attends to its own input.
+_ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
+
+
+class HeadsWithPadding:
+    """Mixin of a converted multi-head attention that finds the queries that are padding."""
+
+    def __call__(self, *arguments, **options):
+        # Before Keras converts and casts its inputs, each for itself.
+        token = _ATTENDS_TO_ITSELF.set(self._attends_to_itself(arguments, options))
+        try:
+            return super().__call__(*arguments, **options)
+        finally:
+            _ATTENDS_TO_ITSELF.reset(token)
+
+    def _attends_to_itself(self, arguments, options):
+        try:
+            given = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
+        except TypeError:
+            # The call says what is wrong.
+            return False
+        # With a cache it attends to what was there before.
+        return given.get("query") is not None and given["query"] is given.get("value") and given.get("cache") is None
+
+    def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
+        if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
+            query_mask = _seen(attention_mask, query)
+        return super()._compute_attention(
+            query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
+        )
+
+    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
+        if query_mask is None and _ATTENDS_TO_ITSELF.get():
+            query, by_query = heads[0], [x for x in masks if x.shape[-2] != 1]
+            if by_query:
+                places = ops.arange(ops.shape(query)[1])
+                distance = places[:, None] - places
+                by_query.append(distance >= 0 if is_causal else None)
+                by_query.append(None if window is None else ops.abs(distance) < window)
+                query_mask = _seen(functools.reduce(both, by_query), query)
+            for mask in (x for x in masks if x.shape[-2] == 1):
+                query_mask = both(query_mask, _seen(mask, query))
+        return super()._in_parts(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)
+
+
+def _seen(mask, query):
+    """Return which positions some query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
+    seen = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
+    return ops.broadcast_to(seen, ops.shape(query)[:2])

@@ -1,0 +1,170 @@
+"""The functions of an attention that call Keras's softmax, redirected to a softmax layer that draws.
+
+Most attentions are Keras's or hold a `keras.layers.Softmax`, and need none of this. The classes here call
+`keras.ops.softmax` or `keras.ops.dot_product_attention` in their own functions, and can be reached in no other way. In
+KerasHub 0.32 they are:
+
+Attention2d, DFineMultiheadAttention, DFineMultiscaleDeformableAttention, DINOV3Attention, EsmSelfAttention,
+FluxRoPEAttention, Gemma3VisionAttention, Gemma3nAudioAttention, Gemma3nTextAttention, Gemma4AudioAttention,
+GptOssAttention, MultiHeadAttentionWithDownsampling, MultiHeadAttentionWithRelativePE, MultiQueryAttention2d,
+PaliGemmaVitAttention, Qwen3_5VisionAttention, RoformerAttention, SAM3Attention, SAM3RoPEAttention,
+SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAttention.
+
+Their functions are copied with other globals, in which these two call the layer. Nothing in Keras is changed, and no
+other class.
+
+Before a change: only globals are replaced. A function that an attention reads from a closure or an attribute stays
+Keras's, and `_calls_softmax` follows calls within one module alone. Globals are read at every call, because a module
+may assign them later. The softmax is a context variable, because layers of one class share these functions, and
+threads call them. An attention whose call never reaches the softmax draws nothing; `SwappedSoftmaxAttention` warns of
+it. Tested in tests/test_softmax_swaps.py, and with every backbone of KerasHub in tests/test_hub_models.py.
+"""
+
+import contextvars
+import functools
+import types
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+# The attribute of the softmax that an attention without one gets.
+PLACE = "drawn_softmax"
+_NAMES = {"softmax", "dot_product_attention"}
+# The softmax layer of the attention that is being called, in this thread.
+_SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
+
+
+@functools.cache
+def redirected_functions(layer_class):
+    """Return the functions of a class that call Keras's softmax, by name, redirected to the layer's own."""
+    functions = {name: x for name, x in own_functions(layer_class).items() if _calls_softmax(x)}
+    return {name: _with_substitute(_with_replaced_globals(x)) for name, x in functions.items()}
+
+
+def own_functions(layer_class):
+    """Return the functions of a layer's class by name, without Keras's own."""
+    members = {name: x for each in reversed(layer_class.__mro__) for name, x in vars(each).items()}
+    functions = {name: x for name, x in members.items() if isinstance(x, types.FunctionType)}
+    return {name: x for name, x in functions.items() if not _is_of_keras(x)}
+
+
+def _softmax(x, axis=-1):
+    # Weights have queries or examples, and keys.
+    if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
+        return ops.softmax(x, axis)
+    return ops.cast(_SUBSTITUTE.get()(x), x.dtype)
+
+
+def _dot_product_attention(
+    query,
+    key,
+    value,
+    bias=None,
+    mask=None,
+    scale=None,
+    is_causal=False,
+    flash_attention=None,
+    attn_logits_soft_cap=None,
+):
+    """Compute `keras.ops.dot_product_attention` without a fused kernel, which has no weights."""
+    key, value = (ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
+    logits = ops.cast(ops.einsum("btnh,bsnh->bnts", query, key), "float32")
+    logits *= query.shape[-1] ** -0.5 if scale is None else ops.cast(scale, "float32")
+    if attn_logits_soft_cap is not None:
+        logits = attn_logits_soft_cap * ops.tanh(logits / attn_logits_soft_cap)
+    if bias is not None:
+        logits += ops.cast(bias, "float32")
+    if is_causal:
+        causal = tf.linalg.band_part(ops.ones(ops.shape(logits)[-2:], "bool"), -1, 0)
+        mask = causal if mask is None else ops.logical_and(mask, causal)
+    if mask is not None:
+        logits = ops.where(mask, logits, -1e30)
+    return ops.einsum("bnts,bsnh->btnh", ops.cast(_SUBSTITUTE.get()(logits), value.dtype), value)
+
+
+_REPLACEMENTS = {
+    keras.ops.softmax: _softmax,
+    keras.activations.softmax: _softmax,
+    keras.ops.dot_product_attention: _dot_product_attention,
+}
+
+
+def _replacement(x):
+    """Return the replacement of a global: a function, a module with other functions, or the global itself."""
+    if _is_keras(x):
+        return _Module(x)
+    if _is_replaced(x):
+        return _REPLACEMENTS[x]
+    return _with_replaced_globals(x) if isinstance(x, types.FunctionType) and _calls_softmax(x) else x
+
+
+class _Module:
+    """A module of Keras in which the functions of `_REPLACEMENTS` are others."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        return _replacement(getattr(self._module, name))
+
+
+def names_in(code):
+    """Return the global names and attributes in the code of a function and of the functions inside it."""
+    inside = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return {*code.co_names, *(name for x in inside for name in names_in(x))}
+
+
+def _is_replaced(x):
+    return isinstance(x, types.FunctionType) and x in _REPLACEMENTS
+
+
+def _is_keras(x):
+    return isinstance(x, types.ModuleType) and x.__name__.partition(".")[0] == "keras"
+
+
+def _is_of_keras(function):
+    return function.__module__.partition(".")[0] == "keras"
+
+
+@functools.cache
+def _calls_softmax(function, callers=()):
+    """Return whether a function, or a function of its module that it calls, calls Keras's softmax; `callers` is the
+    chain of functions so far."""
+    if _is_of_keras(function):
+        return False
+    names = names_in(function.__code__)
+    values = [function.__globals__.get(name) for name in names]
+    if names & _NAMES and any(_is_replaced(x) or _is_keras(x) for x in values):
+        return True
+    called = (x for x in values if isinstance(x, types.FunctionType) and x.__module__ == function.__module__)
+    return any(_calls_softmax(x, (*callers, function)) for x in called if x not in callers and x is not function)
+
+
+@functools.cache
+def _with_replaced_globals(function):
+    values, names, others = function.__globals__, names_in(function.__code__), {}
+    copied = types.FunctionType(
+        function.__code__, others, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+
+    @functools.wraps(function)
+    def redirected(*arguments, **options):
+        # With the present values of its module.
+        others.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
+        return copied(*arguments, **options)
+
+    return redirected
+
+
+def _with_substitute(function):
+    @functools.wraps(function)
+    def method(self, *arguments, **options):
+        token = _SUBSTITUTE.set(vars(self)[PLACE])
+        try:
+            return function(self, *arguments, **options)
+        finally:
+            _SUBSTITUTE.reset(token)
+
+    return method
