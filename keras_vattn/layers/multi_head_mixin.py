@@ -306,7 +306,7 @@ class MultiHeadMixin(PartsOfQueries):
         # That of Keras's dropout, in float32.
         return (
             random.dropout_seed(keras_private.read(self, "_dropout_layer").seed_generator)
-            if training and self.dropout
+            if self.drops(training) and self.dropout
             else None
         )
 

@@ -1,11 +1,10 @@
 """What is private in Keras and read here: the one place to look at when Keras renames something.
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
-`_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
-`keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim` and, from
-Keras 3.14 on, `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in
-`distribute.prepare`, `_all_reduce_sum_gradients` of an optimizer; there too `_maybe_symbolic_build` of a model; and
-`_run_through_graph` of a functional model, which `SharedPrefix` overrides.
+`_non_trainable_variables` of a layer; of `keras.layers.MultiHeadAttention` `_compute_attention`,
+`_compute_attention_mask`, `_inverse_sqrt_key_dim` and, from Keras 3.14 on, `_gate_dense`; `inner_loop` of
+`keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in `distribute.prepare`, `_all_reduce_sum_gradients`
+of an optimizer; there too `_maybe_symbolic_build` of a model.
 Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
 """
 
@@ -21,9 +20,8 @@ from keras.src.saving import object_registration
 from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
-RUN = "_run_through_graph"
 OVERRIDDEN = {
-    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables", "_setattr_hook"),
+    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables"),
     keras.layers.MultiHeadAttention: (
         "_compute_attention",
         "_compute_attention_mask",
@@ -33,7 +31,6 @@ OVERRIDDEN = {
     keras.layers.LSTM: ("inner_loop",),
     keras.Model: ("_maybe_symbolic_build",),
     keras.optimizers.Optimizer: ("_clip_gradients", "_get_variable_index", "_all_reduce_sum_gradients"),
-    Functional: (RUN,),
 }
 
 
@@ -93,11 +90,6 @@ def flatten_layers(layer):
     return list(found.values())
 
 
-def seed_generators(layer):
-    """Return the seed generators that are attributes of this layer itself, not of those inside it."""
-    return read(layer, "_seed_generators")
-
-
 @contextlib.contextmanager
 def unlocked(layer):
     """Within, a layer takes weights and layers though it is built; one that is not takes them afterwards too."""
@@ -108,20 +100,6 @@ def unlocked(layer):
     finally:
         if layer.built:
             read(layer, "_lock_state")()
-
-
-def graph_of(layer):
-    """Return the functional model that a layer is or a `Sequential` holds, `None` where it has a `call` of its own."""
-    if isinstance(layer, keras.Sequential) and type(layer).call is keras.Sequential.call:
-        layer = read(layer, "_functional")
-    return layer if isinstance(layer, Functional) and type(layer).call is Functional.call else None
-
-
-def nodes_of(graph):
-    """Return the calls of operations of a functional model, in the order in which it makes them."""
-    by_depth = read(graph, "_nodes_by_depth")
-    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
-    return [node for node in nodes if node.operation and not node.is_input]
 
 
 def called_model():
@@ -175,18 +153,14 @@ def read(layer, name):
 __all__ = [
     "MASK",
     "OVERRIDDEN",
-    "RUN",
     "Functional",
     "KerasSaveable",
     "called_model",
     "copy_masked",
     "flatten_layers",
-    "graph_of",
     "in_state",
     "mask_of",
-    "nodes_of",
     "read",
-    "seed_generators",
     "set_mask",
     "state",
     "unlocked",

@@ -11,12 +11,11 @@ from keras_vattn.support import keras_private
 
 
 class Adds(keras.layers.Layer):
-    """Adds a loss, and holds another layer that has a seed generator."""
+    """Adds a loss, and holds another layer."""
 
     def __init__(self):
         super().__init__()
         self.inner = keras.layers.Dropout(0.5)
-        self.generator = keras.random.SeedGenerator(1)
         self.scale = self.add_weight(shape=())
         self.count = self.add_weight(shape=(), trainable=False)
 
@@ -29,12 +28,6 @@ def layers_are_flattened():
     layer = Adds()
     model = keras.Sequential([layer])
     assert keras_private.flatten_layers(model) == [model, layer, layer.inner]
-
-
-def seed_generators_are_the_layers_own():
-    layer = Adds()
-    assert list(keras_private.seed_generators(layer)) == [layer.generator]
-    assert list(keras_private.seed_generators(layer.inner)) == [layer.inner.seed_generator]
 
 
 def own_losses_are_what_was_added():
@@ -66,13 +59,6 @@ def trainable_variables_are_the_layers_own():
 def non_trainable_variables_are_the_layers_own():
     layer = Adds()
     assert list(layer._non_trainable_variables) == [layer.count]
-
-
-def attributes_are_set_through_a_hook():
-    layer = Adds()
-    vars(layer)["_setattr_hook"] = lambda name, value: (f"other_{name}", 2 * value)
-    layer.number = 3
-    assert layer.other_number == 6 and not hasattr(layer, "number")
 
 
 def multi_head_attention_attends_in_one_method():
@@ -173,41 +159,12 @@ def optimizers_number_their_variables():
     assert [x.shape for x in optimizer._momentums] == [x.shape for x in optimizer._velocities] == [(2,), (1,)]
 
 
-def functional_models_run_their_nodes_in_one_method():
-    """The structure of the inputs and a function of operations go in, the structure of the outputs comes out."""
-    given = []
-    x = keras.Input((3,))
-    model = keras.Model(x, {"y": keras.layers.Dense(2)(x)})
-
-    def run(inputs, operation_fn):
-        given.append(operation_fn(model.layers[1])(inputs[0]))
-        return {"y": given[0]}
-
-    vars(model)["_run_through_graph"] = run
-    assert model(keras.ops.ones((1, 3)))["y"] is given[0]
-
-
-def functional_models_have_nodes_by_depth():
-    x = keras.Input((3,))
-    y = keras.layers.Dense(2)(x)
-    (node,) = keras_private.nodes_of(keras.Model(x, [keras.ops.exp(y), y]))[:1]
-    assert node.input_tensors == [x] and node.outputs == [y] and not node.is_input
-    assert node.arguments.fill_in({id(x): 1.0}) == ((1.0,), {})
-
-
-def a_sequential_model_holds_a_functional_one():
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    assert [x.operation for x in keras_private.nodes_of(keras_private.graph_of(model))] == model.layers
-
-
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
-    "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
     "_get_own_losses": (keras.layers.Layer, own_losses_are_what_was_added),
     "_keras_mask": (keras.KerasTensor, masks_are_on_tensors),
     "_trainable_variables": (keras.layers.Layer, trainable_variables_are_the_layers_own),
     "_non_trainable_variables": (keras.layers.Layer, non_trainable_variables_are_the_layers_own),
-    "_setattr_hook": (keras.layers.Layer, attributes_are_set_through_a_hook),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
     "_compute_attention_mask": (keras.layers.MultiHeadAttention, multi_head_attention_combines_its_masks_in_one_method),
     "_inverse_sqrt_key_dim": (keras.layers.MultiHeadAttention, multi_head_attention_scales_by_the_width_of_a_key),
@@ -216,9 +173,6 @@ PRIVATE = {
     "_get_variable_index": (keras.optimizers.Optimizer, optimizers_number_their_variables),
     "_all_reduce_sum_gradients": (keras.optimizers.Optimizer, optimizers_sum_the_gradients_of_replicas_in_one_method),
     "_maybe_symbolic_build": (keras.Model, models_are_built_from_a_batch_in_one_method),
-    "_run_through_graph": (keras_private.Functional, functional_models_run_their_nodes_in_one_method),
-    "_nodes_by_depth": (keras_private.Functional, functional_models_have_nodes_by_depth),
-    "_functional": (keras.Sequential, a_sequential_model_holds_a_functional_one),
 }
 if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
     PRIVATE["_gate_dense"] = (keras.layers.MultiHeadAttention, the_gate_reads_the_query)
@@ -283,7 +237,6 @@ def test_a_rename_is_told_by_its_name(name, monkeypatch):
     ("name", "function"),
     [
         ("_flatten_layers", keras_private.flatten_layers),
-        ("_seed_generators", keras_private.seed_generators),
     ],
 )
 def test_the_error_of_a_user_names_it_too(name, function, monkeypatch):
