@@ -89,33 +89,40 @@ class CompiledFunction:
     NAMES = ("train_function", "test_function", "predict_function")
 
     def __init__(self, model, name):
-        self.model, self.name, self.drawing = model, name, {}
-        self.plain = self._make(force=False)
+        self.model, self.name, self.plain, self.drawing = model, name, getattr(model, name), {}
 
     @classmethod
     def of(cls, model, name):
-        """Return the compiled function of a model, made by Keras where there is none."""
+        """Return the compiled function of a model."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 
     def add(self, request):
-        """Have Keras make a function that draws for a request."""
-        self.drawing[request] = DrawingFunction(self._make(force=True), request)
+        """Take a request to draw."""
+        self.drawing[request] = DrawingFunction(request)
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Forget the function of a request. After the last one the model has its own function again, or none where
-        `compile` was called meanwhile."""
+        """Forget a request. After the last one the model has its own function again, or none where `compile` was called
+        meanwhile."""
         self.plain = self.plain if self.drawing.pop(request, None) else None
         if not self.drawing:
             setattr(self.model, self.name, self.plain)
 
-    def _make(self, force):
-        getattr(self.model, f"make_{self.name}")(force=force)
-        return getattr(self.model, self.name)
+    def _make(self):
+        """Return a function that Keras makes."""
+        getattr(self.model, f"make_{self.name}")(force=True)
+        function = getattr(self.model, self.name)
+        setattr(self.model, self.name, self)
+        return function
 
     def __call__(self, *arguments):
         drawing = next((self.drawing[x] for x in reversed(current_requests()) if x in self.drawing), None)
+        with _LOCK:
+            if drawing is None:
+                self.plain = self.plain or self._make()
+            else:
+                drawing.function = drawing.function or self._make()
         if drawing is None:
             return self.plain(*arguments)
         if self.name != "train_function":
@@ -132,15 +139,10 @@ class CompiledFunction:
 
 
 class DrawingFunction:
-    """A compiled function that draws for a request, and numbers its calls: they are the batches of a seed.
+    """A compiled function that draws for a request, and numbers its calls: they are the batches of a seed."""
 
-    Args:
-        function: A function that Keras made, not called yet.
-        request: A `Request`.
-    """
-
-    def __init__(self, function, request):
-        self.function, self.request, self.batch = function, request, None
+    def __init__(self, request):
+        self.function, self.request, self.batch = None, request, None
 
     def __call__(self, *arguments):
         if self.request.is_seeded:
