@@ -20,11 +20,11 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The context applies to the thread that enters it, and is left in this thread. There every call of the layers draws,
-    and so do `predict`, `evaluate` and validation in `fit` of the model and of models inside it: the context gives the
-    models compiled functions of its own. Other threads go on without draws, and no thread waits. Contexts nest, and may
-    be left in any order: the innermost that is still entered counts. After `compile` inside, enter a new context before
-    `predict` or `evaluate`.
+    The context applies to the thread that enters it; leave it in this thread. Every call of the layers draws there, and
+    so do `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled
+    functions for the context. Other threads do not draw, and no thread waits. Contexts nest, and may be left in any
+    order: the innermost that is still entered counts. After `compile` inside, enter a new context before `predict` or
+    `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
     runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
@@ -38,8 +38,8 @@ def posterior_draws(model, seed=None, temperature=None):
             of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw, so
             two calls of one layer in a model share their noise; `keras_vattn.posterior_predictive` gives each call its
             own. The batches of `predict`, and those of `evaluate`, are numbered from the beginning of the context, and
-            each number has other noise: a second `predict` goes on, and a second context with this seed repeats the
-            first. Such a `predict` needs `steps_per_execution=1`.
+            each number has other noise: a second `predict` continues the numbers, and a second context with this seed
+            repeats the first. Such a `predict` needs `steps_per_execution=1`.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:

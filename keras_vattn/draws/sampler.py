@@ -34,8 +34,8 @@ class Sampler:
     A sampler is called like `keras_vattn.posterior_predictive`, without the model and the choice of what is random, and
     returns the same draws. It traces the model at its first call, and again for inputs of another type or shape (but
     for the number of examples). The values of variables, such as weights and counts of training calls, are read in
-    every call. Everything else that the code of a layer reads, such as a rate, is as it was at the trace: make another
-    sampler after such a change. Threads may share a sampler.
+    every call. A change of anything else that the code of a layer reads, such as a rate, has no effect after the trace:
+    make another sampler. Threads may share a sampler.
 
     For an endpoint of your own, `drawn_from(seed)` is a context in which every call of the model in this thread draws,
     and `draws(predict, inputs, num_samples, seed)` makes several draws in a graph.

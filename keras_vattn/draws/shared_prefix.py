@@ -1,8 +1,8 @@
 """The computation of a model that is the same in every draw, which runs once for every batch.
 
-Before a change: a result that is shared too much gives draws that agree where they should differ, or the rows of other
-examples, and no error. A shape does not say whether the rows of a result are those of the examples: `range(batch_size)`
-has as many. So all results between the halves are computed for one batch, and for this batch twice.
+Before a change: a tensor that is shared by mistake gives draws that agree where they should differ, or rows of other
+examples, without an error. A shape does not tell whether the rows are the examples: `range(batch_size)` has a row for
+each example too. So all tensors between the halves are computed for one batch, and for this batch twice.
 """
 
 import re
@@ -33,7 +33,7 @@ class SharedPrefix:
         # Operations that the outputs do not depend on and that do something, such as an assertion.
         effects = [x for x in self.whole.graph.get_operations() if x.op_def.is_stateful and x not in used]
         effects = [x for x in effects if x.type not in ("Placeholder", "ReadVariableOp")]
-        # A condition runs only for what reads its result.
+        # TensorFlow runs a condition only if its result is read.
         effects = [each for x in effects for each in [y for z in x.outputs for y in z.consumers()] or [x]]
         targets = [*self.outputs, *(y for x in effects for y in x.inputs)]
         # Whether the rows of a tensor between the halves are the examples, by its name.
@@ -48,7 +48,7 @@ class SharedPrefix:
         self.specs = [tf.TensorSpec((None, *x.shape[1:]) if self.by_row[x.name] else x.shape, x.dtype) for x in shared]
 
     def rest(self, inputs, shared, seed, count):
-        """Return the outputs of so many draws, from the inputs and `first(inputs)`, what the draws share."""
+        """Return the outputs of `count` draws, from the inputs and `first(inputs)`, which all draws share."""
         if self.repeats:
             pairs = zip(shared, self.by_row.values(), strict=True)
             inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
@@ -76,15 +76,15 @@ class SharedPrefix:
         names = {x.op for each in self.whole.graph.as_graph_def().library.function for x in each.node_def}
         # The seed of stateless noise in a function, such as the body of a loop, is an argument of the function.
         functions_draw = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
-        known, drawing = {x.op for x in self.inputs}, {self.seed.op}
+        following, drawing = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.whole.graph.get_operations():
             sources = {x.op for x in operation.inputs}
             calls_drawing = functions_draw and any(x.HasField("func") for x in operation.node_def.attr.values())
             if sources & drawing or _RANDOM.search(operation.type) or calls_drawing:
                 drawing.add(operation)
-            elif sources & known:
-                known.add(operation)
-        return {x for x in known if x.inputs and not {tf.resource, tf.variant} & {y.dtype for y in x.outputs}}
+            elif sources & following:
+                following.add(operation)
+        return {x for x in following if x.inputs and not {tf.resource, tf.variant} & {y.dtype for y in x.outputs}}
 
 
 def _walk(targets, operations):
