@@ -77,6 +77,32 @@ def test_what_is_random_is_the_samplers():
     assert all(x.std(axis=0).min() > 0 for x in draws)
 
 
+def test_every_layer_has_seeds_of_its_own():
+    """Layers of Keras, one inside a loop too, and one without a generator of its own."""
+
+    class Loops(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.rate, self.seed_generator = 0.0, keras.random.SeedGenerator(1)
+
+        def call(self, x):
+            draw = lambda: keras.random.uniform(keras.ops.shape(x), seed=self.seed_generator)  # noqa: E731
+            return keras.ops.fori_loop(0, 1, lambda i, y: y + draw(), 0.0 * x)
+
+    class Unseeded(layers.Layer):
+        def call(self, x):
+            return keras.random.uniform(keras.ops.shape(x))
+
+    inputs = keras.Input((50,))
+    drawn = [layers.Dropout(0.5)(inputs), layers.Dropout(0.5)(inputs), Loops()(inputs), Unseeded()(inputs)]
+    sampler, x = Sampler(keras.Model(inputs, drawn), dropout=True), np.ones((2, 50), "float32")
+    draws = sampler(x, 3, seed=1)
+    assert (draws[0] != draws[1]).any() and (draws[2] != draws[3]).all()
+    for first, second in zip(draws, sampler(x, 3, seed=1), strict=True):
+        np.testing.assert_array_equal(first, second)
+        assert (first[0] != first[1]).any() and (first[:, 0] != first[:, 1]).any()
+
+
 def test_threads_share_a_sampler_that_nobody_traced():
     """Plain calls of the model in other threads go on as always."""
     model = model_of()

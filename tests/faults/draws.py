@@ -49,9 +49,9 @@ FAULTS = [
     ),
     Fault(
         "predictive: an attention with dropout runs as in training",
-        "layers/stochastic_layer.py",
-        "return bool(training) or self.draws is not None",
-        "return self.drops(training) or self.draws is not None",
+        "layers/alignment_layer.py",
+        "self.variational.draw_noise(shape, seed, self.current_step, training)",
+        "self.variational.draw_noise(shape, seed, self.current_step, self.drops(training))",
         (PREDICTIVE,),
         "attention_with_dropout",
     ),
@@ -188,8 +188,8 @@ FAULTS = [
         "draws/seeded_scope.py",
         "self.num_reads += 1",
         "pass",
-        (PREDICTIVE,),
-        "dropout_layer_together",
+        ("tests/draws/test_sampler.py",),
+        "seeds_of_its_own",
     ),
     Fault(
         "sampler: every call traces the model",
