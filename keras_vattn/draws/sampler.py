@@ -79,6 +79,7 @@ class Sampler:
         self.layers = keras_private.flatten_layers(model)
         self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
         drawing = drawing_layers(model) if posterior else []
+        self.is_stochastic = bool(drawing)
         if not drawing and not self.dropping:
             raise ValueError(
                 "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
