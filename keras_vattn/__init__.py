@@ -40,7 +40,7 @@ from keras_vattn.annealing import CyclicalAnnealing, LinearAnnealing, LogisticAn
 from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: E402
 from keras_vattn.conversion import to_bayesian, to_deterministic  # noqa: E402
 from keras_vattn.draws import (  # noqa: E402
-    ModelNoise,
+    Sampler,
     export_draws,
     posterior_draws,
     posterior_predictive,
@@ -122,7 +122,6 @@ __all__ = [
     "LogNormalPrior",
     "LogisticAnnealing",
     "MaxOutLSTMCell",
-    "ModelNoise",
     "MultiHeadAttention",
     "MultiHeadMixin",
     "NegativeBound",
@@ -131,6 +130,7 @@ __all__ = [
     "Prior",
     "RecurrentCell",
     "RewardToGo",
+    "Sampler",
     "Score",
     "SegmentKeys",
     "SequenceCrossentropy",

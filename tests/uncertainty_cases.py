@@ -4,12 +4,12 @@ import numpy as np
 
 from applications.text.text import PAD
 from applications.text.uncertainty import shifted
-from keras_vattn import ModelNoise, random
+from keras_vattn import Sampler, random
 
 
 def require_draws_of_whole_sentences(found, model, inputs, target, seed):
     """Assert that the log-likelihood of two draws is what the training model gives under the same noise."""
-    noise, values = ModelNoise(model), []
+    noise, values = Sampler(model), []
     inputs = {**inputs, "target_input": shifted(target), "target": target}
     for number in range(2):
         with noise.drawn_from(random.fold_in(random.as_seed(seed), number)):

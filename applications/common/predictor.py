@@ -41,6 +41,7 @@ class Predictor:
     drawn: keras.Model | None = None
     drops: bool = False
     max_rows: int = 256
+    _samplers: dict = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def kinds(self):
@@ -54,9 +55,10 @@ class Predictor:
         return self.probabilities(self._drawn(self.batches, num_draws, kind))
 
     def _drawn(self, batches, num_draws, kind):
-        model, options = (self.model if kind == "dropout" else self.drawn), {"seed": _SEED, "max_rows": self.max_rows}
-        options |= {"dropout": kind != "attention", "posterior": kind != "dropout"}
-        return keras_vattn.posterior_predictive(model, batches, num_draws, **options)
+        if kind not in self._samplers:
+            model = self.model if kind == "dropout" else self.drawn
+            self._samplers[kind] = keras_vattn.Sampler(model, kind != "attention", kind != "dropout")
+        return self._samplers[kind](batches, num_draws, seed=_SEED, max_rows=self.max_rows)
 
     def _at_mean(self, batches):
         inputs = (keras.utils.unpack_x_y_sample_weight(batch)[0] for batch in batches)

@@ -54,12 +54,12 @@ def mean_of_draws(model, log_probabilities, num_draws):
 
 
 def noise_of(model, drops):
-    """Return the `ModelNoise` of a model, `None` where nothing is drawn.
+    """Return the `keras_vattn.Sampler` of a model, `None` where nothing is drawn.
 
     A model whose attention is deterministic draws its dropout, if it has one (`drops`).
     """
     draws = bool(keras_vattn.stochastic_layers(model))
-    return keras_vattn.ModelNoise(model, not draws) if draws or drops else None
+    return keras_vattn.Sampler(model, not draws) if draws or drops else None
 
 
 def save_module(module, names, path):

@@ -43,7 +43,7 @@ def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
     draws = drops or keras_vattn.stochastic_layers(model)
     noise = contextlib.nullcontext()
     if draws:
-        noise = keras_vattn.ModelNoise(model, dropout=True).drawn_from(random.as_seed(0))
+        noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
         # A model that was read from a file has forgotten how far annealing had come.

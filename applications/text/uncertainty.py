@@ -25,11 +25,11 @@ def require_noise(noise, num_draws):
 
 
 def noise_of(model, draws, drops):
-    """Return the `ModelNoise` of a model, `None` where nothing is random.
+    """Return the `keras_vattn.Sampler` of a model, `None` where nothing is random.
 
     A model whose attention is not drawn at prediction (`draws`) draws its dropout, if it has one (`drops`).
     """
-    return keras_vattn.ModelNoise(model, dropout=not draws, posterior=draws) if draws or drops else None
+    return keras_vattn.Sampler(model, dropout=not draws, posterior=draws) if draws or drops else None
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
@@ -39,8 +39,8 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     Args:
         log_words: Function that returns log p of every word given those of `target` before it, (B, T, V).
         target: Written ids (B, T), padding after the end.
-        noise: `ModelNoise`. A draw is the noise of whole sentences. Without it there are `PLAIN` figures and the words'
-            entropies, all at the mean.
+        noise: `keras_vattn.Sampler`. A draw is the noise of whole sentences. Without it there are `PLAIN` figures and
+            the words' entropies, all at the mean.
         num_samples: M.
         seed: Integer, or a scalar tensor.
     """

@@ -1,14 +1,14 @@
 """Draws of a model at inference: all its layers together, and the posterior predictive distribution."""
 
 from keras_vattn.draws.export_draws import export_draws
-from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.posterior_predictive import posterior_predictive
+from keras_vattn.draws.sampler import Sampler
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 from keras_vattn.draws.summary import summary
 
 __all__ = [
-    "ModelNoise",
+    "Sampler",
     "export_draws",
     "posterior_draws",
     "posterior_predictive",

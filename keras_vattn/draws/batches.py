@@ -30,6 +30,16 @@ def batches_of(model, inputs, batch_size):
         yield from _array_batches(_arrays(_preprocessed(model, inputs)), batch_size)
 
 
+def flat_tensors(inputs):
+    """Return the list of the tensors in a structure."""
+    return [tf.convert_to_tensor(x) for x in tf.nest.flatten(inputs, expand_composites=True)]
+
+
+def repeated(inputs, count):
+    """Return tensors (count * B, ...) of a structure of tensors (B, ...)."""
+    return tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
+
+
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import tree, utils
 
-from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.draws.sampler import Sampler
 from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.support.validation import one_of, positive_integer, positive_number
 
@@ -88,7 +88,7 @@ def export_draws(
     _only(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
-    noise = ModelNoise(model, dropout, posterior)
+    sampler = Sampler(model, dropout, posterior)
 
     def predict(inputs):
         result = _only(tree.flatten(model(inputs, training=False)))
@@ -98,7 +98,7 @@ def export_draws(
         inputs = tree.pack_sequence_as(structure, [named[name] for name in specs])
         if preprocessor is not None:
             inputs = utils.unpack_x_y_sample_weight(preprocessor(inputs))[0]
-        draws = noise.draws(predict, inputs, num_samples, seed, max_rows)
+        draws = sampler.draws(predict, inputs, num_samples, seed, max_rows)
         if outputs == "values":
             return {"mean": tf.reduce_mean(draws, axis=0), "sd": tf.math.reduce_std(draws, axis=0)}
         near = tf.abs(tf.reduce_sum(draws, axis=-1) - 1.0) < 1e-2

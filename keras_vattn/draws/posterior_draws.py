@@ -1,14 +1,18 @@
 """Draws from the posterior at inference."""
 
 import contextlib
+import threading
 
 import keras
+import tensorflow as tf
 
 from keras_vattn import random
-from keras_vattn.draws.compiled_functions import make_by_marks
-from keras_vattn.draws.marks import TURN, Draws
+from keras_vattn.draws.request import Draws, Request, current_requests, requested
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
+
+# For reading and replacing a compiled function of a model; never held while a function is traced or run.
+_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -16,15 +20,14 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The context applies to the thread that enters it, and to the replica threads that `tf.distribute` starts for this
-    thread. There every call of the layers draws, and so do `predict`, `evaluate` and validation in `fit` of the model
-    and of models inside it, whether compiled before or inside the context. Contexts nest, and may be left in any order:
-    the innermost that is still entered counts. Coroutines of one thread share the context: await nothing inside.
+    The context applies to the thread that enters it; leave it in this thread. Every call of the layers draws there, and
+    so do `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled
+    functions for the context. Other threads do not draw, and no thread waits. Contexts nest, and may be left in any
+    order: the innermost that is still entered counts. After `compile` inside, enter a new context before `predict` or
+    `evaluate`.
 
-    One thread draws at a time: another thread that enters a context, of whatever model, or begins a
-    `posterior_predictive` waits until the first has left its last context. Inside a context, do not wait for such a
-    thread. Trace a `tf.function` that enters a context before threads share it. Calls and compiled functions of the
-    model in other threads go on without draws, and wait for nothing.
+    The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
+    runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
 
     A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
     so does the compiled function of another model that shares layers with this one.
@@ -34,8 +37,9 @@ def posterior_draws(model, seed=None, temperature=None):
         seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
             of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw, so
             two calls of one layer in a model share their noise; `keras_vattn.posterior_predictive` gives each call its
-            own. Each batch of a `predict` or `evaluate` has other noise (each call of the compiled function, where
-            `steps_per_execution` puts several batches in one); the next `predict` repeats it.
+            own. The batches of `predict`, and those of `evaluate`, are numbered from the beginning of the context, and
+            each number has other noise: a second `predict` continues the numbers, and a second context with this seed
+            repeats the first. Such a `predict` needs `steps_per_execution=1`.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:
@@ -54,12 +58,97 @@ def posterior_draws(model, seed=None, temperature=None):
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)
-    marks = {}
+    draws = {}
     for index, layer in enumerate(layers):
-        marks[layer] = Draws(None if base_seed is None else random.fold_in(base_seed, index), temperature)
-    with TURN.taken(marks):
-        for layer in keras_private.flatten_layers(model):
-            # A model inside the model keeps compiled functions of its own.
-            if isinstance(layer, keras.Model):
-                make_by_marks(layer)
-        yield model
+        draws[layer] = Draws(None if base_seed is None else random.fold_in(base_seed, index), temperature)
+    request = Request(draws)
+    # A model inside the model has compiled functions of its own.
+    models = [x for x in keras_private.flatten_layers(model) if isinstance(x, keras.Model)]
+    compiled = [(x, name) for x in models for name in CompiledFunction.NAMES] if tf.executing_eagerly() else []
+    with _LOCK:
+        for each in compiled:
+            CompiledFunction.of(*each).add(request)
+    with requested(request):
+        try:
+            yield model
+        finally:
+            with _LOCK:
+                for each in compiled:
+                    CompiledFunction.of(*each).remove(request)
+
+
+class CompiledFunction:
+    """A compiled function of a model while contexts are entered: the model's own, and for each context one that draws,
+    which only threads inside the context call.
+
+    Args:
+        model: A `keras.Model`.
+        name: One of `NAMES`.
+    """
+
+    NAMES = ("train_function", "test_function", "predict_function")
+
+    def __init__(self, model, name):
+        self.model, self.name, self.plain, self.drawing = model, name, getattr(model, name), {}
+
+    @classmethod
+    def of(cls, model, name):
+        """Return the compiled function of a model."""
+        function = getattr(model, name)
+        return function if isinstance(function, cls) else cls(model, name)
+
+    def add(self, request):
+        """Take a request to draw."""
+        self.drawing[request] = DrawingFunction(request)
+        setattr(self.model, self.name, self)
+
+    def remove(self, request):
+        """Forget a request. After the last one the model has its own function again, or none where `compile` was called
+        meanwhile."""
+        self.plain = self.plain if self.drawing.pop(request, None) else None
+        if not self.drawing:
+            setattr(self.model, self.name, self.plain)
+
+    def _make(self):
+        """Return a function that Keras makes."""
+        getattr(self.model, f"make_{self.name}")(force=True)
+        function = getattr(self.model, self.name)
+        setattr(self.model, self.name, self)
+        return function
+
+    def __call__(self, *arguments):
+        drawing = next((self.drawing[x] for x in reversed(current_requests()) if x in self.drawing), None)
+        with _LOCK:
+            if drawing is None:
+                self.plain = self.plain or self._make()
+            else:
+                drawing.function = drawing.function or self._make()
+        if drawing is None:
+            return self.plain(*arguments)
+        if self.name != "train_function":
+            self._check(drawing.request)
+        return drawing(*arguments)
+
+    def _check(self, request):
+        num_replicas, num_steps = self.model.distribute_strategy.num_replicas_in_sync, self.model.steps_per_execution
+        if num_replicas > 1 or (request.is_seeded and num_steps > 1):
+            raise ValueError(
+                "Inside `posterior_draws` compiled functions draw with one replica, and from a seed with "
+                f"steps_per_execution=1. Received: {num_replicas} replicas, steps_per_execution={num_steps}"
+            )
+
+
+class DrawingFunction:
+    """A compiled function that draws for a request, and numbers its calls: they are the batches of a seed."""
+
+    def __init__(self, request):
+        self.function, self.request, self.batch = None, request, None
+
+    def __call__(self, *arguments):
+        if self.request.is_seeded:
+            if self.batch is None:
+                self.batch = tf.Variable(-1, trainable=False, dtype="int64")
+                self.request = self.request.with_batch(self.batch)
+            self.batch.assign_add(1)
+        with requested(self.request):
+            return self.function(*arguments)

@@ -1,25 +1,6 @@
 """Draws from the posterior predictive distribution."""
 
-import functools
-import random as python_random
-
-import numpy as np
-import tensorflow as tf
-from keras import tree
-
-from keras_vattn import random
-from keras_vattn.draws.batches import batches_of
-from keras_vattn.draws.kept_functions import kept_function
-from keras_vattn.draws.model_noise import ModelNoise, by_draw, repeated
-from keras_vattn.draws.shared_prefix import SharedPrefix, draws_in_a_loop
-from keras_vattn.support.validation import one_of, positive_integer
-
-# How draws are added up, and what their sum is divided by.
-REDUCTIONS = {
-    "none": None,
-    "mean": (np.add, np.divide),
-    "log_mean_exp": (np.logaddexp, lambda total, count: total - np.log(count)),
-}
+from keras_vattn.draws.sampler import Sampler
 
 
 def posterior_predictive(
@@ -42,21 +23,13 @@ def posterior_predictive(
     of the model changes, whatever the options: not the averages, the layers' counts of training calls, the KL in the
     log or the seed generators.
 
-    What no draw changes is computed once a batch: in a functional or sequential model, and in such models among its
-    layers, all operations before the first that draws or drops. The rest runs for several draws of a batch together,
-    repeated on the first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size`
-    and `max_rows`. A model with a `call` of its own is repeated as a whole. A model whose examples share noise runs one
-    draw at a time: it has a layer with `mixes_examples` (`GraphAttention`), or a Keras dropout whose `noise_shape`
-    begins with 1.
+    What no draw changes is computed once a batch. The rest runs for several draws of a batch together, repeated on the
+    first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`.
+    A model whose examples share noise runs one draw at a time: it has a layer with `mixes_examples` (`GraphAttention`),
+    or a Keras dropout whose `noise_shape` begins with 1.
 
-    The model keeps its traced functions, so that a later call with the same options starts at once if its inputs differ
-    only in the number of examples. Weights and counts of training calls are read in every call. The model is traced
-    again after a new value of a public attribute of a layer, of its alignment or of its context (`rate`, `alignment.k`,
-    the dtype policy), after a change of layers and after `compile`. Anything else that the code of a layer reads, such
-    as a private attribute, a global or the inside of a list, is as it was when the model was traced, as in `predict`.
-
-    Several threads may call it at once: they trace one after the other, and wait for a thread inside `posterior_draws`
-    to leave it. Meanwhile the model behaves as always in every other thread.
+    Every call traces the model. For repeated calls make one `keras_vattn.Sampler`, which traces it once. Threads may
+    call both at once; the model behaves as always in every other thread.
 
     Args:
         model: A built `keras.Model`.
@@ -98,95 +71,5 @@ def posterior_predictive(
     >>> keras_vattn.metrics.predictive_entropy(draws).shape
     (5,)
     """
-    for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
-        positive_integer(name, value)
-    one_of("reduce", reduce, REDUCTIONS)
-    if not model.built:
-        raise ValueError(
-            f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
-        )
-    noise = ModelNoise(model, dropout, posterior)
-    seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
-    traced, results = None, []
-
-    def halves_of(repeats, shares=True):
-        options = (bool(dropout), bool(posterior), repeats, shares, repr(spec))
-        return kept_function(model, options, lambda: _halves(model, noise, spec, repeats, shares))
-
-    for index, (batch, spec) in enumerate(batches_of(model, inputs, batch_size)):
-        if spec != traced:
-            traced = spec
-            repeats = noise.examples_are_apart and _draws_together(batch, num_samples, max_rows) > 1
-            halves = halves_of(repeats)
-        together = _draws_together(batch, num_samples, max_rows) if repeats else 1
-        shared = halves[0](batch)
-        if repeats and {len(x) for x in shared} - {len(x) for x in tree.flatten(batch)}:
-            # A layer has moved the examples from the first axis, on which they are repeated.
-            halves = halves_of(repeats, shares=False)
-            shared = halves[0](batch)
-        draw = functools.partial(halves[1], batch, shared)
-        of_batch, starts = random.fold_in(seed, index), range(0, num_samples, together)
-        draws = (draw(random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
-        results.append(_reduced(draws, reduce, num_samples))
-    if not results:
-        raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
-    return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
-
-
-def _draws_together(batch, num_samples, max_rows):
-    """Return how many draws of a batch go through the model together."""
-    leaves = tree.flatten(batch)
-    if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
-        return 1
-    rows = [x.shape[0] if x.shape else 0 for x in leaves]
-    together = min(num_samples, max_rows // max(1, *rows))
-    if together > 1 and min(rows) != max(rows):
-        raise ValueError(
-            "Draws go through the model together, repeated on the first axis, which the inputs of a batch must have in "
-            f"common; without one, as in a graph, give max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
-        )
-    return max(1, together)
-
-
-def _halves(model, noise, spec, repeats, shares):
-    """Return two functions: the first returns what all draws of a batch share; the second draws, from the batch, the
-    shared tensors, a seed and a number of draws, 1 unless it repeats the batch."""
-    prefix = SharedPrefix(model, noise)
-    first = tf.function(prefix.first, input_signature=[spec])
-    if not shares or draws_in_a_loop(first.get_concrete_function()):
-        prefix = SharedPrefix(model, noise)
-    shared = [tf.TensorSpec(x.shape, x.dtype) for x in prefix.crossing.values()]
-
-    def draw(inputs, shared, seed, count):
-        if repeats:
-            inputs, shared = repeated((inputs, shared), count)
-        with noise.drawn_from(seed):
-            outputs = prefix.rest(inputs, shared)
-        return tree.map_structure(lambda x: by_draw(x, count), outputs)
-
-    seed_and_count = tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)
-    rest = tf.function(draw, input_signature=[spec, shared, *seed_and_count])
-    # Traced here, and not where it is first called: who has the turn waits for no thread that traces it.
-    rest.get_concrete_function()
-    return (first if shared else lambda batch: []), rest
-
-
-def _reduced(draws, reduce, num_samples):
-    """Return the arrays (num_samples, B, ...), or (B, ...), of a few draws (k, B, ...) at a time."""
-    if reduce == "none":
-        return tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws)
-    add, share = REDUCTIONS[reduce]
-    parts = (tree.map_structure(lambda x: add.reduce(x.numpy().astype("float32")), some) for some in draws)
-    total = functools.reduce(functools.partial(tree.map_structure, add), parts)
-    return tree.map_structure(lambda x: share(x, np.float32(num_samples)), total)
-
-
-def _join(*batches, axis):
-    """Return the batches joined along the axis of the examples."""
-    shapes = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in batches]
-    if len(set(shapes)) > 1:
-        raise ValueError(
-            "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
-            f"Received: {sorted(set(shapes))}"
-        )
-    return np.concatenate(batches, axis=axis)
+    sampler = Sampler(model, dropout, posterior)
+    return sampler(inputs, num_samples, seed, batch_size=batch_size, max_rows=max_rows, reduce=reduce)

@@ -1,165 +1,119 @@
-"""The part of a model that is the same in every draw.
+"""The computation of a model that is the same in every draw, which runs once for every batch.
 
-`SharedPrefix` runs a part of the nodes of a functional model: in the thread that draws, and for the time of a call, it
-replaces the private method with which Keras runs them (`keras_private.RUN`).
-
-Before a change: a node that is shared too much gives draws that agree where they should differ, and no error. So a node
-is shared only if what it depends on is, no layer in it draws or drops, its outputs have the examples on their first
-axis, and its trace holds no random operation; of the body of a loop the caller asks `draws_in_a_loop`. Seeds are
-counted in the order of the calls, so the second half calls what draws in the order of the whole model. Masks of Keras
-cross between the halves with their tensors. tests/draws/test_shared_prefix.py compares with the draws of the whole
-model.
+Before a change: a tensor that is shared by mistake gives draws that agree where they should differ, or rows of other
+examples, without an error. A shape does not tell whether the rows are the examples: `range(batch_size)` has a row for
+each example too. So all tensors between the halves are computed for one batch, and for this batch twice.
 """
 
-import contextlib
-import functools
 import re
 
-import keras
+import numpy as np
 import tensorflow as tf
-from keras import tree
 
-from keras_vattn.draws.marks import sees_marks
-from keras_vattn.draws.model_noise import replaced
-from keras_vattn.support import keras_private
+from keras_vattn.draws.batches import flat_tensors, repeated
 
-# A number of examples that no other axis has.
-_EXAMPLES = 7919
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
 
 
 class SharedPrefix:
-    """A model in two halves: the operations that no draw changes, and the rest, which runs once for every draw.
-
-    An operation is shared if neither it nor an operation that it depends on draws. Each half is a call of the model in
-    which its graph of layers, and the functional models among its layers that draw, run a part of their nodes: masks,
-    dtypes and arguments are as in every call. A model that is no graph has an empty first half.
+    """A function of inputs and a seed, pruned into the operations that no draw changes, and the rest.
 
     Args:
-        model: A built `keras.Model` or layer.
-        noise: The `ModelNoise` of it.
+        function: Function of the inputs and an int32 seed (2,) that returns a list of tensors. It is traced once.
+        spec: Structure of the `tf.TensorSpec`s of the inputs.
+        batch: Inputs for a trial.
+        repeats: Whether `rest` repeats the inputs on the first axis.
     """
 
-    def __init__(self, model, noise):
-        self.model, self.noise = model, noise
-        graphs = map(keras_private.graph_of, keras_private.flatten_layers(model))
-        self.graphs = list({id(graph): graph for graph in graphs if graph is not None}.values())
-        # The indices of the nodes of the first half, by the path to their graph: the indices of the calls it is in.
-        self.done = {}
-        # The tensors between the halves, by the path, the id of the symbolic tensor, and whether they are its mask.
-        self.crossing = {}
-        # The graph that is called next, and its path.
-        self.entered = None, None
+    def __init__(self, function, spec, batch, repeats):
+        self.whole = tf.compat.v1.wrap_function(function, [spec, tf.TensorSpec((2,), tf.int32)])
+        num_inputs = len(flat_tensors(batch))
+        self.inputs, self.seed, self.repeats = self.whole.inputs[:num_inputs], self.whole.inputs[num_inputs], repeats
+        self.outputs, (_, used) = self.whole.outputs, _walk(self.whole.outputs, set())
+        # Operations that the outputs do not depend on and that do something, such as an assertion.
+        effects = [x for x in self.whole.graph.get_operations() if x.op_def.is_stateful and x not in used]
+        effects = [x for x in effects if x.type not in ("Placeholder", "ReadVariableOp")]
+        # TensorFlow runs a condition only if its result is read.
+        effects = [each for x in effects for each in [y for z in x.outputs for y in z.consumers()] or [x]]
+        targets = [*self.outputs, *(y for x in effects for y in x.inputs)]
+        # Whether the rows of a tensor between the halves are the examples, by its name.
+        self.by_row = self._between(targets, flat_tensors(batch))
+        shared = [self.whole.graph.get_tensor_by_name(name) for name in self.by_row]
+        first = self.whole.prune(self.inputs, shared) if shared else lambda *inputs: []
+        self.first = lambda inputs: first(*flat_tensors(inputs))
+        drawn = [x for x in self.outputs if x.name not in self.by_row]
+        rest = self.whole.prune([*self.inputs, *shared, self.seed], [drawn, effects])
+        # It still has what comes before the shared tensors.
+        self._rest = rest.prune(rest.inputs, [rest.outputs, rest.graph.control_outputs])
+        self.specs = [tf.TensorSpec((None, *x.shape[1:]) if self.by_row[x.name] else x.shape, x.dtype) for x in shared]
 
-    def first(self, inputs):
-        """Return the tensors (B, ...) that the rest needs of a batch."""
-        if keras_private.graph_of(self.model) is not None:
-            with self.noise.drawn_from(0):
-                self._call(inputs, self._run_first)
-        return list(self.crossing.values())
+    def rest(self, inputs, shared, seed, count):
+        """Return the outputs of `count` draws, from the inputs and `first(inputs)`, which all draws share."""
+        if self.repeats:
+            pairs = zip(shared, self.by_row.values(), strict=True)
+            inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
+        drawn = iter(self._rest(*flat_tensors(inputs), *shared, seed)[0])
+        by_name = dict(zip(self.by_row, shared, strict=True))
+        return [by_name[x.name] if x.name in by_name else next(drawn) for x in self.outputs]
 
-    def rest(self, inputs, crossing):
-        """Return the outputs of the model from its inputs and from what `first` returned, both in as many rows."""
-        self.crossing = dict(zip(self.crossing, crossing, strict=True))
-        return self._call(inputs, self._run_rest)
+    def _between(self, targets, batch):
+        operations, tried = self._operations(), {}
+        for _ in range(16):  # then nothing is shared
+            results, _ = _walk(targets, operations)
+            new = [x for name, x in results.items() if name not in tried]
+            if new and self.repeats:
+                function = self.whole.prune(self.inputs, new)
+                once, twice = function(*batch), function(*repeated(batch, 2))
+                tried |= {x.name: _has_rows(*pair) for x, *pair in zip(new, once, twice, strict=True)}
+            refused = {x.op for name, x in results.items() if tried.setdefault(name, False) is None}
+            if not refused:
+                return {name: tried[name] for name in results}
+            operations -= refused
+        return {}
 
-    def _call(self, inputs, run):
-        with contextlib.ExitStack() as stack:
-            for graph in self.graphs:
-                method = functools.partial(self._enter, run, graph, getattr(graph, keras_private.RUN))
-                stack.enter_context(replaced(graph, keras_private.RUN, method))
-            self.entered = keras_private.graph_of(self.model), ()
-            return self.model(inputs, training=False)
-
-    def _enter(self, run, graph, plain, inputs, operation_fn):
-        (entered, path), self.entered = self.entered, (None, None)
-        if entered is not graph:
-            return plain(inputs, operation_fn=operation_fn)
-        return run(path, graph, _by_id(graph.inputs, inputs), operation_fn)
-
-    def _run_first(self, path, graph, values, operation_fn):
-        given, done = set(values), self.done.setdefault(path, set())
-        for index, node in enumerate(keras_private.nodes_of(graph)):
-            if all(id(x) in values for x in node.input_tensors):
-                inner, draws = keras_private.graph_of(node.operation), self._draws(node.operation)
-                if draws and inner is not None:
-                    self.entered = inner, (*path, index)
-                    _call_node(node, values, operation_fn)
-                elif not draws and _is_by_example(node, graph.inputs[0].shape[:1]):
-                    outputs = _unless_random(functools.partial(_call_node, node, values, operation_fn))
-                    if outputs is not None:
-                        done.add(index)
-                        values |= _by_id(node.outputs, outputs)
-                        continue
-            self._cross(path, node.input_tensors, values, given)
-        self._cross(path, graph.outputs, values, given)
-        return ()
-
-    def _cross(self, path, tensors, values, given):
-        for key in {id(x): None for x in tensors if id(x) in values and id(x) not in given}:
-            self.crossing[path, key, False] = values[key]
-            if keras_private.mask_of(values[key]) is not None:
-                self.crossing[path, key, True] = keras_private.mask_of(values[key])
-
-    def _run_rest(self, path, graph, values, operation_fn):
-        for (of, key, is_mask), x in self.crossing.items():
-            if of == path and is_mask:
-                keras_private.set_mask(values[key], x)
-            elif of == path:
-                values[key] = x
-        for index, node in enumerate(keras_private.nodes_of(graph)):
-            if index not in self.done.get(path, ()):
-                if (*path, index) in self.done:
-                    self.entered = keras_private.graph_of(node.operation), (*path, index)
-                values |= _by_id(node.outputs, _call_node(node, values, operation_fn))
-        return tree.pack_sequence_as(graph.output, [values[id(x)] for x in graph.outputs])
-
-    def _draws(self, operation):
-        """Return whether a layer, or one inside it, draws or drops: within `drawn_from`."""
-        layers = keras_private.flatten_layers(operation) if isinstance(operation, keras.Layer) else ()
-        return any(x in self.noise.dropping or (sees_marks(x) and x.draws is not None) for x in layers)
+    def _operations(self):
+        """Return the operations that depend on the inputs, and on no draw."""
+        names = {x.op for each in self.whole.graph.as_graph_def().library.function for x in each.node_def}
+        # The seed of stateless noise in a function, such as the body of a loop, is an argument of the function.
+        functions_draw = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
+        following, drawing = {x.op for x in self.inputs}, {self.seed.op}
+        for operation in self.whole.graph.get_operations():
+            sources = {x.op for x in operation.inputs}
+            calls_drawing = functions_draw and any(x.HasField("func") for x in operation.node_def.attr.values())
+            if sources & drawing or _RANDOM.search(operation.type) or calls_drawing:
+                drawing.add(operation)
+            elif sources & following:
+                following.add(operation)
+        return {x for x in following if x.inputs and not {tf.resource, tf.variant} & {y.dtype for y in x.outputs}}
 
 
-def draws_in_a_loop(function):
-    """Return whether a function called by a concrete function, such as the body of a loop, draws."""
-    library = function.graph.as_graph_def().library.function
-    return any(_RANDOM.search(node.op) for part in library for node in part.node_def)
+def _walk(targets, operations):
+    """Return the results of these operations, by name, that the tensors `targets` depend on through other operations,
+    and a set of these others."""
+    results, visited, stack = {}, set(), list(targets)
+    while stack:
+        x = stack.pop()
+        if x.op in operations:
+            results |= {y.name: y for y in x.op.outputs}  # TensorFlow prunes operations, not results
+        elif x.op not in visited:
+            visited.update([x.op, *x.op.control_inputs])
+            stack += [y for each in (x.op, *x.op.control_inputs) for y in each.inputs]
+    return results, visited
 
 
-def _by_id(symbolic, tensors):
-    # As in Keras, a call may return more than it said.
-    return dict(zip(map(id, symbolic), tree.flatten(tensors), strict=False))
-
-
-def _call_node(node, values, operation_fn):
-    arguments, options = node.arguments.fill_in(values)
-    return operation_fn(node.operation)(*arguments, **options)
-
-
-def _is_by_example(node, examples):
-    """Return whether the outputs of a node have the examples on their first axis, as far as its shapes tell.
-
-    `examples` is the first axis of the graph's inputs: (None,), or the batch that a `Sequential` was first called with.
-    An operation that is no layer may move the axis: its output shapes are computed for a number of examples.
-    """
-    if not all(x.shape and x.shape[:1] == examples for x in node.outputs):
-        return False
-    if isinstance(node.operation, keras.Layer):
+def _has_rows(once, twice):
+    """Return whether the rows of a tensor are the examples, from its values for a batch and for this batch twice:
+    `False` where the number of examples changes nothing, `None` where it changes something else."""
+    if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True
-    inputs = {id(x): keras.KerasTensor((_EXAMPLES, *x.shape[1:]), x.dtype) for x in node.input_tensors}
-    arguments, options = node.arguments.fill_in(inputs)
-    try:
-        outputs = node.operation.compute_output_spec(*arguments, **options)
-    except ValueError:
-        # Such as a split of the examples, that this number does not fit.
-        return False
-    return all(x.shape[:1] == (_EXAMPLES,) for x in tree.flatten(outputs))
+    return False if once.dtype.is_floating and _is_equal(once, twice) else None
 
 
-def _unless_random(call):
-    """Return the outputs of a call that is traced, `None` where it draws or they are no tensors."""
-    graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
-    outputs = call()
-    is_random = any(_RANDOM.search(x.type) for x in graph.get_operations()[before:])
-    return None if is_random or not all(isinstance(x, tf.Tensor) for x in tree.flatten(outputs)) else outputs
+def _is_equal(x, y):
+    if x.shape != y.shape or not x.dtype.is_floating:
+        return x.shape == y.shape and bool(np.all(x.numpy() == y.numpy()))
+    # Another number of rows rounds differently; a number of another row is far off.
+    x, y = (tf.cast(each, tf.float32).numpy() for each in (x, y))
+    sizes = np.abs(y[np.isfinite(y)])
+    close = np.isclose(x, y, rtol=0.05, atol=0.05 * np.quantile(sizes, 0.1) if sizes.size else 0.0, equal_nan=True)
+    return bool(np.mean(close) > 0.99) if y.size else True

@@ -1,6 +1,6 @@
 """Which layers of a model draw."""
 
-from keras_vattn.draws.marks import sees_marks
+from keras_vattn.draws.request import reads_requests
 from keras_vattn.support import keras_private
 
 
@@ -55,7 +55,7 @@ def drawing_layers(model):
         ValueError: If one of them cannot see that it is to draw.
     """
     layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
-    blind = [layer for layer in layers if not sees_marks(layer)]
+    blind = [layer for layer in layers if not reads_requests(layer)]
     if blind:
         raise ValueError(
             "A layer whose `is_stochastic` is True must inherit the attribute `draws` of keras_vattn.StochasticLayer, "

@@ -3,7 +3,7 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vattn.draws.marks import InnermostDraws
+from keras_vattn.draws.request import DRAWS
 from keras_vattn.latent_alignment import estimators
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
@@ -61,7 +61,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     """
 
     # As in the attention.
-    draws = InnermostDraws()
+    draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
         # Log-likelihoods stay float32.

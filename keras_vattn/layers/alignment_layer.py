@@ -13,6 +13,8 @@ class AlignmentLayer(StochasticLayer):
     which returns the `AlignmentInputs` of a call from the call's arguments.
     """
 
+    # `drops` says whether a call drops.
+    asks_for_dropout = True
     # What else a subclass takes for a prior, for an error message.
     _other_priors = ""
 
@@ -39,10 +41,17 @@ class AlignmentLayer(StochasticLayer):
         """The number of training calls so far."""
         return 0 if self.training_calls is None else self.training_calls.value
 
+    def noise_seed(self, training):
+        """Return an int32 seed (2,) where this call draws or drops, `None` where it does neither."""
+        seed = super().noise_seed(training)
+        return random.draw_seed(self.seed_generator) if seed is None and self.drops(training) else seed
+
     def draw_alignment(self, shape, seed, training):
         """Return the noise of the alignment and of the dropout on its weights, of the shape of the logits."""
-        noise = self.variational.draw_noise(shape, seed, self.current_step, training)
-        if training and self.dropout:
+        noise = {}
+        if self.draws_noise(training):
+            noise = self.variational.draw_noise(shape, seed, self.current_step, training)
+        if self.drops(training) and self.dropout:
             kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise

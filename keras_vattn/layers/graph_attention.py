@@ -234,7 +234,7 @@ class GraphAttention(AlignmentLayer):
         if seed is None:
             return {}
         noise = self.draw_alignment((self.num_heads, num_entries), seed, training)
-        if training and self.feature_dropout:
+        if self.drops(training) and self.feature_dropout:
             noise["feature_dropout"] = random.dropout_mask(nodes_shape, self.feature_dropout, random.fold_in(seed, 3))
         return noise
 

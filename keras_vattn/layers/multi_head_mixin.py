@@ -305,7 +305,11 @@ class MultiHeadMixin(PartsOfQueries):
         if not self.is_softmax:
             return super().new_seed(training)
         # That of Keras's dropout, in float32.
-        return random.dropout_seed(keras_private.dropout_of(self).seed_generator) if training and self.dropout else None
+        return (
+            random.dropout_seed(keras_private.dropout_of(self).seed_generator)
+            if self.drops(training) and self.dropout
+            else None
+        )
 
     def get_config(self):
         return {

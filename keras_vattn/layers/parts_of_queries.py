@@ -157,7 +157,7 @@ class _Seeds:
 
     def __init__(self, layer, training):
         self.layer, self._taken, self._next = layer, [], None
-        self._draws = None if training else layer.draws
+        self._request = None if training else (layer.draws, layer.drops(training))
 
     @contextlib.contextmanager
     def taken_now(self):
@@ -172,7 +172,7 @@ class _Seeds:
         self._next = iter(self._taken)
         with self.taken_now():
             yield
-        is_over = self._draws is not None and self.layer.draws is not self._draws
+        is_over = self._request not in (None, (self.layer.draws, self.layer.drops(False)))
         if is_over or next(self._next, None) is not None:
             raise ValueError(
                 "Parts of the queries are drawn again in the gradient: take it inside of `posterior_draws`, or "

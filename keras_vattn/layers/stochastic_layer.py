@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
-from keras_vattn.draws.marks import InnermostDraws
+from keras_vattn.draws.request import DRAWS, training_requested
 from keras_vattn.layers.added_divergences import AddedDivergence, AddedDivergences
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
@@ -85,8 +85,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     0.245
     """
 
-    # What `keras_vattn.posterior_draws` asks of this layer, in this thread.
-    draws = InnermostDraws()
+    # The request of `keras_vattn.posterior_draws` to this layer, in this thread.
+    draws = DRAWS
     logged_as = "kl"
     # Whether the first axis is none of examples, each by itself: the nodes of a graph are not.
     mixes_examples = False
@@ -172,14 +172,20 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def noise_seed(self, training):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""
-        if training:
-            return random.draw_seed(self.seed_generator)
         draws = self.draws
-        if draws is None:
+        if not training and draws is None:
             return None
-        if draws.seed is None:
+        if training or draws.seed is None:
             return random.draw_seed(self.seed_generator)
         return random.fold_in_replica(draws.seed_of_batch())
+
+    def draws_noise(self, training):
+        """Return whether this call draws noise: in training, and where a request asks for it."""
+        return bool(training) or self.draws is not None
+
+    def drops(self, training):
+        """Return whether this call drops: in training, and where `keras_vattn.Sampler` requests it."""
+        return bool(training or training_requested(self))
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the temperature of `posterior_draws` or the layer's own."""

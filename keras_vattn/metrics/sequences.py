@@ -31,7 +31,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
 
     Args:
         draw: Function of the number of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
-            in nats. A draw is the noise of a whole sequence, for instance of a `keras_vattn.ModelNoise`. In a
+            in nats. A draw is the noise of a whole sequence, for instance of a `keras_vattn.Sampler`. In a
             `tf.function` it is traced once.
         num_samples: M, a positive integer, or a scalar tensor of one.
         targets: y, integers (B, T).

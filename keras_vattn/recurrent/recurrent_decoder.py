@@ -2,6 +2,8 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
+from keras_vattn.draws.dropout import with_masks
+from keras_vattn.draws.request import training_requested
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import first_mask, where_rows
@@ -43,6 +45,8 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
+    # `draw_noise` asks whether a call drops.
+    asks_for_dropout = True
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -62,8 +66,13 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
         """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it."""
-        drawn = [part.draw_noise(batch_size, num_steps, memory, training) for part in self.parts()]
-        return _together("noise", drawn)
+
+        def drawn(training):
+            parts = [part.draw_noise(batch_size, num_steps, memory, training) for part in self.parts()]
+            return _together("noise", parts)
+
+        noise = drawn(training)
+        return with_masks(noise, drawn(True)) if training_requested(self) and not training else noise
 
     def start(self, batch_size, memory, initial_state=None):
         """Return the state before the first step, a dictionary.

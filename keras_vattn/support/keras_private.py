@@ -13,7 +13,6 @@ import warnings
 import keras
 import tensorflow as tf
 from keras.src.backend.common.variables import AutocastScope
-from keras.src.models.functional import Functional
 
 try:
     from keras.src.backend.common import global_state
@@ -32,7 +31,6 @@ try:
 except ImportError:
     gradient_registry = None
 
-RUN = "_run_through_graph"
 # By name: what needs it, what happens without it.
 FEATURES = {
     # Attributes and methods of layers, models and optimizers of Keras.
@@ -141,11 +139,6 @@ def flatten_layers(layer):
     return list(found.values())
 
 
-def seed_generators(layer):
-    """Return the seed generators that are attributes of this layer itself, not of those inside it."""
-    return [x for x in vars(layer).values() if isinstance(x, keras.random.SeedGenerator)]
-
-
 @contextlib.contextmanager
 def unlocked(layer):
     """Within, a layer takes weights and layers though it is built; one that is not takes them afterwards too."""
@@ -156,20 +149,6 @@ def unlocked(layer):
     finally:
         if layer.built:
             tracker.lock()
-
-
-def graph_of(layer):
-    """Return the functional model that a layer is or a `Sequential` holds, `None` where it has a `call` of its own."""
-    if isinstance(layer, keras.Sequential) and type(layer).call is keras.Sequential.call:
-        layer = read(layer, "_functional")
-    return layer if isinstance(layer, Functional) and type(layer).call is Functional.call else None
-
-
-def nodes_of(graph):
-    """Return the calls of operations of a functional model, in the order in which it makes them."""
-    by_depth = read(graph, "_nodes_by_depth")
-    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
-    return [node for node in nodes if node.operation and not node.is_input]
 
 
 def own_losses(layer):

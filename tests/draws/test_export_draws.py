@@ -8,8 +8,7 @@ from keras import layers
 from predictive_cases import D, T, X, latent_model
 
 import keras_vattn
-from keras_vattn import GaussianLatent, export_draws, metrics
-from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn import GaussianLatent, Sampler, export_draws, metrics
 
 
 def classifier(**options):
@@ -51,7 +50,7 @@ def test_answers_are_the_statistics_of_draws(exported, num_rows):
     """Of any batch size: ten draws at a time, or seven, of which the last is one too many."""
     model, path = exported
     serve, x = loaded(path), arrays(num_rows)
-    noise = ModelNoise(model)
+    noise = Sampler(model)
     predict = lambda inputs: tf.nn.softmax(model(inputs, training=False))  # noqa: E731
     draws = np.asarray(noise.draws(predict, {name: tf.constant(value) for name, value in x.items()}, 20, 7, 16))
     assert draws.shape == (20, num_rows, 3) and (draws.std(axis=0) > 1e-3).all()
@@ -191,7 +190,7 @@ def test_a_function_before_the_model(tmp_path):
     with pytest.raises(ValueError, match="a function as the preprocessor, do not say what they are called with"):
         export_draws(model, tmp_path, preprocessor=whole)
     export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=whole)
-    draws = ModelNoise(model).draws(model, whole(texts), 4, 1)
+    draws = Sampler(model).draws(model, whole(texts), 4, 1)
     found = ask(loaded(tmp_path), 1, texts=texts)["mean"]
     np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
@@ -232,6 +231,6 @@ def test_tables_are_in_the_saved_model(tmp_path):
         preprocessor=lambda texts: synonyms(tf.strings.lower(texts)),
         input_signature=tf.TensorSpec([None], tf.string, "texts"),
     )
-    draws = ModelNoise(model).draws(model, tf.constant(["a", "good", "bad"]), 4, 1)
+    draws = Sampler(model).draws(model, tf.constant(["a", "good", "bad"]), 4, 1)
     answer = ask(loaded(tmp_path), 1, texts=["A", "fine", "bad"])
     np.testing.assert_allclose(answer["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)

@@ -11,8 +11,7 @@ from conversion_cases import bayesian_of
 from elsewhere import result_elsewhere
 from finetuning_cases import PIECES
 
-from keras_vattn import export_draws
-from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn import Sampler, export_draws
 
 # KerasHub before 0.32 with Keras 3.15.
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
@@ -67,7 +66,7 @@ def test_a_task_takes_strings(tmp_path):
     assert set(serve.structured_input_signature[1]) == {"texts", "seed"}
     found = serve(texts=tf.constant(TEXTS), seed=tf.constant(2))
     tokens = model.preprocessor(TEXTS)
-    draws = ModelNoise(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), tokens, 3, 2)
+    draws = Sampler(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), tokens, 3, 2)
     np.testing.assert_allclose(found["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-5)
     assert np.ptp(found["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
 

@@ -9,9 +9,9 @@ from predictive_cases import D, RecordRows, X, sequence_model
 from tiers import slow_except
 
 import keras_vattn
-from keras_vattn import Attention, GaussianLatent
+from keras_vattn import Attention, GaussianLatent, Sampler
 from keras_vattn import posterior_predictive as draw
-from keras_vattn.support import keras_private
+from keras_vattn.draws.shared_prefix import SharedPrefix
 
 IDS = np.array([[1, 2, 0], [3, 0, 0], [4, 5, 6], [2, 2, 0], [1, 0, 0]])
 BATCHES, DRAWS = [3, 2], [6, 6, 3, 6, 4]
@@ -77,7 +77,7 @@ def of_constants(record):
     return keras.Model(inputs, attend(scale + record(layers.Dense(D)(inputs))))
 
 
-# By name: the model, its inputs, and the rows of a part that is shared where the last is True.
+# By name: the model, its inputs, and the rows of the calls of a layer.
 MODELS = {
     "masked": (masked, IDS, BATCHES),
     "nested": (nested, IDS, BATCHES + DRAWS),
@@ -88,10 +88,10 @@ MODELS = {
         BATCHES,
     ),
     "plain-subclass": (PlainSubclass, X, BATCHES),
-    "own-call": (OwnCall, X, DRAWS),
-    "inner-own-call": (lambda record: sequence_model(lambda x: OwnCall(record)(x)), X, DRAWS),
-    "transposed": (transposed, np.repeat(X, 2, axis=1)[:, :4], [4] * 5),
-    "both-in-one": (both_in_one, X, [2 * x for x in (3, 6, 6, 3, 6, 4)]),
+    "own-call": (OwnCall, X, BATCHES),
+    "inner-own-call": (lambda record: sequence_model(lambda x: OwnCall(record)(x)), X, BATCHES),
+    "transposed": (transposed, np.repeat(X, 2, axis=1)[:, :4], [4] * 2),
+    "both-in-one": (both_in_one, X, [2 * x for x in BATCHES]),
     "constants": (of_constants, X, BATCHES),
     "bare-layer": (lambda record: keras.Sequential([GaussianLatent(2), record]), X, DRAWS),
 }
@@ -100,11 +100,8 @@ MODELS = {
 def whole(model, inputs, patch, **options):
     """Return the draws of the model where nothing is shared."""
     with patch.context() as at_hand:
-        at_hand.setattr(keras_private, "graph_of", lambda layer: None)
-        vars(model).pop("_kept_functions", None)
-        draws = draw(model, inputs, **options)
-    del vars(model)["_kept_functions"]
-    return draws
+        at_hand.setattr(SharedPrefix, "_operations", lambda self: set())
+        return draw(model, inputs, **options)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +112,10 @@ def test_the_draws_are_those_of_the_whole_model(name, monkeypatch):
     record, options = RecordRows(), {"num_samples": 5, "seed": 1, "batch_size": 3, "max_rows": 7}
     model = make(record)
     model(inputs)
+    sampler = Sampler(model)
+    sampler(inputs, **options)
     record.rows.clear()
-    shared = draw(model, inputs, **options)
+    shared = sampler(inputs, **options)
     assert sorted(record.rows) == sorted(rows)
     expected = whole(model, inputs, monkeypatch, **options)
     keras.tree.map_structure(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), shared, expected)
@@ -153,12 +152,43 @@ def test_what_drops_is_not_shared(monkeypatch):
     records = [RecordRows() for _ in range(3)]
     model = keras.Sequential([records[0], layers.Dropout(0.5), records[1], GaussianLatent(2), records[2]])
     model(X)
+    options, sampler = {"num_samples": 5, "seed": 1}, Sampler(model, dropout=True)
+    sampler(X, **options)
     for record in records:
         record.rows.clear()
-    options = {"num_samples": 5, "seed": 1, "dropout": True}
-    draws = draw(model, X, **options)
+    draws = sampler(X, **options)
     assert [record.rows for record in records] == [[5], [25], [25]]
-    np.testing.assert_allclose(draws, whole(model, X, monkeypatch, **options), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(draws, whole(model, X, monkeypatch, dropout=True, **options), rtol=1e-5, atol=1e-6)
+
+
+def test_the_number_of_an_example_is_not_shared():
+    """It has a row for each, and is another in a batch that is repeated."""
+
+    class Numbers(layers.Layer):
+        def call(self, x):
+            return tf.range(tf.shape(x)[0]) + 0 * tf.cast(x[:, 0, 0], tf.int32)
+
+    class Gathers(layers.Layer):
+        def call(self, x, numbers):
+            return tf.gather(x, numbers)
+
+    inputs = keras.Input((None, D))
+    drawn = GaussianLatent(2)(inputs)
+    model = keras.Model(inputs, [drawn, Gathers()(drawn, Numbers()(inputs))])
+    drawn, gathered = draw(model, X, 4, seed=1)
+    np.testing.assert_array_equal(drawn, gathered)
+
+
+def test_an_assertion_holds_in_draws():
+    class Asserts(layers.Layer):
+        def call(self, x):
+            tf.debugging.assert_less(x, 9.0)
+            return 1.0 * x
+
+    sampler = Sampler(sequence_model(lambda x: GaussianLatent(2)(Asserts()(x))))
+    sampler(X, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        sampler(X + 9.0, 2)
 
 
 def test_one_draw_at_a_time_shares_too():

@@ -87,7 +87,7 @@ FAULTS = [
     ),
     Fault(
         "export: the calls of a request share their noise",
-        "draws/model_noise.py",
+        "draws/sampler.py",
         "self.drawn_from(random.fold_in(seed, number))",
         "self.drawn_from(seed)",
         (EXPORT,),
@@ -95,7 +95,7 @@ FAULTS = [
     ),
     Fault(
         "export: the draws of a rounded last call are returned as well",
-        "draws/model_noise.py",
+        "draws/sampler.py",
         "tf.shape(calls)[2:]], axis=0))[:num_samples]",
         "tf.shape(calls)[2:]], axis=0))",
         (SERVED, EXPORT),

@@ -107,8 +107,8 @@ FAULTS = [
     Fault(
         "graphs: uncertainty of dropout is that of the attention",
         "applications/common/predictor.py",
-        '"posterior": kind != "dropout"}',
-        '"posterior": True}',
+        'keras_vattn.Sampler(model, kind != "attention", kind != "dropout")',
+        'keras_vattn.Sampler(model, kind != "attention", True)',
         EVALUATION,
         "random_in_draws",
     ),

@@ -123,9 +123,9 @@ FAULTS = [
     ),
     Fault(
         "parts: dropout alone is not drawn at inference",
-        "draws/model_noise.py",
-        "(keras_private.seed_generators(x) or in_parts)",
-        "keras_private.seed_generators(x)",
+        "draws/dropout.py",
+        "(_has_generator(x) or in_parts)",
+        "_has_generator(x)",
         TESTS,
         "dropout_at_inference",
     ),

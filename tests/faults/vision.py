@@ -97,9 +97,9 @@ FAULTS = [
     ),
     Fault(
         "posterior_predictive: the attention draws though dropout alone is asked for",
-        "draws/model_noise.py",
-        "self.is_stochastic = posterior and bool(drawing_layers(model))",
-        "self.is_stochastic = bool(drawing_layers(model))",
+        "draws/sampler.py",
+        "drawing_layers(model) if posterior else []",
+        "drawing_layers(model)",
         ("tests/draws/test_dropout.py",),
         "alone",
     ),

@@ -87,7 +87,7 @@ def test_softmax_has_the_variables_of_keras():
         assert [w.shape for w in layers[0].variables] == [w.shape for w in layers[1].variables]
         assert [w.trainable for w in layers[0].variables] == [w.trainable for w in layers[1].variables]
         assert not layers[1].metrics
-        assert not layers[1]._seed_generators
+        assert layers[1].seed_generator is None
     with pytest.raises(ValueError, match="stochastic layer"), keras_vattn.posterior_draws(layers[1]):
         pass
 

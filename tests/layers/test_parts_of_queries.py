@@ -297,7 +297,7 @@ def test_a_gradient_after_the_draws(alignment, dropout):
 
     @tf.function
     def run(inside):
-        noise = keras_vattn.ModelNoise(model, dropout=dropout)
+        noise = keras_vattn.Sampler(model, dropout=dropout)
         with tf.GradientTape() as tape:
             tape.watch(query)
             with noise.drawn_from(3):

@@ -14,12 +14,11 @@ from keras_vattn.support import keras_private
 
 
 class Adds(keras.layers.Layer):
-    """Adds a loss, and holds another layer that has a seed generator."""
+    """Adds a loss, and holds another layer."""
 
     def __init__(self):
         super().__init__()
         self.inner = keras.layers.Dropout(0.5)
-        self.generator = keras.random.SeedGenerator(1)
         self.scale = self.add_weight(shape=())
         self.count = self.add_weight(shape=(), trainable=False)
 
@@ -63,13 +62,6 @@ def test_masks_are_on_tensors():
     masked = x * keras.ops.convert_to_tensor([[[1.0], [9.0]]])
     keras_private.set_mask(masked, keras_private.mask_of(x))
     assert float(average(masked)[0, 0]) == 1.0
-
-
-def attributes_are_set_through_a_hook():
-    layer = Adds()
-    vars(layer)["_setattr_hook"] = lambda name, value: (f"other_{name}", 2 * value)
-    layer.number = 3
-    assert layer.other_number == 6 and not hasattr(layer, "number")
 
 
 def multi_head_attention_attends_in_one_method():
@@ -143,49 +135,16 @@ def models_are_built_from_a_batch_in_one_method():
     plain(data_batch=batches[0])
 
 
-def functional_models_run_their_nodes_in_one_method():
-    """The structure of the inputs and a function of operations go in, the structure of the outputs comes out."""
-    given = []
-    x = keras.Input((3,))
-    model = keras.Model(x, {"y": keras.layers.Dense(2)(x)})
-
-    def run(inputs, operation_fn):
-        given.append(operation_fn(model.layers[1])(inputs[0]))
-        return {"y": given[0]}
-
-    vars(model)["_run_through_graph"] = run
-    assert model(keras.ops.ones((1, 3)))["y"] is given[0]
-
-
-def functional_models_have_nodes_by_depth():
-    x = keras.Input((3,))
-    y = keras.layers.Dense(2)(x)
-    (node,) = keras_private.nodes_of(keras.Model(x, [keras.ops.exp(y), y]))[:1]
-    assert node.input_tensors == [x] and node.outputs == [y] and not node.is_input
-    assert node.arguments.fill_in({id(x): 1.0}) == ((1.0,), {})
-
-
-def a_sequential_model_holds_a_functional_one():
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    assert [x.operation for x in keras_private.nodes_of(keras_private.graph_of(model))] == model.layers
-
-
-# What only keras_vattn/draws reads.
-OF_DRAWS = {"_setattr_hook", "_run_through_graph", "_nodes_by_depth", "_functional"}
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
     "_get_own_losses": (keras.layers.Layer, own_losses_are_what_was_added),
     "_tracker": (keras.layers.Layer, a_tracker_lets_a_built_layer_have_more_layers),
-    "_setattr_hook": (keras.layers.Layer, attributes_are_set_through_a_hook),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
     "_dropout_layer": (keras.layers.MultiHeadAttention, the_dropout_of_heads_has_a_seed_generator),
     "_calculate_scores": (keras.layers.Attention, attention_scores_are_made_in_one_method),
     "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
     "_all_reduce_sum_gradients": (keras.optimizers.Optimizer, optimizers_sum_the_gradients_of_replicas_in_one_method),
     "_maybe_symbolic_build": (keras.Model, models_are_built_from_a_batch_in_one_method),
-    "_run_through_graph": (keras_private.Functional, functional_models_run_their_nodes_in_one_method),
-    "_nodes_by_depth": (keras_private.Functional, functional_models_have_nodes_by_depth),
-    "_functional": (keras.Sequential, a_sequential_model_holds_a_functional_one),
 }
 if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
     PRIVATE["_gate_dense"] = (keras.layers.MultiHeadAttention, the_gate_reads_the_query)
@@ -218,7 +177,7 @@ ELSEWHERE = {"get_keras_mask", "GLOBAL_CUSTOM_NAMES", "use_legacy_config", "_car
 
 def test_every_name_has_a_line_and_a_check():
     newer = set() if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters else {"_gate_dense"}
-    assert keras_private.FEATURES.keys() - ELSEWHERE == (PRIVATE.keys() | newer) - OF_DRAWS
+    assert keras_private.FEATURES.keys() - ELSEWHERE == PRIVATE.keys() | newer
 
 
 class Renamed:

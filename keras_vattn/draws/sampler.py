@@ -1,0 +1,237 @@
+"""Draws of a model from one seed, in Python and in a graph."""
+
+import contextlib
+import functools
+import random as python_random
+import threading
+import warnings
+
+import numpy as np
+import tensorflow as tf
+from keras import layers, tree
+
+from keras_vattn import random
+from keras_vattn.draws.batches import batches_of, repeated
+from keras_vattn.draws.dropout import RATES, follow_requests, has_dropout, has_unknown_rate
+from keras_vattn.draws.request import Draws, Request, requested
+from keras_vattn.draws.seeded_scope import SeededScope
+from keras_vattn.draws.shared_prefix import SharedPrefix
+from keras_vattn.draws.stochastic_layers import drawing_layers
+from keras_vattn.support import keras_private
+from keras_vattn.support.validation import one_of, positive_integer
+
+# How draws are added up, and what their sum is divided by.
+REDUCTIONS = {
+    "none": None,
+    "mean": (np.add, np.divide),
+    "log_mean_exp": (np.logaddexp, lambda total, count: total - np.log(count)),
+}
+
+
+class Sampler:
+    """Draws of a model's outputs by functions that are traced once, for repeated use and for endpoints.
+
+    A sampler is called like `keras_vattn.posterior_predictive`, without the model and the choice of what is random, and
+    returns the same draws. It traces the model at its first call, and again for inputs of another type or shape (but
+    for the number of examples). The values of variables, such as weights and counts of training calls, are read in
+    every call. A change of anything else that the code of a layer reads, such as a rate, has no effect after the trace:
+    make another sampler. Threads may share a sampler.
+
+    For an endpoint of your own, `drawn_from(seed)` is a context in which every call of the model in this thread draws,
+    and `draws(predict, inputs, num_samples, seed)` makes several draws in a graph.
+
+    With `dropout=True` each layer of Keras that drops gets a `call` that asks whether its thread is to drop, and keeps
+    it; it changes no other call.
+
+    Args:
+        model: A built `keras.Model` or layer.
+        dropout: Whether layers drop, as in `posterior_predictive`. Defaults to `False`.
+        posterior: Whether stochastic layers draw. Defaults to `True`.
+
+    Call arguments:
+        inputs, num_samples, seed, batch_size, max_rows, reduce: As in `posterior_predictive`.
+
+    Returns:
+        NumPy arrays as `posterior_predictive` returns.
+
+    Raises:
+        ValueError: If the model is not built, nothing in it would be random, or a layer cannot see a request to draw;
+            in a call as `posterior_predictive`.
+
+    Example:
+
+    >>> inputs = keras.Input((3,))
+    >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(4)(inputs))
+    >>> sampler, x = keras_vattn.Sampler(model), keras.ops.ones((2, 3))
+    >>> sampler(x, 20, seed=1).shape, sampler(keras.ops.ones((5, 3)), 10, seed=2).shape
+    ((20, 2, 4), (10, 5, 4))
+    >>> def draw(seed):
+    ...     with sampler.drawn_from(seed):
+    ...         return model(x)
+    >>> bool(keras.ops.all(draw(1) == draw(1))), bool(keras.ops.any(draw(1) == draw(2)))
+    (True, False)
+    """
+
+    def __init__(self, model, dropout=False, posterior=True):
+        if not model.built:
+            raise ValueError(f"Draws need a built model: call it once. Received: {model.name}.built=False")
+        self.model = model
+        self.layers = keras_private.flatten_layers(model)
+        self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
+        drawing = drawing_layers(model) if posterior else []
+        self.is_stochastic = bool(drawing)
+        if not drawing and not self.dropping:
+            raise ValueError(
+                "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
+                f"Received: model={model}, dropout={dropout}, posterior={posterior}"
+            )
+        unknown = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
+        if unknown:
+            warnings.warn(
+                f"A layer with a seed generator and none of the attributes {', '.join(RATES)} does not drop under "
+                "dropout=True: give its rate one of these names. "
+                f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown)}",
+                stacklevel=3,
+            )
+        # A layer that drops may hand its `training` on to a normalisation.
+        normalising = [x for x in self.layers if self.dropping and isinstance(x, layers.BatchNormalization)]
+        training = dict.fromkeys(self.dropping, True) | dict.fromkeys(normalising, False)
+        # Without a seed of its own a layer reads its generator.
+        self._request = Request({layer: Draws() for layer in drawing}, training)
+        for layer in training:
+            follow_requests(layer)
+        self._functions, self._lock = {}, threading.Lock()
+
+    @property
+    def rows_are_independent(self):
+        """Whether every example has noise of its own, so that a batch may be repeated to draw several times."""
+        shapes = [getattr(layer, "noise_shape", None) for layer in self.dropping]
+        shares = any(shape and shape[0] == 1 for shape in shapes)
+        return not shares and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
+
+    @contextlib.contextmanager
+    def drawn_from(self, seed):
+        """Make every call of the model in this thread draw from a seed, an integer or an int32 tensor of shape () or
+        (2,), and change none of its variables."""
+        with requested(self._request), SeededScope(random.as_seed(seed)):
+            yield
+
+    def draws(self, predict, inputs, num_samples, seed, max_rows=256):
+        """Return draws of `predict(inputs)` in a graph, (num_samples, B, ...) float32.
+
+        Several draws go through the model together, repeated on the first axis, as far as `max_rows` allows and the
+        model's examples have noise of their own.
+
+        Args:
+            predict: Function of the inputs that calls the model and returns one tensor (B, ...).
+            inputs: Tensor (B, ...), or a structure of them.
+            num_samples: Number of draws, an integer or an int32 tensor.
+            seed: Integer, or an int32 tensor of shape () or (2,).
+            max_rows: The largest number of rows (examples times draws) at a time; at least one draw of the batch.
+                Defaults to 256.
+        """
+        seed = random.as_seed(seed)
+        with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
+            num_samples = tf.identity(num_samples)
+        if self.rows_are_independent:
+            rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
+            num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
+            # Calls of equal sizes waste the fewest draws.
+            together = -(-num_samples // num_calls)
+        else:
+            num_calls, together = num_samples, 1
+
+        def draw(number):
+            with self.drawn_from(random.fold_in(seed, number)):
+                return _by_draw(tf.cast(predict(repeated(inputs, together)), tf.float32), together)
+
+        calls = tf.map_fn(draw, tf.range(num_calls), fn_output_signature=tf.float32, parallel_iterations=1)
+        return tf.reshape(calls, tf.concat([[-1], tf.shape(calls)[2:]], axis=0))[:num_samples]
+
+    def __call__(self, inputs, num_samples, seed=None, batch_size=32, max_rows=256, reduce="none"):
+        for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
+            positive_integer(name, value)
+        one_of("reduce", reduce, REDUCTIONS)
+        seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
+        for index, (batch, spec) in enumerate(batches_of(self.model, inputs, batch_size)):
+            together = _draws_together(batch, num_samples, max_rows) if self.rows_are_independent else 1
+            prefix, rest = self._traced(batch, spec, together > 1)
+            draw, seed_of_batch = functools.partial(rest, batch, prefix(batch)), random.fold_in(seed, index)
+            starts = range(0, num_samples, together)
+            draws = (draw(random.fold_in(seed_of_batch, i), min(together, num_samples - i)) for i in starts)
+            results.append(_reduced(draws, reduce, num_samples))
+        if not results:
+            raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
+        return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
+
+    def _traced(self, batch, spec, repeats):
+        """Return two functions: one of a batch that returns the tensors that all draws share, and one of the batch,
+        these tensors, a seed and a number of draws, which is 1 unless the function repeats the batch."""
+        with self._lock:
+            key = repr(spec), repeats
+            if key not in self._functions:
+                self._functions[key] = self._trace(batch, spec, repeats)
+            return self._functions[key]
+
+    def _trace(self, batch, spec, repeats):
+        structure = []
+
+        def call(inputs, seed):
+            with self.drawn_from(seed):
+                outputs = self.model(inputs, training=False)
+            structure[:] = [outputs]
+            return [tf.convert_to_tensor(x) for x in tree.flatten(outputs)]
+
+        prefix = SharedPrefix(call, spec, batch, repeats)
+
+        def draw(inputs, shared, seed, count):
+            outputs = tree.pack_sequence_as(*structure, prefix.rest(inputs, shared, seed, count))
+            return tree.map_structure(lambda x: _by_draw(x, count), outputs)
+
+        signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
+        rest = tf.function(draw, input_signature=signature, autograph=False)
+        rest.get_concrete_function()
+        return prefix.first, rest
+
+
+def _by_draw(x, count):
+    """Return (count, B, ...) of (count * B, ...)."""
+    if not len(x.shape):
+        raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
+    return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
+
+
+def _draws_together(batch, num_samples, max_rows):
+    """Return how many draws of a batch go through the model together."""
+    leaves = tree.flatten(batch)
+    if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
+        return 1
+    rows = [x.shape[0] if x.shape else 0 for x in leaves]
+    together = min(num_samples, max_rows // max(1, *rows))
+    if together > 1 and min(rows) != max(rows):
+        raise ValueError(
+            "Draws go through the model together, repeated on the first axis, which the inputs of a batch must have in "
+            f"common; without one, as in a graph, give max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
+        )
+    return max(1, together)
+
+
+def _reduced(draws, reduce, num_samples):
+    """Return the arrays (num_samples, B, ...), or (B, ...), of a few draws (k, B, ...) at a time."""
+    if reduce == "none":
+        return tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws)
+    add, share = REDUCTIONS[reduce]
+    parts = (tree.map_structure(lambda x: add.reduce(x.numpy().astype("float32")), some) for some in draws)
+    total = functools.reduce(functools.partial(tree.map_structure, add), parts)
+    return tree.map_structure(lambda x: share(x, np.float32(num_samples)), total)
+
+
+def _join(*batches, axis):
+    """Return the batches joined along the axis of the examples."""
+    shapes = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in batches]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
+            f"Received: {sorted(set(shapes))}"
+        )
+    return np.concatenate(batches, axis=axis)
