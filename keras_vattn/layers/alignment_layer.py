@@ -1,4 +1,4 @@
-from keras import ops
+from keras import ops, tree
 
 from keras_vattn import random
 from keras_vattn.layers.stochastic_layer import StochasticLayer
@@ -46,6 +46,17 @@ class AlignmentLayer(StochasticLayer):
             kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
+
+    def draw_rows(self, shape, seed, training, chunk=None):
+        """Return the result of `draw_alignment` for a call or one of its query chunks, a `Chunk`; empty without a
+        seed."""
+        if seed is None:
+            return {}
+        if chunk is None or chunk.num_keys is None:
+            return self.draw_alignment(shape, seed, training)
+        # XLA computes all keys: so that its draws are the same, noise is drawn for all keys here too.
+        noise = self.draw_alignment((*shape[:-1], chunk.num_keys), seed, training)
+        return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def call_seed(self, training, chunk=None):
         """Return the seed of a call or of one of its query chunks, a `Chunk`; `None` where it does not draw."""

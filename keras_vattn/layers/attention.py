@@ -190,7 +190,7 @@ class Attention(ChunkedAttention):
         if seed is None:
             return {}
         value = memory["value"]
-        noise = self.draw_alignment((batch_size, num_queries, ops.shape(value)[1]), seed, training)
+        noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seed, training, chunk)
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
         if context_noise is not None:
             noise["context"] = _where_any_valid(memory["keys"], context_noise)

@@ -24,11 +24,13 @@ class Chunk(NamedTuple):
         number: Number of the chunk in its call, int64 ().
         noise_seed: Seed of the call, int32 (2,), or `None`.
         training_seed: Seed of the call for what it draws in training alone, dropout, or `None`.
+        num_keys: Number of keys of the call, where the chunk computes only the first of them; otherwise `None`.
     """
 
     number: object
     noise_seed: object
     training_seed: object
+    num_keys: object
 
     def seed(self, training):
         """Return the seed of this chunk, `None` where it does not draw."""
@@ -130,7 +132,7 @@ class ChunkedAttention(AlignmentLayer):
                     [x[None, ..., :seen, :] for x in keys],
                     entries,
                     visible(group, first, seen),
-                    Chunk(number, *seeds),
+                    Chunk(number, *seeds, num_keys if skips_hidden_keys else None),
                 )
             results = {"context": context, "divergence": _columns(divergence)}
             return {name: tf.nest.map_structure(lambda x: ops.moveaxis(x[0], -2, 0), results[name]) for name in names}

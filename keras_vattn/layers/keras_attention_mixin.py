@@ -39,8 +39,7 @@ class KerasAttentionMixin(ChunkedAttention):
 
     def _attend(self, scored, value, query_mask, training, chunk=None):
         """Return the context, the weights, and the result of `divergence_of`, for all queries or a `Chunk`."""
-        seed = self.call_seed(training, chunk)
-        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+        noise = self.draw_rows(ops.shape(scored.logits), self.call_seed(training, chunk), training, chunk)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
         return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training, chunk=chunk)

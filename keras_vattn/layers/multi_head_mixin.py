@@ -286,9 +286,11 @@ class MultiHeadMixin(ChunkedAttention):
             training: The call's `training`.
             chunk: The `Chunk` of the queries, or `None`.
         """
-        seed = self.call_seed(training, chunk)
-        if seed is None or not self.is_softmax:
-            return {} if seed is None else self.draw_alignment(shape, seed, training)
+        return self.draw_rows(shape, self.call_seed(training, chunk), training, chunk)
+
+    def draw_alignment(self, shape, seed, training):
+        if not self.is_softmax:
+            return super().draw_alignment(shape, seed, training)
         kept = ops.cast(random.dropout_mask(shape, min(self.dropout, 1.0 - 2**-23), seed), self.compute_dtype)
         return {"dropout": kept / (1.0 - self.dropout) if self.dropout < 1.0 else ops.zeros_like(kept)}
 

@@ -164,7 +164,7 @@ def value_of(variable):
 def in_xla():
     """Return whether XLA compiles the operations that are created here; `True` where TensorFlow does not say.
 
-    Causal query chunks skip hidden keys outside of XLA, which needs known shapes. Without the name they skip none.
+    Causal query chunks skip hidden keys outside of XLA, which needs known shapes. Without this name they skip none.
     """
     if tf.executing_eagerly():
         return False
