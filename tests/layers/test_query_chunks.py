@@ -191,10 +191,10 @@ def test_every_chunk_has_draws_of_its_own(kind):
     """Equal queries of equal examples have the same mean, and other draws, from the same seeds the same ones."""
     query, value = np.ones_like(QUERY), np.repeat(VALUE[:1], 3, axis=0)
     for training, num_outputs in ((False, 1), (True, 12)):
-        layer = make(kind, alignment="weibull", query_chunk_size=1)
+        layer = make(kind, alignment=Weibull(1.0), query_chunk_size=1)
         output = results(layer, training, query=query, value=value)[0]
         assert len(np.unique(output[..., 0].round(5))) == num_outputs
-    again = results(make(kind, alignment="weibull", query_chunk_size=1), query=query, value=value)[0]
+    again = results(make(kind, alignment=Weibull(1.0), query_chunk_size=1), query=query, value=value)[0]
     np.testing.assert_array_equal(output, again)
 
 
@@ -248,7 +248,8 @@ def test_unknown_lengths_and_none(kind):
     for batch, length, num_keys in ((3, 4, 5), (3, 3, 1), (1, 2, 2)):
         inputs = tf.constant(QUERY[:batch, :length]), tf.constant(VALUE[:batch, :num_keys])
         assert_equal(*([x.numpy() for x in step(*inputs)] for step in steps))
-    for found, expected in zip(*(step(QUERY[:0], VALUE[:0]) for step in steps), strict=True):
+    nothing = tf.constant(QUERY[:0]), tf.constant(VALUE[:0])
+    for found, expected in zip(*(step(*nothing) for step in steps), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert heads(query_chunk_size=3)(QUERY[:0], VALUE).shape == (0, 4, 6)
     assert heads(**options)(QUERY[:, :0], VALUE).shape == (3, 0, 6)
@@ -275,8 +276,8 @@ def test_what_a_step_stores():
     graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
     operations = [operation for each in graphs for operation in each.get_operations()]
     # Two chunks at once, of one group: that is the memory of a step.
-    loops = [x for x in operations if "While" in x.type]
-    assert [x.get_attr("parallel_iterations") for x in loops] == [1, 1, 2, 2]
+    loops = [(x.graph is graph, x.get_attr("parallel_iterations")) for x in operations if "While" in x.type]
+    assert set(loops) == {(True, 1), (False, 2)}
     stored = [x.inputs[1].shape.num_elements() or 0 for x in operations if x.type == "TensorListPushBack"]
     assert max(stored) <= length * WIDTH
     sizes = [x.shape.num_elements() or 0 for operation in operations for x in operation.outputs]
@@ -319,9 +320,8 @@ def test_a_converted_model_has_chunks(tmp_path):
         keras_vattn.to_bayesian(model, prior="fixed", layers=None, seed=3, query_chunk_size=size) for size in (2, None)
     ]
     np.testing.assert_allclose(*(each(inputs) for each in converted), atol=1e-5)
-    outputs = [each(inputs, training=True) for each in converted]
-    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
     np.testing.assert_allclose(*(sum(each.losses) for each in converted), rtol=1e-5)
+    assert np.abs(converted[0](inputs, training=True) - converted[0](inputs)).max() > 1e-3
     converted[0].save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     sizes = [x.query_chunk_size for x in loaded._flatten_layers() if hasattr(x, "query_chunk_size")]
