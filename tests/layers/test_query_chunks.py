@@ -251,7 +251,7 @@ def test_unknown_lengths_and_none(kind):
     nothing = tf.constant(QUERY[:0]), tf.constant(VALUE[:0])
     for found, expected in zip(*(step(*nothing) for step in steps), strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert heads(query_chunk_size=3)(QUERY[:0], VALUE).shape == (0, 4, 6)
+    assert heads(query_chunk_size=3)(QUERY[:0], VALUE[:0]).shape == (0, 4, 6)
     assert heads(**options)(QUERY[:, :0], VALUE).shape == (3, 0, 6)
     np.testing.assert_array_equal(Attention(query_chunk_size=3)(QUERY, np.zeros((3, 0, 6), "float32")), 0.0)
 
