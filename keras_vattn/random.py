@@ -8,9 +8,8 @@ refuses int64.
 
 Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
 each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
-draws. Any other use of the bits changes the draws of every seed, which the changelog has to say; so does another order
-of an array's entries, which `support/rows.py` knows. Tested in tests/test_random.py, what leaves a GPU in
-tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
+draws. Any other use of the bits changes the draws of every seed, which the changelog has to say. Tested in
+tests/test_random.py, what leaves a GPU in tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
 """
 
 import math
@@ -21,7 +20,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
-from keras_vattn.support.rows import HERE
 from keras_vattn.support.special import derivative, polynomial
 
 __all__ = [
@@ -185,19 +183,14 @@ def uniform(shape, seed):
 
 
 def _bits(shape, seed):
-    return _entries(shape, *_bits_of(seed))
-
-
-def _bits_of(seed):
-    """Return what `_entries` asks for bits of a seed."""
     key = _key(seed)
     keys = tf.reshape(key, (1,))
 
-    def generate(first, num_pairs, word):
+    def generate(num_pairs, word):
         # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
-        return tf.bitcast(_philox((num_pairs,), keys, (first, word), tf.int64), tf.uint32)
+        return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
-    return generate, tf.equal(key, 0), _ALSO_DRAWN, _DRAWN
+    return _entries(shape, generate, tf.equal(key, 0), _ALSO_DRAWN, _DRAWN)
 
 
 def _undecided(draw, condition, word, otherwise):
@@ -223,28 +216,17 @@ def _entries(shape, generate, *undecided):
 
     Args:
         shape: Shape of the result.
-        generate: Function of a block of four words, a number of pairs of words and what `_undecided` decides on: the
-            bits from this block on, (n, 2).
+        generate: Function of a number of pairs of words and of what `_undecided` decides on: the bits, (n, 2).
         *undecided: The other arguments of `_undecided`.
     """
-    if HERE.rows is not None and not tf.is_tensor(shape):
-        return HERE.rows.of(shape, lambda first, size: _from(first, size, generate, *undecided))
     size = _size(shape)
-    bits = _undecided(lambda word: generate(0, (size + 1) // 2, word), *undecided)
+    bits = _undecided(lambda word: generate((size + 1) // 2, word), *undecided)
     bits = tf.reshape(bits, (-1,))
     return tf.reshape(bits if isinstance(size, int) and size % 2 == 0 else bits[:size], shape)
 
 
 def _size(shape):
     return tf.reduce_prod(shape) if tf.is_tensor(shape) else math.prod(shape)
-
-
-def _from(first, size, generate, *undecided):
-    """Return so many words from one on, an int64 ()."""
-    # One block more, for those that come before the first.
-    num_pairs = 2 * ((size + 3) // 4 + 1)
-    bits = _undecided(lambda word: generate(tf.cast(first // 4, tf.uint64), num_pairs, word), *undecided)
-    return tf.slice(tf.reshape(bits, (-1,)), tf.reshape(first % 4, (1,)), (size,))
 
 
 def dropout_seed(seed_generator):
@@ -277,10 +259,9 @@ def dropout_mask(shape, rate, seed):
     # Of a negative number TensorFlow takes the sign along, XLA does not.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
 
-    def generate(first, num_pairs, word):
+    def generate(num_pairs, word):
         options = {"shape": (num_pairs,), "key": key, "alg": _PHILOX, "dtype": tf.int64}
-        start = counter + word + tf.convert_to_tensor((first, 0), tf.uint64)
-        return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=start, **options), tf.uint32)
+        return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options), tf.uint32)
 
     bits = _entries(shape, generate, tf.equal(_key(seed), _NO_SEED), 1, 0)
     # Their uniforms are multiples of 2^-23, compared with the rate in float32.
@@ -306,8 +287,6 @@ def normal(shape, seed):
     True
     """
     seed = tf.cast(seed, tf.int32)
-    if HERE.rows is not None and not tf.is_tensor(shape):
-        return _normal_rows(HERE.rows, shape, seed)
     size = _size(shape)
     words = _bits((2, (size + 1) // 2), seed)
     cosine, sine = _normal_pair(words[0], words[1])
@@ -324,24 +303,6 @@ def _normal_pair(radius_word, angle_word):
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
     return radius * (1.0 - 2.0 * square), radius * (2.0 * sine * tf.sqrt(1.0 - square))
-
-
-def _normal_rows(rows, shape, seed):
-    """Return rows of normals: the first half of all has its own words for radii, and those of the other for angles."""
-    width, firsts = rows.parts(shape)
-    half, size = (rows.size(shape, width) + 1) // 2, shape[-2] * width
-    words, parts = _bits_of(seed), []
-    for first in firsts:
-        own, other = _from(first, size, *words), _from(tf.where(first < half, first + half, first - half), size, *words)
-        is_second = first + tf.range(tf.cast(size, tf.int64)) >= half
-        if len(firsts) % 2 and not rows.is_even:
-            # Where the second half begins in these rows, its first radius is the first word of all.
-            begin = tf.maximum(half - first, 0)
-            radii = tf.roll(_from(tf.zeros_like(first), size, *words), tf.cast(begin, tf.int32), 0)
-            other = tf.where((begin > 0) & is_second, radii, other)
-        cosine, sine = _normal_pair(tf.where(is_second, other, own), tf.where(is_second, own, other))
-        parts.append(tf.where(is_second, sine, cosine))
-    return rows.joined(parts, shape, width)
 
 
 def _signed(word):

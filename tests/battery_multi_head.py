@@ -54,8 +54,8 @@ class UnmaskedMultiHeadCase(MultiHeadCase):
     key_mask = None
 
 
-class PartsCase(MultiHeadCase):
-    """A row whose queries come in parts, so that no call has all weights at once."""
+class ChunksCase(MultiHeadCase):
+    """A row of query chunks, in which no call has all weights."""
 
     shows_weights = False
 
@@ -110,8 +110,8 @@ MULTI_HEAD_CASES = [
         dropout=0.25,
     ),
     _multi_head_case(
-        "parts",
-        PartsCase,
+        "query-chunks",
+        ChunksCase,
         alignment="weibull",
         prior="contextual",
         dropout=0.25,

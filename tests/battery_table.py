@@ -26,14 +26,14 @@ _LAYERS = {case.name: case.make() for case in CASES}
 
 def paths(case):
     """What a row takes of the code: the class of its layer, with a KL or without, the classes of its parts, whether it
-    draws, its masks, and whether its queries come in parts."""
+    draws, its masks, and whether it has query chunks."""
     layer = _LAYERS[case.name]
     of_row = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask", "shows_weights")}
     return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *of_row}
 
 
 def traits(case):
-    """The classes of a row, wherever they stand in it, and whether it draws, has a KL, a loop, masks and parts."""
+    """The classes of a row, wherever they stand in it, and whether it has draws, a KL, a loop, masks and chunks."""
     layer = _LAYERS[case.name]
     names = ("draws", "divergence", "has_loop", "query_mask", "key_mask", "shows_weights")
     return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}

@@ -7,7 +7,6 @@ import tensorflow as tf
 from scipy import special, stats
 
 from keras_vattn import random
-from keras_vattn.support.rows import rows_of
 
 SEED = tf.constant([3, 4])
 COUNT = 100_000
@@ -267,28 +266,6 @@ def test_a_seed_is_an_integer(seed):
 def test_all_bits_of_a_seed_count():
     seeds = [tuple(random.as_seed(seed).numpy()) for seed in (0, -1, 2**31, 2**32, 2**40, np.int64(2**40))]
     assert seeds == [(0, 0), (-1, 0), (-(2**31), 0), (0, 1), (0, 256), (0, 256)]
-
-
-@pytest.mark.parametrize("draw", [random.uniform, random.normal, partial(random.dropout_mask, rate=0.3)])
-@pytest.mark.parametrize("shape", [(3, 2, 6, 7), (3, 5, 8), (1, 5, 3), (2, 4, 6)])
-def test_rows_of_a_larger_draw(draw, shape):
-    """Rows, and their first columns, have the numbers that they have in the whole; a logarithm may round otherwise."""
-    whole = draw(shape, seed=SEED).numpy()
-    num_groups, *middle, length, width = shape
-    is_even = num_groups % 2 == 0
-    for group in range(num_groups):
-        for first, count in ((0, length), (1, 2), (length - 1, 1)):
-            for columns in (None, (width - 1, width)):
-                taken = width if columns is None else width - 1
-                where = tf.constant(group, tf.int64), num_groups, tf.constant(first, tf.int64), length
-                with rows_of(*where, columns, is_even):
-                    rows = draw((1, *middle, count, taken), seed=SEED).numpy()
-                expected = whole[group : group + 1, ..., first : first + count, :taken]
-                if draw is random.normal:
-                    np.testing.assert_allclose(rows, expected, rtol=1e-6)
-                else:
-                    np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_array_equal(draw(shape, seed=SEED), whole)
 
 
 @pytest.mark.parametrize("draw", [random.uniform, partial(random.dropout_mask, rate=0.5)])

@@ -25,7 +25,7 @@ ONE_OF_EACH_PATH = (
     "decoder-gru-additive-mean-previous-expected-stack",
     "decoder-max-out-lstm-one-hot-previous-sampled",
     "multi-head-weibull-per-head-gate-dropout",
-    "multi-head-parts",
+    "multi-head-query-chunks",
     "graph-gumbel-straight-through",
     "categorical-elbo-two-draws",
     "token-log-likelihood-chunks-ignore-class",

@@ -14,7 +14,6 @@ from keras_vattn.distributions.row_distribution import (
     drawn_divergence,
     mean_divergence,
 )
-from keras_vattn.support.rows import require_rows
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -135,7 +134,6 @@ class VariationalAlignment:
         if training and self.warm_start_steps:
             noise["warm"] = ops.broadcast_to(step < self.warm_start_steps, (*shape[:-1], 1))
         drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
-        require_rows(drawn)
         if drawn is not None:
             at_step = self.alignment.at_step(step)
             changing = {name: ops.broadcast_to(x, (*shape[:-1], 1)) for name, x in at_step.items()}
@@ -160,7 +158,7 @@ class VariationalAlignment:
     def _weights(self, logits, noise, keys):
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
-    def divergence(self, scored, noise, step, seed):
+    def divergence(self, scored, noise, step, seed, chunk_number=None):
         """Return KL(q || p) of each row in nats, float32, or `None` where there is no p.
 
         Args:
@@ -168,6 +166,7 @@ class VariationalAlignment:
             noise: Noise of the call.
             step: Number of training calls so far.
             seed: A function that returns a seed (2,), for a new draw where a family cannot make it of the noise.
+            chunk_number: Number of the query chunk, an integer (), or `None`. Defaults to `None`.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
@@ -187,7 +186,9 @@ class VariationalAlignment:
                 return drawn_divergence(q, p, keys, None, drawn)
             return drawn_divergence(q, p, keys, seed())
         # Fixed draws, so that the KL of an evaluation is the same every time.
-        return mean_divergence(q, p, keys, random.as_seed(0), EVALUATION_DRAWS)
+        fixed = random.as_seed(0)
+        fixed = fixed if chunk_number is None else random.fold_in(fixed, chunk_number)
+        return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
         """Return the floor of `divergence`, one value for each row, or `None` where it is 0."""

@@ -22,10 +22,10 @@ from keras_vattn.conversion.redirected_functions import PLACE, redirected_functi
 from keras_vattn.conversion.swapped_softmax import SwappedSoftmax, SwappedSoftmaxAttention, store_keys, swap_softmax
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
-from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support import keras_private
 from keras_vattn.support.quantization import quantized, restore_quantization
 from keras_vattn.support.sublayers import claim, path_of
@@ -264,7 +264,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
         layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or SwappedSoftmaxAttention, PLACE in vars(layer))
         drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
-        if isinstance(drawing, PartsOfQueries):
+        if isinstance(drawing, ChunkedAttention):
             # A file of an earlier version has none.
             drawing.query_chunk_size = conversion.get("query_chunk_size")
         claim(drawing, "prior", drawing.alignment_prior)

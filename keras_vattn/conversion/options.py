@@ -106,7 +106,7 @@ def check_options(conversion, seed, attentions):
         elif getattr(layer, "attention_axes", None) not in (None, (1,)) and conversion["query_chunk_size"]:
             axes, size = layer.attention_axes, conversion["query_chunk_size"]
             raise ValueError(
-                "Parts of the queries are those of one axis. "
+                "Query chunks need one attention axis. "
                 f"Received: query_chunk_size={size}, {path} with attention_axes={axes}"
             )
         per_head = conversion["per_head_prior"] and num_heads is not None

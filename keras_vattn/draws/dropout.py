@@ -63,6 +63,6 @@ def with_masks(noise, in_training):
             inner = with_masks(noise.get(name, {}), entry)
             if inner or name in noise:
                 together[name] = inner
-        elif name == "dropout" or name.endswith("_dropout"):
+        elif name.endswith("dropout"):
             together[name] = entry
     return together

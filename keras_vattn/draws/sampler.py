@@ -100,7 +100,7 @@ class Sampler:
         self._request = Request({layer: Draws() for layer in drawing}, training)
         for layer in training:
             follow_requests(layer)
-        self._functions, self._lock = {}, threading.Lock()
+        self._functions, self._tracing = {}, threading.Lock()
 
     @property
     def rows_are_independent(self):
@@ -167,7 +167,7 @@ class Sampler:
     def _traced(self, batch, spec, repeats):
         """Return two functions: one of a batch that returns the tensors that all draws share, and one of the batch,
         these tensors, a seed and a number of draws, which is 1 unless the function repeats the batch."""
-        with self._lock:
+        with self._tracing:
             key = repr(spec), repeats
             if key not in self._functions:
                 self._functions[key] = self._trace(batch, spec, repeats)

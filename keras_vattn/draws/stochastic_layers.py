@@ -40,7 +40,7 @@ def has_kl(layer):
     """Return whether a layer, any layer of Keras, has a KL."""
     if getattr(layer, "kl_tracker", None) is None:
         return False
-    return layer._shows_divergence or getattr(layer, "alignment_prior", layer) is not None
+    return layer.name_in_the_log is not None or getattr(layer, "alignment_prior", layer) is not None
 
 
 def is_stochastic(layer):

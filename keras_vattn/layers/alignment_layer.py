@@ -1,4 +1,4 @@
-from keras import ops
+from keras import ops, tree
 
 from keras_vattn import random
 from keras_vattn.layers.stochastic_layer import StochasticLayer
@@ -56,7 +56,22 @@ class AlignmentLayer(StochasticLayer):
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
-    def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None):
+    def draw_rows(self, shape, seed, training, chunk=None):
+        """Return the result of `draw_alignment` for a call or one of its query chunks, a `Chunk`; empty without a
+        seed."""
+        if seed is None:
+            return {}
+        if chunk is None or chunk.num_keys is None:
+            return self.draw_alignment(shape, seed, training)
+        # XLA computes all keys: so that its draws are the same, noise is drawn for all keys here too.
+        noise = self.draw_alignment((*shape[:-1], chunk.num_keys), seed, training)
+        return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
+
+    def call_seed(self, training, chunk=None):
+        """Return the seed of a call or of one of its query chunks, a `Chunk`; `None` where it does not draw."""
+        return self.noise_seed(training) if chunk is None else chunk.seed
+
+    def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
         """Return what `add_divergence` takes for a call: the KL of each query, summed over the heads and with the KL of
         a context, the queries that count, the number of entries and the floor.
 
@@ -68,11 +83,13 @@ class AlignmentLayer(StochasticLayer):
             training: The call's `training`.
             head_axis: The axis of the heads in a value for each row, `None` for a layer without heads.
             context: KL of the context of each query, and its number of entries, or `None`.
+            chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
         if scored is not None:
-            seed = lambda: random.fold_in(self.noise_seed(training), 4)  # noqa: E731
-            divergence = self.variational.divergence(scored, noise, self.current_step, seed)
+            seed = lambda: random.fold_in(self.call_seed(training, chunk), 4)  # noqa: E731
+            number = None if chunk is None else chunk.number
+            divergence = self.variational.divergence(scored, noise, self.current_step, seed, number)
         if divergence is not None:
             floor = self.variational.divergence_floor(scored)
             if self.kl_reduction == "mean":

@@ -6,7 +6,7 @@ from keras import ops
 from keras_vattn import contexts, random, scores
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
+from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     check_mask,
@@ -23,7 +23,7 @@ from keras_vattn.support.validation import fraction
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(PartsOfQueries):
+class Attention(ChunkedAttention):
     """Attention put together from a score, an alignment and a context.
 
     Each of the three is a name, a class, a config dictionary or an instance. The defaults make deterministic
@@ -58,8 +58,8 @@ class Attention(PartsOfQueries):
             Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
             after these calls. Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`, for calls of the layer; a decoder's steps are parts
-            already. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`, for calls of the layer; a decoder computes one query
+            at a time. Defaults to `None`.
 
     Call arguments:
         query: (B, T, Dq).
@@ -130,7 +130,7 @@ class Attention(PartsOfQueries):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.score.keeps_state:
             raise ValueError(
-                "A score that counts the queries counts from 0 in every part of them: it takes query_chunk_size=None. "
+                "A score that counts the queries counts from 0 in every query chunk: it needs query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
         # The schedule of the KL begins where its KL does.
@@ -183,14 +183,14 @@ class Attention(PartsOfQueries):
             "log_psi": self.variational.log_psi(key, keys),
         }
 
-    def draw_noise(self, batch_size, num_queries, memory, training=False):
-        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors, empty where the call does not
-        draw."""
-        seed = self.noise_seed(training)
+    def draw_noise(self, batch_size, num_queries, memory, training=False, chunk=None):
+        """Return the noise of all queries, or of a `Chunk`, a nested dictionary of (B, T, ...) tensors, empty where the
+        call does not draw."""
+        seed = self.call_seed(training, chunk)
         if seed is None:
             return {}
         value = memory["value"]
-        noise = self.draw_alignment((batch_size, num_queries, ops.shape(value)[1]), seed, training)
+        noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seed, training, chunk)
         if not self.draws_noise(training):
             return noise
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
@@ -255,7 +255,7 @@ class Attention(PartsOfQueries):
         divergence = self._divergence(attended, memory, noise, query_mask, training, posterior_logits)
         self.add_divergence(**divergence, training=training)
 
-    def _divergence(self, attended, memory, noise, query_mask, training, posterior_logits):
+    def _divergence(self, attended, memory, noise, query_mask, training, posterior_logits, chunk=None):
         scored, context, keys = None, None, memory["keys"]
         if self.context.has_divergence:
             mean = attended["mean"]
@@ -265,7 +265,7 @@ class Attention(PartsOfQueries):
         if "logits" in attended:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
             keys = scored.keys
-        return self.divergence_of(scored, noise, keys, query_mask, training, context=context)
+        return self.divergence_of(scored, noise, keys, query_mask, training, context=context, chunk=chunk)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):
@@ -288,11 +288,11 @@ class Attention(PartsOfQueries):
     ):
         self._check(query, value, key, query_mask, posterior_logits)
         posterior_logits = as_finite_float32(posterior_logits)
-        size = self.part_size(1, ops.shape(query)[1], ops.shape(value)[1], return_attention_scores)
+        size = self.chunk_size_of(1, ops.shape(query)[1], ops.shape(value)[1], return_attention_scores)
         if size is not None:
             masks = given_masks(query, value, value_mask, key_mask, attention_mask)
             inputs = [query], [value, value if key is None else key], posterior_logits
-            return self._in_parts(inputs, masks, size, training, query_mask, use_causal_mask)
+            return self._in_chunks(inputs, masks, size, training, query_mask, use_causal_mask)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -303,26 +303,19 @@ class Attention(PartsOfQueries):
             return attended["context"], attended["weights"]
         return attended["context"]
 
-    def _in_parts(self, inputs, masks, size, training, query_mask, is_causal):
+    def _in_chunks(self, inputs, masks, size, training, query_mask, is_causal):
         queries, keys, posterior_logits = inputs
-        value = keys[0]
 
-        def draw():
-            one = {"value": value[:, :1], "keys": DenseKeys()}
-            self.draw_noise(1, 1, one, training)
-
-        def attend(queries, keys, entries, valid):
+        def attend(queries, keys, entries, valid, chunk):
             memory = self.prepare_memory(*keys, valid.valid)
-            noise = self.draw_noise(1, size, memory, training)
+            noise = self.draw_noise(1, size, memory, training, chunk)
             attended = self.attend(*queries, memory, noise, training, *entries)
-            divergence = self._divergence(attended, memory, noise, None, training, *(entries or [None]))
+            divergence = self._divergence(attended, memory, noise, None, training, *(entries or [None]), chunk)
             return attended["context"], divergence
 
         inputs = queries, keys, [] if posterior_logits is None else [posterior_logits]
-        has_divergence = self.context.has_divergence or self.prior is not None or posterior_logits is not None
-        options = {"query_mask": query_mask, "is_causal": is_causal, "has_divergence": has_divergence}
-        options["whole"] = (value.shape[-1],)
-        context, divergence = self.over_parts(attend, draw, size, inputs, masks, training, **options)
+        weights = self.trainable_variables
+        context, divergence = self.over_chunks(attend, size, inputs, masks, weights, training, query_mask, is_causal)
         self.add_divergence(**divergence, training=training)
         return context
 
@@ -389,7 +382,7 @@ class Attention(PartsOfQueries):
         self._check(query, value, *(given[name] for name in ("key", "query_mask", "posterior_logits")))
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
-        self.part_size(1, query.shape[1], value.shape[1], given["return_attention_scores"])
+        self.chunk_size_of(1, query.shape[1], value.shape[1], given["return_attention_scores"])
         if not given["return_attention_scores"]:
             return context
         return context, keras.KerasTensor((*query.shape[:-1], value.shape[-2]), dtype=self.compute_dtype)

@@ -2,12 +2,12 @@ import keras
 from keras import ops
 
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
-from keras_vattn.layers.parts_of_queries import PartsOfQueries
+from keras_vattn.layers.chunked_attention import ChunkedAttention
 from keras_vattn.support.masks import combine_masks
 from keras_vattn.support.products import matmul
 
 
-class KerasAttentionMixin(PartsOfQueries):
+class KerasAttentionMixin(ChunkedAttention):
     """Mixin that gives `keras.layers.Attention`, or a subclass of it such as `AdditiveAttention`, an alignment and a
     prior: its scores become the logits of drawn weights.
 
@@ -28,38 +28,37 @@ class KerasAttentionMixin(PartsOfQueries):
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
         # Raises ValueError where the inputs or the masks are no lists of two or three.
         query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
-        size = self.part_size(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
+        size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:
             scored = self._score(inputs, mask, use_causal_mask)
             output, weights, divergence = self._attend(scored, inputs[1], query_mask, training)
         else:
-            output, divergence = self._in_parts(inputs, mask, size, query_mask, training, use_causal_mask)
+            output, divergence = self._in_chunks(inputs, mask, size, query_mask, training, use_causal_mask)
         self.add_divergence(**divergence, training=training)
         if query_mask is not None:
             output = ops.where(query_mask[..., None], output, 0)
         return (output, weights) if return_attention_scores else output
 
-    def _attend(self, scored, value, query_mask, training):
-        """Return the context, the weights, and what `divergence_of` does, of all queries or of a part."""
-        seed = self.noise_seed(training)
-        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+    def _attend(self, scored, value, query_mask, training, chunk=None):
+        """Return the context, the weights, and the result of `divergence_of`, for all queries or a `Chunk`."""
+        noise = self.draw_rows(ops.shape(scored.logits), self.call_seed(training, chunk), training, chunk)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
-        return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training)
+        return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training, chunk=chunk)
 
-    def _in_parts(self, inputs, mask, size, query_mask, training, use_causal_mask):
+    def _in_chunks(self, inputs, mask, size, query_mask, training, use_causal_mask):
         query, *keys = inputs
         masks = [mask[1][:, None]] if mask and mask[1] is not None else []
 
-        def attend(queries, keys, entries, valid):
+        def attend(queries, keys, entries, valid, chunk):
             logits = ops.cast(self._calculate_scores(query=queries[0], key=keys[-1]), "float32")
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(keys[-1], valid))
-            context, _, divergence = self._attend(scored, keys[0], None, training)
+            context, _, divergence = self._attend(scored, keys[0], None, training, chunk)
             return context, divergence
 
-        draw = lambda: self.noise_seed(training)  # noqa: E731
-        options = {"query_mask": query_mask, "is_causal": use_causal_mask, "has_divergence": self.prior is not None}
-        return self.over_parts(attend, draw, size, ([query], keys, []), masks, training, **options)
+        weights = self.trainable_variables
+        inputs = [query], keys, []
+        return self.over_chunks(attend, size, inputs, masks, weights, training, query_mask, use_causal_mask)
 
     def _score(self, inputs, mask, use_causal_mask):
         key = inputs[2] if len(inputs) > 2 else inputs[1]

@@ -49,11 +49,11 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         kl_reduction: `"sum"`: KL summed over heads, valid queries and valid keys, averaged over the batch, in nats;
             `"query_mean"`: divided by the number of valid queries; `"mean"`: divided by the number of valid
             query-key-head entries. Defaults to `"sum"`.
-        query_chunk_size: Number of queries in a part, or `"auto"`, or `None` for no parts. Two parts are computed at
-            once, nothing of size T times S is kept, and the gradient computes each part again: the same numbers, in
-            memory that grows with S alone. It takes one attention axis. Under `"auto"` calls with fewer than 2^24
-            scores an example, of unknown lengths, or with `return_attention_scores=True` have no parts. Defaults to
-            `None`.
+        query_chunk_size: Number of queries in a chunk, `"auto"`, or `None` for no chunks. Two chunks are computed at
+            once, nothing of size T times S is stored, and the gradient recomputes each chunk: memory grows with S
+            alone. Draws depend on the seed and the size of a chunk. It needs one attention axis. With `"auto"` calls
+            of fewer than 2^24 scores an example, of unknown lengths, or with `return_attention_scores=True` have no
+            chunks. Defaults to `None`.
 
     Call arguments:
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
@@ -164,7 +164,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     ):
         self.check_posterior_logits(posterior_logits, query, value)
         self._check_order(query, use_causal_mask)
-        size = self.part_size_of(ops.shape(query), ops.shape(value), return_attention_scores)
+        size = self.multi_head_chunk_size(ops.shape(query), ops.shape(value), return_attention_scores)
         if self.is_softmax and size is None and AttentionAxes(self.attention_axes, len(query.shape)).is_plain:
             return super().call(
                 query,
@@ -182,7 +182,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         # masks of (B, T, D) alone.
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
-        masks = None if size is None else self._masks_of_parts(query, value_mask, key_mask, attention_mask)
+        masks = None if size is None else self._masks_of_chunks(query, value_mask, key_mask, attention_mask)
         for x in (query, value, key):
             keras_private.set_mask(x, None)
         num_leading = len(query.shape) - 1
@@ -191,7 +191,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         heads = [project(dense, x, num_leading) for dense, x in pairs]
         if size is not None:
             options = query_mask, posterior_logits, use_causal_mask, self.sliding_window
-            output, weights = self._in_parts(heads, masks, size, training, *options), None
+            output, weights = self._in_chunks(heads, masks, size, training, *options), None
         else:
             mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
             options = {"query_mask": query_mask, "posterior_logits": posterior_logits}
@@ -201,7 +201,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
 
-    def _masks_of_parts(self, query, value_mask, key_mask, attention_mask):
+    def _masks_of_chunks(self, query, value_mask, key_mask, attention_mask):
         """Return the masks of the call, each by itself, of the rank of the logits."""
         masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
         masks += [] if attention_mask is None else [attention_mask]
@@ -256,7 +256,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             masks = (given[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
             self._check(query, value, key, *masks)
         output = super().compute_output_spec(query, value, key)
-        self.part_size_of(query.shape, value.shape, given["return_attention_scores"])
+        self.multi_head_chunk_size(query.shape, value.shape, given["return_attention_scores"])
         if not given["return_attention_scores"]:
             return output
         # Keras takes the keys to be as many as the queries.

@@ -9,7 +9,7 @@ from keras_vattn import alignments, random
 from keras_vattn.alignments import AlignmentInputs, DenseKeys
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.attention_axes import AttentionAxes
-from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
+from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, fits
 from keras_vattn.support.sublayers import claim, serialize_sublayer
@@ -19,7 +19,7 @@ from keras_vattn.support.validation import positive_integer
 NEWER_ARGUMENTS = {"use_gate": ("3.14", False), "sliding_window": ("3.15", None)}
 
 
-class MultiHeadMixin(PartsOfQueries):
+class MultiHeadMixin(ChunkedAttention):
     """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
 
     The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the heads' outputs, and
@@ -83,7 +83,7 @@ class MultiHeadMixin(PartsOfQueries):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.flash_attention:
             raise ValueError(
-                "Flash attention has parts of its own: it takes query_chunk_size=None. "
+                "Flash attention makes its own chunks: it needs query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, flash_attention=True"
             )
         self.add_alignment(alignment, prior, per_head_prior)
@@ -133,11 +133,11 @@ class MultiHeadMixin(PartsOfQueries):
         query_mask=None,
         posterior_logits=None,
     ):
-        size = self.part_size_of(ops.shape(query), ops.shape(key), return_attention_scores, rank=4)
+        size = self.multi_head_chunk_size(ops.shape(query), ops.shape(key), return_attention_scores, rank=4)
         if size is not None:
             masks = [] if attention_mask is None else [AttentionAxes((1,), 3).expand_mask(attention_mask)]
             heads = query, key, value
-            return self._in_parts(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
+            return self._in_chunks(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
             # The method has no such argument before Keras 3.15, which passes it only where it is true.
             causal = {"use_causal_mask": True} if use_causal_mask else {}
@@ -159,47 +159,47 @@ class MultiHeadMixin(PartsOfQueries):
         context = axes.from_heads(tf.matmul(kept, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)
 
-    def part_size_of(self, query_shape, key_shape, return_attention_scores, rank=3):
-        """Return the number of queries in a part, `None` for no parts, for inputs whose rank is this if they have one
+    def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
+        """Return the number of queries of a chunk, `None` for no chunks, for inputs whose rank is this if they have one
         attention axis."""
         if self.query_chunk_size is None:
             return None
         if len(query_shape) == rank and AttentionAxes(self.attention_axes, 3).axes == (1,):
-            heads_of_part = self.num_heads if self.per_head_prior else 1
+            heads_of_chunk = self.num_heads if self.per_head_prior else 1
             lengths = query_shape[1], key_shape[1]
-            return self.part_size(self.num_heads, *lengths, return_attention_scores, heads_of_part)
+            return self.chunk_size_of(self.num_heads, *lengths, return_attention_scores, heads_of_chunk)
         if self.query_chunk_size == "auto":
             return None
         raise ValueError(
-            "Parts of the queries are those of one axis, the second of (B, T, D). Received: "
+            "Query chunks need one attention axis, the second of (B, T, D). Received: "
             f"query_chunk_size={self.query_chunk_size}, query.shape={tuple(query_shape)}, "
             f"attention_axes={self.attention_axes}"
         )
 
-    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
+    def _in_chunks(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
         """Return the heads' outputs (B, T, H, D), as `_compute_attention` does.
 
         Args:
             heads: Projected queries, keys and values.
             masks: List of booleans, each of the rank of the logits.
-            size: Number of queries of a part.
+            size: Number of queries of a chunk.
             training, query_mask, posterior_logits: As in the call.
-            is_causal, window: As of `over_parts`.
+            is_causal, window: As of `over_chunks`.
         """
         axes = AttentionAxes((1,), 3)
         query, key, value = (axes.by_head(x) for x in heads)
         query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
-        # A part is of one head, unless a network of the prior is.
+        # A chunk is of one head, unless the prior has a network for each head.
         num_heads = 1 if self.per_head_prior else self.num_heads
         inputs = [[_one_by_one(x, num_heads) for x in each if x is not None] for each in inputs]
 
-        def attend(queries, keys, entries, valid):
+        def attend(queries, keys, entries, valid, chunk):
             key, value = keys
             logits = ops.cast(tf.matmul(*queries, key, transpose_b=True), "float32")
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
-            noise = self.draw_noise(ops.shape(logits), training)
+            noise = self.draw_noise(ops.shape(logits), training, chunk)
             if self.is_softmax:
                 # Where no key is valid, the weights of Keras are equal.
                 weights = tf.nn.softmax(valid.mask_out(logits))
@@ -207,20 +207,11 @@ class MultiHeadMixin(PartsOfQueries):
                 weights = self.variational.weights(scored, noise)
             weights = ops.cast(weights, self.compute_dtype)
             context = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
-            return context, self.divergence_of(scored, noise, valid, None, training, head_axis=-2)
+            return context, self.divergence_of(scored, noise, valid, None, training, head_axis=-2, chunk=chunk)
 
-        context, divergence = self.over_parts(
-            attend,
-            lambda: self.draw_noise((1, self.num_heads, 1, 1), training),
-            size,
-            inputs,
-            masks,
-            training,
-            query_mask,
-            is_causal,
-            window,
-            has_divergence=self.prior is not None or posterior_logits is not None,
-            num_heads=num_heads,
+        weights = [] if self.prior is None else self.prior.trainable_variables
+        context, divergence = self.over_chunks(
+            attend, size, inputs, masks, weights, training, query_mask, is_causal, window, num_heads
         )
         self.add_divergence(**divergence, training=training)
         return axes.from_heads(ops.reshape(context, (*shape[:-1], ops.shape(value)[-1])), shape)
@@ -288,22 +279,25 @@ class MultiHeadMixin(PartsOfQueries):
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
-    def draw_noise(self, shape, training=False):
+    def draw_noise(self, shape, training=False, chunk=None):
         """Return the noise of a call, a dictionary, empty where the call does not draw.
 
         Args:
             shape: Shape of the logits, (..., H, T, S).
             training: The call's `training`.
+            chunk: The `Chunk` of the queries, or `None`.
         """
-        seed = self.noise_seed(training)
-        if seed is None or not self.is_softmax:
-            return {} if seed is None else self.draw_alignment(shape, seed, training)
+        return self.draw_rows(shape, self.call_seed(training, chunk), training, chunk)
+
+    def draw_alignment(self, shape, seed, training):
+        if not self.is_softmax:
+            return super().draw_alignment(shape, seed, training)
         kept = ops.cast(random.dropout_mask(shape, min(self.dropout, 1.0 - 2**-23), seed), self.compute_dtype)
         return {"dropout": kept / (1.0 - self.dropout) if self.dropout < 1.0 else ops.zeros_like(kept)}
 
-    def new_seed(self, training):
+    def noise_seed(self, training):
         if not self.is_softmax:
-            return super().new_seed(training)
+            return super().noise_seed(training)
         # That of Keras's dropout, in float32.
         return (
             random.dropout_seed(keras_private.dropout_of(self).seed_generator)

@@ -27,6 +27,10 @@ try:
 except ImportError:
     GLOBAL_CUSTOM_NAMES = None
 try:
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+except ImportError:
+    GraphOrParentsInXlaContext = None
+try:
     from tensorflow.python.framework.ops import gradient_registry
 except ImportError:
     gradient_registry = None
@@ -49,6 +53,7 @@ FEATURES = {
     "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
     "use_legacy_config": ("the warning of a `.h5` file", "there is no warning"),
     # TensorFlow.
+    "GraphOrParentsInXlaContext": ("causal query chunks, which skip hidden keys outside of XLA", "they skip none"),
     "_cardinality": ("`distribute.shard` of a dataset with an end", "`fit` needs `steps_per_epoch`"),
     "gradient_registry": ("gradients that can be freed", "a process keeps the graphs of all models it has trained"),
 }
@@ -262,3 +267,10 @@ def value_of(variable):
     """Return the value of a variable as a tensor of its own dtype, whatever a layer computes in."""
     with AutocastScope(None):
         return tf.convert_to_tensor(variable.value)
+
+
+def in_xla():
+    """Return whether XLA compiles the operations that are created here; `True` where TensorFlow does not say."""
+    if tf.executing_eagerly():
+        return False
+    return GraphOrParentsInXlaContext is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

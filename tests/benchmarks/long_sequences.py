@@ -1,8 +1,8 @@
-"""Memory and time of a training step of MultiHeadAttention, 8 heads of 64, with queries in parts and without.
+"""Memory and time of a training step of MultiHeadAttention, 8 heads of 64, with query chunks and without.
 
     PYTHONPATH=tests python -m benchmarks.long_sequences [--lengths 1024 2048 4096 8192 16384] [--processes 7]
 
-Each peak is that of a process of its own, over the memory that it has before its first step; without parts lengths
+Each peak is that of a process of its own, over the memory that it has before its first step; without chunks lengths
 above 4096 are left out. Times are of the longest length that both have: ratios of interleaved pairs in a process, and
 their median over several, because a process has a ratio of its own, whatever the number of pairs. Writes
 runs/benchmarks/long_sequences.json, with the slope of log memory over log length.
@@ -23,7 +23,7 @@ ROWS = {
     "weibull contextual": {"alignment": "weibull", "prior": "contextual"},
 }
 LONGEST_WHOLE = 4096
-RATIOS = "parts / whole", "causal / not, in parts", "causal / the same mask given, in parts"
+RATIOS = "chunks / whole", "causal / not, in chunks", "causal / the same mask given, in chunks"
 
 
 def step_of(length, size, options, mask=None):
@@ -78,9 +78,9 @@ def peak(length, size, name, mask=None):
 
 def ratios(length, size, name, num_pairs):
     """Return the three ratios of times, `RATIOS`, each a median of pairs."""
-    parts, whole = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
+    chunked, whole = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
     causal, given = (step_of(length, size, ROWS[name], mask) for mask in ("causal", "given"))
-    pairs = (parts, whole), (causal, parts), (causal, given)
+    pairs = (chunked, whole), (causal, chunked), (causal, given)
     seconds = (interleave({"one": one, "other": other}, num_pairs, num_warm_up=1) for one, other in pairs)
     return [np.median(x["one"] / x["other"]) for x in seconds]
 
@@ -105,9 +105,9 @@ def main():
         measure, *arguments = options.only
         print(json.dumps({"peak": peak, "ratios": ratios}[measure](*arguments)))
         return
-    from keras_vattn.layers.parts_of_queries import LARGEST_PART
+    from keras_vattn.layers.chunked_attention import LARGEST_CHUNK
 
-    size_at = lambda length: int(options.size or LARGEST_PART // length)  # noqa: E731
+    size_at = lambda length: int(options.size or LARGEST_CHUNK // length)  # noqa: E731
     whole = [length for length in options.lengths if length <= LONGEST_WHOLE]
     record = {"peak": [], "slope": {}, "time": []}
     for name in options.rows:
@@ -117,11 +117,11 @@ def main():
                 found = dict(zip(("MB", "graph MB"), in_process(peak, length, size, name, mask), strict=True))
                 record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | found)
                 print(record["peak"][-1], flush=True)
-        for parts in (False, True):
-            points = [x for x in record["peak"] if x["row"] == name and not x["mask"] and bool(x["size"]) == parts]
+        for is_chunked in (False, True):
+            points = [x for x in record["peak"] if x["row"] == name and not x["mask"] and bool(x["size"]) == is_chunked]
             if len(points) > 1:
                 logs = np.log([[x["length"], x["MB"]] for x in points]).T
-                record["slope"][f"{name}, {'parts' if parts else 'whole'}"] = np.polyfit(*logs, 1)[0]
+                record["slope"][f"{name}, {'chunks' if is_chunked else 'whole'}"] = np.polyfit(*logs, 1)[0]
     length = max(whole)
     for name in options.rows:
         found = [in_process(ratios, length, size_at(length), name, options.pairs) for _ in range(options.processes)]

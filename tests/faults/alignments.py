@@ -244,8 +244,8 @@ FAULTS = [
     Fault(
         "a drawn KL at the mean",
         "alignments/variational_alignment.py",
-        "random.as_seed(0), EVALUATION_DRAWS)",
-        "random.as_seed(0), 1)",
+        "fixed, EVALUATION_DRAWS)",
+        "fixed, 1)",
         (VARIATIONAL, SEGMENTS),
         "fixed_draws or mean_is",
     ),

@@ -1,0 +1,186 @@
+from functools import partial
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.alignments import DenseKeys
+from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.support.keras_private import in_xla
+from keras_vattn.support.masks import both
+from keras_vattn.support.query_chunks import map_chunks
+from keras_vattn.support.validation import integer
+
+# An example's number of scores from which "auto" makes chunks, and the number of scores of such a chunk.
+SMALLEST, LARGEST_CHUNK = 2**24, 2**20
+
+
+class Chunk(NamedTuple):
+    """What the step of a query chunk draws from.
+
+    Attributes:
+        number: Number of the chunk in its call, int64 ().
+        seed_of_call: Seed of the call, int32 (2,), `None` where it does not draw.
+        num_keys: Number of keys of the call, where the chunk computes only the first of them; otherwise `None`.
+    """
+
+    number: object
+    seed_of_call: object
+    num_keys: object
+
+    @property
+    def seed(self):
+        """The seed of this chunk, `None` where it does not draw."""
+        return None if self.seed_of_call is None else random.fold_in(self.seed_of_call, self.number)
+
+
+class ChunkedAttention(AlignmentLayer):
+    """Base class of the attentions that compute their queries in chunks, so that nothing of size T times S is stored.
+
+    A subclass sets `query_chunk_size` by `chunk_size`, reads `chunk_size_of` in a call, and calls `over_chunks`.
+    """
+
+    query_chunk_size = None
+
+    def chunk_size_of(self, num_heads, length, num_keys, return_attention_scores=False, heads_of_chunk=1):
+        """Return the number of queries of a chunk in a call, `None` for a call without chunks.
+
+        Raises:
+            ValueError: For weights of a layer whose calls have chunks.
+        """
+        size = self.query_chunk_size
+        if size == "auto":
+            known = all(isinstance(x, int) for x in (num_heads, length, num_keys))
+            if return_attention_scores or not known or num_heads * length * num_keys < SMALLEST:
+                return None
+            size = max(4, LARGEST_CHUNK // (num_keys * heads_of_chunk))
+        if size is not None and return_attention_scores:
+            raise ValueError(
+                "A call in query chunks never has all weights: `return_attention_scores=True` needs "
+                'query_chunk_size=None or "auto", which then makes no chunks. `alignment_statistics` and '
+                f"`posterior_distribution` compute all weights. Received: query_chunk_size={size}"
+            )
+        if size is None or not isinstance(length, int):
+            return size
+        # One query, a step of a decoder, has no chunks.
+        return min(size, length) if length > 1 else None
+
+    def over_chunks(
+        self,
+        attend,
+        size,
+        inputs,
+        masks,
+        weights,
+        training,
+        query_mask=None,
+        is_causal=False,
+        window=None,
+        num_heads=1,
+    ):
+        """Return the context (G, ..., T, D) of all queries, and the arguments of `add_divergence`.
+
+        A chunk is of one group: an example, or a head of it.
+
+        Args:
+            attend: Function of the queries, keys and entries of a chunk, of its `DenseKeys` and of its `Chunk`. Returns
+                the context of the chunk, and the result of `divergence_of`.
+            size: Number of queries of a chunk.
+            inputs: Lists of tensors, queries (G, ..., T, D), keys (G, ..., S, D) and entries (G, ..., T, S).
+            masks: List of booleans that broadcast to (B, ..., T, S), with an axis of heads where groups are heads.
+            weights: The trainable variables that `attend` reads.
+            training: The call's `training`.
+            query_mask: Boolean (B, T) or `None`.
+            is_causal: Whether a query sees only the positions up to its own.
+            window: A query sees the positions less than this from its own, on both sides; `None` for all.
+            num_heads: Number of the groups of an example.
+        """
+        queries, keys, entries = inputs
+        length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
+        masks = [_with_rows_beyond(x, length, size) for x in masks]
+        # `tf.cast` to the same dtype returns a variable unread, which the loops would read.
+        values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
+        weights = [values.pop(id(x)) for x in weights]
+        seed = self.noise_seed(training)
+        skips_hidden_keys = is_causal and not in_xla()
+
+        def visible(group, first, seen):
+            """Return the `DenseKeys` of a chunk for the first `seen` keys."""
+            places = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
+            positions = tf.range(num_keys)[:seen]
+            valid = places >= positions if is_causal else None
+            valid = valid if window is None else both(valid, tf.abs(places - positions) < window)
+            head = None if num_heads == 1 else group % num_heads
+            for mask in masks:
+                valid = both(valid, _chunk_of_mask(mask, group // num_heads, head, first, size)[..., :seen])
+            return DenseKeys(valid)
+
+        def step(names, rows, keys, shared, group, chunk):
+            first = chunk * size
+            seen = tf.minimum(first + size, num_keys) if skips_hidden_keys else num_keys
+            rows = [ops.moveaxis(x, 0, -2)[None] for x in rows]
+            entries = [x[..., :seen] for x in rows[len(queries) :]]
+            number = tf.cast(group, tf.int64) * 2**32 + tf.cast(chunk, tf.int64)
+            state = [*values.values(), *((x, new) for (x, _), new in zip(weights, shared, strict=True))]
+            with keras.StatelessScope(state, initialize_variables=False):
+                context, divergence = attend(
+                    rows[: len(queries)],
+                    [x[None, ..., :seen, :] for x in keys],
+                    entries,
+                    visible(group, first, seen),
+                    Chunk(number, seed, num_keys if skips_hidden_keys else None),
+                )
+            results = {"context": context, "divergence": _columns(divergence)}
+            return {name: tf.nest.map_structure(lambda x: ops.moveaxis(x[0], -2, 0), results[name]) for name in names}
+
+        rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
+        results, shared = {}, [x for _, x in weights]
+        # A prediction leaves out the KL, which nothing reads.
+        together = training or tf.executing_eagerly()
+        for names in [("context", "divergence")] if together else [("context",), ("divergence",)]:
+            results |= map_chunks(partial(step, names), rows, keys, shared, size, self)
+        by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
+        divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
+        # A query counts where it has a key in a head.
+        valid = divergence["valid"] > 0.5 if "valid" in divergence else None
+        return ops.moveaxis(results["context"], 1, -2), divergence | {"valid": both(valid, query_mask)}
+
+
+def chunk_size(value):
+    """Return `query_chunk_size`: `None`, "auto" or a positive integer; ValueError otherwise."""
+    expected = 'a positive integer, "auto"'
+    return value if value == "auto" else integer("query_chunk_size", value, 1, optional=True, expected=expected)
+
+
+def _with_rows_beyond(mask, length, size):
+    """Return a mask with a row for each query, and rows for the end of the last chunk; unchanged with one row."""
+    if mask.shape[-2] == 1:
+        return mask
+    if mask.shape[-2] is None:
+        *others, _, num_keys = ops.shape(mask)
+        mask = ops.broadcast_to(mask, (*others, length, num_keys))
+    return tf.pad(mask, [*[[0, 0]] * (len(mask.shape) - 2), [0, size], [0, 0]])
+
+
+def _chunk_of_mask(mask, example, head, first, size):
+    """Return the entries of a chunk of a mask (B or 1, [H or 1,] T or 1, S or 1)."""
+    shape = ops.shape(mask)
+    if mask.shape[0] != 1:
+        mask = mask[tf.minimum(example, shape[0] - 1)][None]
+    if head is not None and mask.shape[1] != 1:
+        mask = mask[:, tf.minimum(head, shape[1] - 1)][:, None]
+    if mask.shape[-2] != 1:
+        shape = ops.shape(mask)
+        mask = tf.slice(mask, [*[0] * (len(shape) - 2), first, 0], (*shape[:-2], size, shape[-1]))
+    return mask
+
+
+def _columns(divergence):
+    """Return the result of `divergence_of` as columns (B, T, 1), without its `None` entries."""
+    of_query = divergence["divergence"]
+    if of_query is None:
+        return {}
+    columns = {name: ops.cast(x, "float32") for name, x in divergence.items() if x is not None}
+    return {name: ops.broadcast_to(x, ops.shape(of_query))[..., None] for name, x in columns.items()}
