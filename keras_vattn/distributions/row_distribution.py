@@ -130,8 +130,10 @@ def closed_divergence(q, p, keys):
     """Return the registered KL(q || p) of each row, or `None` where there is no closed form."""
     try:
         return _of_rows(tfp.kl_divergence(q, p), q, keys)
-    except NotImplementedError:
+    except NotImplementedError as error:
         # No KL is registered, or both are transformed distributions with different transformations.
+        if isinstance(q, RowDistribution) and "registered" not in str(error):
+            raise
         return None
 
 
