@@ -144,8 +144,9 @@ def test_a_layer_that_draws_unasked_is_not_shared(kind):
     inputs = keras.Input((None, D))
     x = Unasked(kind)(inputs)
     model = keras.Model(inputs, [x, GaussianLatent(2)(x)])
-    for outputs in draw(model, X, 5, seed=1):
-        assert len(np.unique(outputs.reshape(5, -1), axis=0)) == 5
+    for max_rows in (256, 1):
+        for outputs in draw(model, X, 5, seed=1, max_rows=max_rows):
+            assert len(np.unique(outputs.reshape(5, -1), axis=0)) == 5
 
 
 def test_what_drops_is_not_shared(monkeypatch):

@@ -4,10 +4,10 @@ SHARED = "tests/draws/test_shared_prefix.py"
 
 FAULTS = [
     Fault(
-        "shared prefix: what depends on the seed is shared",
+        "shared prefix: what depends on a draw is shared",
         "draws/shared_prefix.py",
-        "{self.seed.op}",
-        "set()",
+        "if sources & drawing or _RANDOM",
+        "if _RANDOM",
         (SHARED,),
         "whole_model",
     ),
