@@ -54,7 +54,7 @@ class AlignmentLayer(StochasticLayer):
             return {}
         if chunk is None or chunk.num_keys is None:
             return self.draw_alignment(shape, seed, training)
-        # XLA draws nothing of an unknown shape, and the noise is the same everywhere.
+        # XLA computes all keys: so that its draws are the same, noise is drawn for all keys here too.
         noise = self.draw_alignment((*shape[:-1], chunk.num_keys), seed, training)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 

@@ -8,6 +8,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.alignments import DenseKeys
 from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.support.keras_private import in_xla
 from keras_vattn.support.masks import both
 from keras_vattn.support.query_chunks import map_chunks
 from keras_vattn.support.validation import integer
@@ -105,6 +106,7 @@ class ChunkedAttention(AlignmentLayer):
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self._chunk_seeds(training)
+        skips_hidden_keys = is_causal and not in_xla()
 
         def visible(group, first, seen):
             """Return the `DenseKeys` of a chunk for the first `seen` keys."""
@@ -119,7 +121,7 @@ class ChunkedAttention(AlignmentLayer):
 
         def step(names, rows, keys, shared, group, chunk):
             first = chunk * size
-            seen = tf.minimum(first + size, num_keys) if is_causal else num_keys
+            seen = tf.minimum(first + size, num_keys) if skips_hidden_keys else num_keys
             rows = [ops.moveaxis(x, 0, -2)[None] for x in rows]
             entries = [x[..., :seen] for x in rows[len(queries) :]]
             number = tf.cast(group, tf.int64) * 2**32 + tf.cast(chunk, tf.int64)
@@ -130,7 +132,7 @@ class ChunkedAttention(AlignmentLayer):
                     [x[None, ..., :seen, :] for x in keys],
                     entries,
                     visible(group, first, seen),
-                    Chunk(number, *seeds, num_keys if is_causal else None),
+                    Chunk(number, *seeds, num_keys if skips_hidden_keys else None),
                 )
             results = {"context": context, "divergence": _columns(divergence)}
             return {name: tf.nest.map_structure(lambda x: ops.moveaxis(x[0], -2, 0), results[name]) for name in names}
