@@ -26,7 +26,7 @@ MULTI_HEAD = {
     "weibull contextual": {"alignment": "weibull", "prior": "contextual"},
     "lognormal contextual": {"alignment": "lognormal", "prior": "contextual"},
     "dirichlet": {"alignment": "dirichlet", "prior": "fixed"},
-    "weibull contextual, in parts": {"alignment": "weibull", "prior": "contextual", "query_chunk_size": 128},
+    "weibull contextual, in chunks": {"alignment": "weibull", "prior": "contextual", "query_chunk_size": 128},
 }
 ATTENTIONS = ("DeterministicAttention", "GaussianAttention", "BayesianAttention")
 PROGRAMS = {

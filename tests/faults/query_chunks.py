@@ -47,14 +47,6 @@ FAULTS = [
         "without_chunks",
     ),
     Fault(
-        "query chunks: XLA gets shapes that it does not know",
-        ATTENTION,
-        "is_causal and not in_xla()",
-        "is_causal",
-        TESTS,
-        "xla",
-    ),
-    Fault(
         "query chunks: every head has the mask of the first",
         ATTENTION,
         "tf.minimum(head, shape[1] - 1)",

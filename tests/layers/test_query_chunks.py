@@ -146,6 +146,9 @@ def test_gradients_of_draws_are_those_of_the_eager_loop(options, call, size, kin
         ({"alignment": "weibull", "prior": "contextual"}, PADDED | {"use_causal_mask": True}),
         pytest.param({}, {"use_causal_mask": True}, marks=slow),
         pytest.param({"alignment": "dirichlet", "prior": "contextual"}, {"attention_mask": HEAD_MASK}, marks=slow),
+        pytest.param(
+            {"alignment": "lognormal", "prior": "fixed", "dropout": 0.3}, {"use_causal_mask": True}, marks=slow
+        ),
     ],
 )
 def test_compiled_by_xla(options, call):
