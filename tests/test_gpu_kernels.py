@@ -8,7 +8,9 @@ from training_steps import BATCH, ONE_OF_EACH_PATH, RUNS, traced
 
 @pytest.mark.parametrize(("name", "policy"), [run for run in RUNS if run[0] in ONE_OF_EACH_PATH])
 def test_a_training_step_stays_on_the_gpu(name, policy):
-    assert [x for x in operations(traced(name, policy), BATCH) if x.leaves] == []
+    # The numbers of the groups of query chunks are in host memory, where slices read them.
+    leaving = [x for x in operations(traced(name, policy), BATCH) if x.leaves and x.type != "Range"]
+    assert leaving == []
 
 
 def test_what_leaves_the_gpu_is_seen_in_a_condition_of_a_loop():

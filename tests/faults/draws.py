@@ -58,8 +58,8 @@ FAULTS = [
     Fault(
         "predictive: dropout of a part with another name is off",
         "draws/dropout.py",
-        ' or name.endswith("_dropout")',
-        "",
+        'name.endswith("dropout")',
+        'name == "dropout"',
         (DECODERS,),
         "name_of_its_own",
     ),
