@@ -301,7 +301,7 @@ def _and_its_prior(layer, build):
 def _functional_class():
     """Return the class of the functional models of Keras."""
     x = keras.Input((1,), name="x")
-    return type(keras.Model(x, x, name="identity"))
+    return type(keras.Model(x, keras.layers.Identity(name="y")(x), name="identity"))
 
 
 @functools.cache
