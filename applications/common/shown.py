@@ -70,7 +70,7 @@ class Shown:
 
 
 def verdict(fault):
-    """Return the last line of a sample that can be checked, from what is wrong with it, "" if nothing is."""
+    """Return the last line of a sample that can be checked; `fault` is "" for a right sample."""
     return "judged", f"wrong: {fault}" if fault else "right"
 
 

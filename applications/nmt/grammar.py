@@ -14,7 +14,8 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A word of both languages. A German word without a counterpart has a possible link to that of `linked`."""
+    """A word of both languages. A German word without a counterpart has a possible link to the counterpart of
+    `linked`."""
 
     german: str
     english: str = ""
@@ -43,7 +44,7 @@ _THINGS = _table(
     "e Uhr clock Uhren clocks, s Bild picture Bilder pictures, s Buch book Bücher books, "
     "s Fahrrad bicycle Fahrräder bicycles, s Hemd shirt Hemden shirts, s Messer knife Messer knives"
 )
-# English, stem, endings: nominative of r, e and s, accusative of r, dative of r and e; "_" is none.
+# English, stem, endings: nominative of r, e and s, accusative of r, dative of r and e; "_" for no ending.
 _DETERMINERS = _table(
     "the d er ie as en em er, this dies er e es en em er, every jed er e es en em er, a ein _ e _ en em er, "
     "my mein _ e _ en em er, our unser _ e _ en em er"
@@ -77,8 +78,8 @@ def pairs(count, seed=0):
     of (source word, target word)."""
     generator, drawn = np.random.default_rng(seed), {}
     while len(drawn) < count:
-        source, *others = _pair(generator)
-        drawn.setdefault(source.lower(), (source, *others))
+        pair = _pair(generator)
+        drawn.setdefault(pair[0].lower(), pair)
     return list(drawn.values())
 
 
