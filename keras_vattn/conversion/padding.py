@@ -25,21 +25,23 @@ class HeadsWithPadding:
 
     def _attends_to_itself(self, arguments, options):
         try:
-            given = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
+            values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
             # The call says what is wrong.
             return False
-        # With a cache it attends to what was there before.
-        return given.get("query") is not None and given["query"] is given.get("value") and given.get("cache") is None
+        # With a cache it attends to earlier positions.
+        return (
+            values.get("query") is not None and values["query"] is values.get("value") and values.get("cache") is None
+        )
 
     def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
         if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
-            query_mask = _seen(attention_mask, query)
+            query_mask = _visible_positions(attention_mask, query)
         return super()._compute_attention(
             query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
         )
 
-    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
+    def _in_chunks(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
         if query_mask is None and _ATTENDS_TO_ITSELF.get():
             query, by_query = heads[0], [x for x in masks if x.shape[-2] != 1]
             if by_query:
@@ -47,13 +49,13 @@ class HeadsWithPadding:
                 distance = places[:, None] - places
                 by_query.append(distance >= 0 if is_causal else None)
                 by_query.append(None if window is None else ops.abs(distance) < window)
-                query_mask = _seen(functools.reduce(both, by_query), query)
+                query_mask = _visible_positions(functools.reduce(both, by_query), query)
             for mask in (x for x in masks if x.shape[-2] == 1):
-                query_mask = both(query_mask, _seen(mask, query))
-        return super()._in_parts(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)
+                query_mask = both(query_mask, _visible_positions(mask, query))
+        return super()._in_chunks(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)
 
 
-def _seen(mask, query):
+def _visible_positions(mask, query):
     """Return which positions some query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
-    seen = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
-    return ops.broadcast_to(seen, ops.shape(query)[:2])
+    visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
+    return ops.broadcast_to(visible, ops.shape(query)[:2])

@@ -331,6 +331,26 @@ def test_a_converted_model_has_chunks(tmp_path):
     assert sizes and set(sizes) == {2}
 
 
+def test_a_converted_attention_leaves_padding_out_of_the_kl():
+    """A mask that hides positions from every query hides them as queries of self-attention too."""
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    valid = np.arange(5) < np.array([[5], [3]])
+    values, mask = keras.Input((5, 8)), keras.Input((5, 5), dtype="bool")
+    attended = keras.layers.MultiHeadAttention(2, 4)(values, values, attention_mask=mask)
+    model = keras.Model([values, mask], attended)
+    padding = np.repeat(valid[:, None], 5, axis=1)
+    for attention_mask in (padding, padding & np.tri(5, dtype=bool)):
+        converted = [
+            keras_vattn.to_bayesian(model, prior="fixed", layers=None, seed=3, query_chunk_size=size)
+            for size in (2, None)
+        ]
+        losses = []
+        for each in converted:
+            each([x, attention_mask])
+            losses.append(float(sum(each.losses)))
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 def test_bad_input():
     for size in (0, -1, 2.0, True, "many"):
         for make_layer in (heads, Attention):
