@@ -152,14 +152,16 @@ class Program:
     def _check_start(self, options):
         """Raise `InputError` if there is no finished run to start from, or one of another codec."""
         start = RunFolder.load(options.run.start_from)
-        other, own = (values_of(each) | getattr(each, "resolved", {}) for each in (self.options_of(start), options))
-        differing = [name for name in self.codec_options if other[name] != own[name]]
+        start_values, values = (
+            values_of(each) | getattr(each, "resolved", {}) for each in (self.options_of(start), options)
+        )
+        differing = [name for name in self.codec_options if start_values[name] != values[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
-        if not start.is_finished(other["epochs"], other["stop_after"]):
+        if not start.is_finished(start_values["epochs"], start_values["stop_after"]):
             raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
         if options.run.continue_training:
-            differing = [x for x in values_of(options.fit) if x not in self.changeable and other[x] != own[x]]
+            differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
             if differing:
                 raise InputError(f"--continue-training: {start.path} has other options: {', '.join(differing)} differ.")
             if not (start.path / CHECKPOINT).exists():

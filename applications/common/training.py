@@ -101,8 +101,8 @@ class TrainingRun(Run):
         # Word vectors and pretrained weights are no data.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
-        own = "" if named else "; no data files given; using built-in data"
-        print(f"reading data for {options.model}{own}", flush=True)
+        source = "" if named else "; no data files given; using built-in data"
+        print(f"reading data for {options.model}{source}", flush=True)
         data = application.read(options)
         if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
             raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")

@@ -143,16 +143,16 @@ def _calls_softmax(function, callers=()):
 
 @functools.cache
 def _with_replaced_globals(function):
-    values, names, others = function.__globals__, names_in(function.__code__), {}
+    values, names, new_globals = function.__globals__, names_in(function.__code__), {}
     copied = types.FunctionType(
-        function.__code__, others, function.__name__, function.__defaults__, function.__closure__
+        function.__code__, new_globals, function.__name__, function.__defaults__, function.__closure__
     )
     copied.__kwdefaults__ = function.__kwdefaults__
 
     @functools.wraps(function)
     def redirected(*arguments, **options):
         # With the present values of its module.
-        others.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
+        new_globals.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
         return copied(*arguments, **options)
 
     return redirected

@@ -31,7 +31,7 @@ REDUCTIONS = {
 class Sampler:
     """Draws of a model's outputs by functions that are traced once, for repeated use and for endpoints.
 
-    A sampler is called like `keras_vattn.posterior_predictive`, without the model and the choice of what is random, and
+    A sampler is called like `keras_vattn.posterior_predictive`, without `model`, `dropout` and `posterior`, and
     returns the same draws. It traces the model at its first call, and again for inputs of another type or shape (but
     for the number of examples). The values of variables, such as weights and counts of training calls, are read in
     every call. A change of anything else that the code of a layer reads, such as a rate, has no effect after the trace:

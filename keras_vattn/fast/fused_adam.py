@@ -80,7 +80,7 @@ def _clipped(gradients, max_norm):
     """Return the gradients, `None` or tensors, scaled where their norm is larger."""
     if all(x is None for x in gradients):
         return gradients
-    # As in Keras: of an embedding's gradient, the norm of all its rows, those of one word apart.
+    # As in Keras, a word that occurs twice has two rows in the norm of an embedding's gradient.
     norm = tf.linalg.global_norm([x for x in gradients if x is not None])
     gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
     given = [x for x in gradients if x is not None]

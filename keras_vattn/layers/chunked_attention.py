@@ -52,8 +52,8 @@ class ChunkedAttention(AlignmentLayer):
         """
         size = self.query_chunk_size
         if size == "auto":
-            known = all(isinstance(x, int) for x in (num_heads, length, num_keys))
-            if return_attention_scores or not known or num_heads * length * num_keys < SMALLEST:
+            are_static = all(isinstance(x, int) for x in (num_heads, length, num_keys))
+            if return_attention_scores or not are_static or num_heads * length * num_keys < SMALLEST:
                 return None
             size = max(4, LARGEST_CHUNK // (num_keys * heads_of_chunk))
         if size is not None and return_attention_scores:
@@ -106,30 +106,30 @@ class ChunkedAttention(AlignmentLayer):
         seed = self.noise_seed(training)
         skips_hidden_keys = is_causal and not in_xla()
 
-        def visible(group, first, seen):
-            """Return the `DenseKeys` of a chunk for the first `seen` keys."""
+        def visible(group, first, num_visible):
+            """Return the `DenseKeys` of a chunk for the first `num_visible` keys."""
             places = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
-            positions = tf.range(num_keys)[:seen]
+            positions = tf.range(num_keys)[:num_visible]
             valid = places >= positions if is_causal else None
             valid = valid if window is None else both(valid, tf.abs(places - positions) < window)
             head = None if num_heads == 1 else group % num_heads
             for mask in masks:
-                valid = both(valid, _chunk_of_mask(mask, group // num_heads, head, first, size)[..., :seen])
+                valid = both(valid, _chunk_of_mask(mask, group // num_heads, head, first, size)[..., :num_visible])
             return DenseKeys(valid)
 
         def step(names, rows, keys, shared, group, chunk):
             first = chunk * size
-            seen = tf.minimum(first + size, num_keys) if skips_hidden_keys else num_keys
+            num_visible = tf.minimum(first + size, num_keys) if skips_hidden_keys else num_keys
             rows = [ops.moveaxis(x, 0, -2)[None] for x in rows]
-            entries = [x[..., :seen] for x in rows[len(queries) :]]
+            entries = [x[..., :num_visible] for x in rows[len(queries) :]]
             number = tf.cast(group, tf.int64) * 2**32 + tf.cast(chunk, tf.int64)
             state = [*values.values(), *((x, new) for (x, _), new in zip(weights, shared, strict=True))]
             with keras.StatelessScope(state, initialize_variables=False):
                 context, divergence = attend(
                     rows[: len(queries)],
-                    [x[None, ..., :seen, :] for x in keys],
+                    [x[None, ..., :num_visible, :] for x in keys],
                     entries,
-                    visible(group, first, seen),
+                    visible(group, first, num_visible),
                     Chunk(number, seed, num_keys if skips_hidden_keys else None),
                 )
             results = {"context": context, "divergence": _columns(divergence)}
@@ -159,8 +159,8 @@ def _with_rows_beyond(mask, length, size):
     if mask.shape[-2] == 1:
         return mask
     if mask.shape[-2] is None:
-        *others, _, num_keys = ops.shape(mask)
-        mask = ops.broadcast_to(mask, (*others, length, num_keys))
+        *batch_axes, _, num_keys = ops.shape(mask)
+        mask = ops.broadcast_to(mask, (*batch_axes, length, num_keys))
     return tf.pad(mask, [*[[0, 0]] * (len(mask.shape) - 2), [0, size], [0, 0]])
 
 
@@ -179,8 +179,8 @@ def _chunk_of_mask(mask, example, head, first, size):
 
 def _columns(divergence):
     """Return the result of `divergence_of` as columns (B, T, 1), without its `None` entries."""
-    of_query = divergence["divergence"]
-    if of_query is None:
+    query_divergence = divergence["divergence"]
+    if query_divergence is None:
         return {}
     columns = {name: ops.cast(x, "float32") for name, x in divergence.items() if x is not None}
-    return {name: ops.broadcast_to(x, ops.shape(of_query))[..., None] for name, x in columns.items()}
+    return {name: ops.broadcast_to(x, ops.shape(query_divergence))[..., None] for name, x in columns.items()}

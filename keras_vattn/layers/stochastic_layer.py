@@ -267,8 +267,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         if thread is None:
             return losses, added
         # Replicas are threads that share one list of losses: each counts the KL that it added itself.
-        others = {id(x.loss) for x in added if x.thread != thread}
-        return [x for x in losses if id(x) not in others], [x for x in added if x.thread == thread]
+        other_replicas = {id(x.loss) for x in added if x.thread != thread}
+        return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
         """Show the KLs that are about to enter a loss, once each: an update in the call itself would be part of every

@@ -50,10 +50,10 @@ def apart(x):
 
 
 def _let_go(operation, owner):
-    taken = keras_private.take_gradient(operation)
-    if taken is None:
+    entry = keras_private.take_gradient(operation)
+    if entry is None:
         return
-    (name, gradient), reference = taken, weakref.ref(owner)
+    (name, gradient), reference = entry, weakref.ref(owner)
     if not hasattr(owner, GRADIENTS):
         # A layer of Keras looks into what is assigned to it.
         object.__setattr__(owner, GRADIENTS, {})

@@ -157,7 +157,7 @@ def unlocked(layer):
 
 
 def own_losses(layer):
-    """Return the losses that a layer has added itself, without those of the layers inside it."""
+    """Return the losses that a layer has added itself, without losses of the layers inside it."""
     method = getattr(keras.layers.Layer, "_get_own_losses", None)
     return method(layer) if available(method, "_get_own_losses", "keras.layers.Layer") else []
 
@@ -187,8 +187,8 @@ def computes_weights_as_keras(layer_class):
 
 
 def changes_scores_alone(layer_class):
-    """Return whether a subclass of `keras.layers.Attention` overrides neither `call` nor a private method other than
-    that of the scores."""
+    """Return whether a subclass of `keras.layers.Attention` overrides neither `call` nor a private method, except
+    `_calculate_scores`."""
     base = keras.layers.Attention
     if not hasattr(base, "_calculate_scores"):
         return False
@@ -246,7 +246,7 @@ def set_cardinality(dataset, num_batches):
 
 def take_gradient(operation):
     """Remove the gradient of an operation of `tf.custom_gradient` from TensorFlow's registry, and return its name and
-    the gradient; `None` where the registry has none to remove."""
+    the gradient; `None` for an operation without an entry."""
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
         return None

@@ -75,10 +75,10 @@ def _run_in_graph(step, chunks, memory, shared, owner):
     # The gradient of a loop cannot capture an eager tensor.
     captures = [x if tf.is_symbolic_tensor(x) else tf.identity(x) for x in traced.captured_inputs]
     traced.set_external_captures(captures)
-    of_chunk = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
-    if not tf.nest.flatten(of_chunk):
-        return of_chunk
-    of_group = tf.nest.map_structure(lambda x: tf.TensorSpec((chunks[0].shape[1], *x.shape), x.dtype), of_chunk)
+    chunk_specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
+    if not tf.nest.flatten(chunk_specs):
+        return chunk_specs
+    group_specs = tf.nest.map_structure(lambda x: tf.TensorSpec((chunks[0].shape[1], *x.shape), x.dtype), chunk_specs)
 
     def call_step(tensors, group, chunk):
         def call(flat):
@@ -95,18 +95,18 @@ def _run_in_graph(step, chunks, memory, shared, owner):
 
             return call(flat), gradient
 
-        return tf.nest.pack_sequence_as(of_chunk, tf.nest.flatten(recomputed(*tf.nest.flatten(tensors))))
+        return tf.nest.pack_sequence_as(chunk_specs, tf.nest.flatten(recomputed(*tf.nest.flatten(tensors))))
 
     @_without_autograph
     def call_group(inputs):
         group, chunks, memory = inputs
         call_chunk = _without_autograph(lambda x: call_step([x[1], memory, shared], group, x[0]))
         numbered = tf.range(tf.shape(chunks[0])[0]), chunks
-        options = {"parallel_iterations": _PARALLEL_CHUNKS, "fn_output_signature": of_chunk}
+        options = {"parallel_iterations": _PARALLEL_CHUNKS, "fn_output_signature": chunk_specs}
         return tf.map_fn(call_chunk, numbered, **options)
 
     numbered = tf.range(tf.shape(chunks[0])[0]), chunks, memory
-    return tf.map_fn(call_group, numbered, parallel_iterations=1, fn_output_signature=of_group)
+    return tf.map_fn(call_group, numbered, parallel_iterations=1, fn_output_signature=group_specs)
 
 
 def _at_least_one(count):

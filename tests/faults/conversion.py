@@ -194,7 +194,7 @@ FAULTS = [
     Fault(
         "conversion: a step with a cache attends to itself",
         "conversion/padding.py",
-        ' and given.get("cache") is None',
+        ' and values.get("cache") is None',
         "",
         CONVERSION,
         "cache",
@@ -290,8 +290,8 @@ FAULTS = [
     Fault(
         "conversion: constants of a module are frozen at the conversion",
         "conversion/redirected_functions.py",
-        "        others.update({",
-        "        others or others.update({",
+        "        new_globals.update({",
+        "        new_globals or new_globals.update({",
         SWAPS,
         "constant_of_the_module",
     ),

@@ -42,7 +42,7 @@ FAULTS = [
     Fault(
         "programs: a run is deleted before the data of the new one have been read",
         TRAINING,
-        '        print(f"reading data for {options.model}{own}", flush=True)\n',
+        '        print(f"reading data for {options.model}{source}", flush=True)\n',
         "        if options.run.overwrite:\n            set_aside(options.run.out)\n",
         (COMMON + "test_training.py",),
         "bad_data and spotlight",
