@@ -36,19 +36,6 @@ def custom_gradient(function=None, owner=None):
     return call
 
 
-def apart(x):
-    """Return a tensor as it is, whose gradient is a tensor of its own.
-
-    A tape never frees a tensor that it returns for two sources, and the terms of a sum share one.
-    """
-
-    @custom_gradient
-    def identity(x):
-        return tf.identity(x), tf.identity
-
-    return identity(x)
-
-
 def _let_go(operation, owner):
     entry = keras_private.take_gradient(operation)
     if entry is None:

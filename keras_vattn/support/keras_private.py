@@ -12,7 +12,6 @@ import warnings
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.variables import AutocastScope
 
 try:
     from keras.src.backend.common import global_state
@@ -63,7 +62,7 @@ def lacks(name, owner):
     """Return the sentence about a name that the installed version lacks."""
     feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
     return (
-        f"This version lacks `{name}`, which is for {feature}; without it {consequence}. Install keras>=3.12,<3.16 and "
+        f"This version lacks `{name}`, which is for {feature}; without it {consequence}. Install keras>=3.12,<4 and "
         f"tensorflow>=2.19,<2.22. Received: keras {keras.__version__}, tensorflow {tf.__version__}, {owner}"
     )
 
@@ -197,26 +196,6 @@ def changes_scores_alone(layer_class):
     return all(getattr(layer_class, name) is getattr(base, name) for name in names)
 
 
-def state():
-    """Return what Keras knows of the call at hand in this thread: scopes, dtypes, the phase of training."""
-    # The module's own: `clear_session` puts another one in its place.
-    return dict(vars(global_state.GLOBAL_STATE_TRACKER))
-
-
-@contextlib.contextmanager
-def in_state(state):
-    """Within, Keras knows what `state()` returned."""
-    here = vars(global_state.GLOBAL_STATE_TRACKER)
-    outer = dict(here)
-    here.clear()
-    here.update(state)
-    try:
-        yield
-    finally:
-        here.clear()
-        here.update(outer)
-
-
 def writes_legacy_file():
     """Return whether this thread is writing, or reading, a legacy `.h5` file of a whole model."""
     return global_state is not None and bool(global_state.get_global_attribute("use_legacy_config"))
@@ -261,12 +240,6 @@ def take_gradient(operation):
 def forget_gradient(name):
     """Remove a gradient that `take_gradient` has found from TensorFlow's registry."""
     gradient_registry._registry.pop(name, None)
-
-
-def value_of(variable):
-    """Return the value of a variable as a tensor of its own dtype, whatever a layer computes in."""
-    with AutocastScope(None):
-        return tf.convert_to_tensor(variable.value)
 
 
 def in_xla():

@@ -1,26 +1,21 @@
-"""The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length.
+"""Loops over time: eagerly, in graph mode and under XLA, with static or unknown length.
 
-TensorFlow's gradient of a `tf.while_loop` keeps every intermediate of every step, and adds up each kernel's gradient
-step by step. In training the loop here has a backward loop of its own. It keeps the states and the products of a step
-with what the loop does not change (`products.py`), computes the rest of a step again, which is cheap and stays in the
-cache, and leaves the gradients of kernels for after the loop: one product each, of the rows of all steps.
+TensorFlow's gradient of a `tf.while_loop` stores every intermediate of every step, and adds up the gradient of each
+kernel step by step. In training the loop here has a backward loop of its own. It stores the states and the products of
+a step with kernels (`products.py`), recomputes the rest of a step, which is cheap and stays in the cache, and computes
+the gradients of kernels after the loop: one product each, of the rows of all steps.
 
-Before a change: a step in training is called in the trace that finds its products, in the forward loop, and in the
-gradient, which is traced when the call is over. Hence the gradient restores what Keras knew of the call, and the values
-that variables had before the loop. A step that draws, assigns or reads a `tf.Variable` is not refused, it has
-TensorFlow's gradient: right, slow, and unseen by tests of values. tests/support/test_loop_gradients.py counts the
-operations of both loops instead. Without `maximum_iterations` a loop has no gradient under XLA.
+Before a change: a step in training is traced once, and forward and backward step are pruned from its graph. Variables
+are read before the loop, and their values are fed to both. A step that draws, assigns, prints, or reads a variable in a
+branch or an inner loop has TensorFlow's gradient: right, but slow, which tests of values do not show. Without
+`maximum_iterations` a loop has no gradient under XLA.
 """
 
-import contextlib
-
-import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.support import keras_private
-from keras_vattn.support.gradients import apart, custom_gradient
-from keras_vattn.support.products import BackwardProducts, ForwardProducts, PlainProducts, TracedProducts, answering
+from keras_vattn.support.gradients import custom_gradient
+from keras_vattn.support.traced_step import TracedStep, is_float, select, shaped_like, split
 
 NO_SECOND_GRADIENT = (
     "the gradient of a loop in training has none itself. Run its steps eagerly (`run_eagerly=True`), or, without draws "
@@ -36,36 +31,33 @@ def scan(step, state, inputs, length, training=False, noise=(), owner=None):
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
-            next state. In training it is pure, and runs a second time for the gradient, with the values that Keras's
-            variables have before the loop; the gradient of one that draws, prints, assigns, or reads a variable of
-            TensorFlow's own is TensorFlow's.
+            next state.
         state: Structure of tensors whose shapes and dtypes the step keeps.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether a gradient is going to be asked for. Where not it is right too, and slower, and has a gradient
-            itself; that of training refuses to be differentiated.
-        noise: Names of the entries of the dictionary `inputs` whose gradient nobody asks for.
-        owner: The layer whose step this is, which keeps its gradient, or `None`.
+        training: Whether a gradient will be computed. The gradient with `training=False` is right too, but slower. The
+            gradient with `training=True` cannot be differentiated.
+        noise: Names of the entries of the dictionary `inputs` that need no gradient.
+        owner: The layer whose step this is, which stores the gradient function, or `None`.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    # No step leaves nothing to stack, and XLA nothing to read: one of zeros is taken, and cut off. Otherwise a pad of
-    # nothing and a slice of everything, and the gradients of both, hand on the tensor that they are given.
+    # At length 0 the loop runs one step on zeros and discards it. Padding by 0 and slicing everything is no copy.
     is_known = bool(tf.get_static_value(length))
-    steps = length if is_known else tf.maximum(length, 1)
+    num_steps = length if is_known else tf.maximum(length, 1)
     if not is_known:
-        inputs = tree.map_structure(lambda x: _padded(tf.convert_to_tensor(x), steps - length), inputs)
-    loop = _Loop(step, state, inputs, steps, training)
-    in_training = training and loop.is_pure and not tf.executing_eagerly()
-    outputs, last = loop.run_in_training(noise, owner) if in_training else loop.run()
+        inputs = tree.map_structure(lambda x: _padded(tf.convert_to_tensor(x), num_steps - length), inputs)
+    loop = _Loop(step, state, inputs, num_steps)
+    has_backward_loop = training and loop.step.is_pure and not tf.executing_eagerly()
+    outputs, last = loop.run_in_training(noise, owner) if has_backward_loop else loop.run()
     outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
     if not is_known:
         outputs = [_cut(x, length) for x in outputs]
         last = [tf.where(length > 0, new, old) for new, old in zip(last, loop.flat_state, strict=True)]
-    return tree.pack_sequence_as(loop.output_structure, outputs), tree.pack_sequence_as(state, last)
+    return tree.pack_sequence_as(loop.step.output_structure, outputs), tree.pack_sequence_as(state, last)
 
 
 def _padded(x, num_steps):
@@ -79,260 +71,169 @@ def _cut(x, length):
 
 
 def _scan_eagerly(step, state, inputs, length):
-    """A step is what it is: no trace is needed to know its outputs, and what it prints is seen."""
+    """Run the steps one by one, without a trace, so the step sees numbers and may print them."""
     inputs_by_time = [tf.unstack(tf.convert_to_tensor(x), axis=1) for x in tree.flatten(inputs)]
-    flat_state, of_steps = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
+    flat_state, outputs_by_time = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
     for time in range(length):
-        now = tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time])
-        outputs, new_state = step(now, tree.pack_sequence_as(state, flat_state))
-        flat_state = _flat_like(new_state, flat_state)
-        of_steps.append(outputs)
-    stacked = tree.map_structure(lambda *outputs: tf.stack(outputs, axis=1), *of_steps)
+        step_inputs = tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time])
+        outputs, new_state = step(step_inputs, tree.pack_sequence_as(state, flat_state))
+        flat_state = shaped_like(tree.flatten(new_state), flat_state)
+        outputs_by_time.append(outputs)
+    stacked = tree.map_structure(lambda *outputs: tf.stack(outputs, axis=1), *outputs_by_time)
     return stacked, tree.pack_sequence_as(state, flat_state)
 
 
-def _flat_like(new_state, flat_state):
-    pairs = zip(tree.flatten(new_state), flat_state, strict=True)
-    return [x if x.shape == old.shape else tf.ensure_shape(x, old.shape) for x, old in pairs]
-
-
 class _Loop:
-    """A step that was traced once, and the loops that run it, forward and back."""
+    """The loops that run a step, forward and backward."""
 
-    def __init__(self, step, state, inputs, length, training):
-        self.step, self.state, self.inputs, self.length = step, state, inputs, length
-        self.flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
-        self.flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
-        self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
-        self.keras_state = keras_private.state()
-        answer, self.values = (TracedProducts() if training else PlainProducts()), None
-        reads = Reads() if training else None
-        self.output_structure, function = traced(
-            lambda inputs, state: self.take(answer, inputs, state, reads)[0],
-            tree.pack_sequence_as(inputs, self.input_specs),
-            tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state]),
-        )
-        self.output_specs = function.structured_outputs
-        self.products = answer.products
-        self.captures = function.graph.external_captures
-        is_stateful = any(operation.op_def.is_stateful for operation in function.graph.get_operations())
-        self.is_pure = training and not (is_stateful or reads.has_updates or answer.is_differentiated)
-        if self.is_pure:
-            self.values = [(variable, keras_private.value_of(variable)) for variable in reads.variables]
+    def __init__(self, step, state, inputs, length):
+        self.call_step, self.length = step, length
+        self.inputs, self.state = (tree.map_structure(tf.convert_to_tensor, x) for x in (inputs, state))
+        self.flat_inputs, self.flat_state = tree.flatten(self.inputs), tree.flatten(self.state)
         self.inputs_by_time = [ops.swapaxes(x, 0, 1) for x in self.flat_inputs]
-
-    def take(self, answer, inputs, state, scope=None):
-        """Take a step, in which `product` is that of `answer`, and what is read is what the scope says."""
-        with answering(answer), contextlib.nullcontext() if scope is None else scope:
-            return self.step(inputs, state)
-
-    def scope(self):
-        """Return the scope in which variables are what they were before the loop."""
-        return None if self.values is None else keras.StatelessScope(self.values, initialize_variables=False)
-
-    def packed(self, flat_inputs, flat_state):
-        return tree.pack_sequence_as(self.inputs, flat_inputs), tree.pack_sequence_as(self.state, flat_state)
-
-    def repeat(self, body, *variables):
-        """Return what the variables are after `length` calls of `body(count, *variables)`."""
-        start = (tf.constant(0), *variables)
-        return tf.while_loop(lambda count, *_: count < self.length, body, start, maximum_iterations=self.length)[1:]
-
-    def forward(self, answer_class, specs, read):
-        """Run all steps; return what the outputs and what the answers keep amount to, (T, B, ...), and the last state.
-
-        Args:
-            answer_class: Class of the answer of a step.
-            specs: TensorSpec of each output and of what is kept.
-            read: Function of the time that returns the inputs of a step.
-        """
-
-        def body(time, arrays, flat_state):
-            answer = answer_class(self.products)
-            outputs, new_state = self.take(answer, *self.packed(read(time), flat_state), self.scope())
-            tree.assert_same_structure(self.output_structure, outputs)
-            values = [*tree.flatten(outputs), *answer.kept(flat_state)]
-            arrays = [array.write(time, x) for array, x in zip(arrays, values, strict=True)]
-            return time + 1, arrays, _flat_like(new_state, flat_state)
-
-        arrays = [tf.TensorArray(x.dtype, self.length, element_shape=x.shape) for x in specs]
-        arrays, last = self.repeat(body, arrays, self.flat_state)
-        return [array.stack() for array in arrays], last
+        self.step = TracedStep(
+            step,
+            tree.map_structure(lambda x: tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype), self.inputs),
+            tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), self.state),
+        )
 
     def run(self):
-        """Return the outputs, (T, B, ...), and the last state, both flat, with the gradient that TensorFlow makes."""
-        # The gradient of a slice is as large as what it was taken from, that of an array's entry is not.
+        """Return the outputs, (T, B, ...), and the last state, both flat, with TensorFlow's gradient."""
+        # The gradient of a slice is as large as the sliced tensor, unlike the gradient of an array's entry.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
-        return self.forward(PlainProducts, self.output_specs, lambda time: [array.read(time) for array in arrays])
+
+        def call(time, flat_state):
+            inputs = tree.pack_sequence_as(self.inputs, [array.read(time) for array in arrays])
+            outputs, new_state = self.call_step(inputs, tree.pack_sequence_as(self.state, flat_state))
+            tree.assert_same_structure(self.step.output_structure, outputs)
+            return tree.flatten(outputs), tree.flatten(new_state)
+
+        return self._run_forward(call, self.step.outputs)
 
     def run_in_training(self, noise, owner):
-        """Return what `run` does, with a gradient of its own."""
+        """Return the results of `run`, whose gradient is a backward loop."""
+        step = self.step
         is_noise = tree.map_structure(lambda _: False, self.inputs)
         for name in noise:
             is_noise[name] = tree.map_structure(lambda _: True, self.inputs[name])
-        floats = {
-            "inputs": Floats(self.flat_inputs, tree.flatten(is_noise)),
-            "state": Floats(self.flat_state),
-            "shared": Floats([*self.captures, *(value for _, value in self.values)]),
-        }
-        products = [x for x in self.products if x is not None]
-        for entry in products:
-            entry.kernel = tf.convert_to_tensor(ops.cast(entry.kernel, entry.rows.dtype))
-        num_outputs, num_states = len(self.output_specs), len(self.flat_state)
-        kept = [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state] + [x.results for x in products]
+        pairs = zip(self.flat_inputs, tree.flatten(is_noise), strict=True)
+        has_gradient = [is_float(x) and not flag for x, flag in pairs]
+        # Identities belong to this graph. The gradient of a loop around this one cannot capture eager tensors.
+        self.shared = [tf.identity(x) for x in [*step.captures, *step.variables]]
+        self.kernels = [tf.identity(ops.cast(entry.kernel, entry.rows.dtype)) for entry in step.products]
+
+        def call(time, flat_state):
+            inputs = _read(self.inputs_by_time, time)
+            outputs, new_state, results = step.forward(inputs, flat_state, self.shared, self.kernels)
+            return [*outputs, *flat_state, *results], new_state
 
         @custom_gradient(owner=owner)
-        def looped(*_):
-            outputs, last = self.forward(
-                ForwardProducts, [*self.output_specs, *kept], lambda time: [*map(_reader(time), self.inputs_by_time)]
-            )
-            outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
+        def run(*_):
+            lists = step.outputs, self.flat_state, [entry.result for entry in step.products]
+            stored, last = self._run_forward(call, [x for each in lists for x in each])
+            outputs, states, results = split(stored, *lists)
 
-            def gradient(*upstream, variables=()):
-                backward = _Backward(self, floats, kept_by_time[:num_states], kept_by_time[num_states:])
-                upstream = [x if x is None else tf.convert_to_tensor(x) for x in upstream]
+            def gradient(*upstream):
+                upstream = split([x if x is None else tf.convert_to_tensor(x) for x in upstream], outputs, last)
                 with tf.name_scope(f"gradient/{'loop' if owner is None else owner.name}"):
-                    found = backward.run(upstream[:num_outputs], upstream[num_outputs:])
-                # Those that TensorFlow finds are upstream of what has no gradient.
-                return (found, [None] * len(variables)) if variables else found
+                    return self._run_backward(has_gradient, states, results, *upstream)
 
             return (*outputs, *last), gradient
 
-        results = looped(*(x for each in floats.values() for x in each.chosen), *(x.kernel for x in products))
-        return results[:num_outputs], results[num_outputs:]
+        sources = [*select(self.flat_inputs, has_gradient), *filter(is_float, [*self.flat_state, *self.shared])]
+        return split(run(*sources, *self.kernels), step.outputs, self.flat_state)
 
-
-class _Backward:
-    """The backward loop: each step is taken again, from the last to the first, and differentiated there and then."""
-
-    def __init__(self, loop, floats, states_by_time, results_by_time):
-        self.loop, self.floats = loop, floats
-        self.states_by_time, self.results_by_time = states_by_time, results_by_time
-
-    def run(self, of_outputs, of_state):
-        """Return the gradients of all that the forward loop depends on.
+    def _run_forward(self, call, specs):
+        """Return the stacked outputs of `call(time, state)` and the last state.
 
         Args:
-            of_outputs: Gradients of the outputs, (T, B, ...).
-            of_state: Gradients of the last state.
+            call: Function that returns a list of outputs and the next state.
+            specs: Tensors like the outputs.
         """
-        loop, (inputs, state, shared) = self.loop, self.floats.values()
-        products = [x for x in loop.products if x is not None]
-        for entry in products:
-            entry.prepare_backward()
-        # The gradient of what no loss reads is zeros that TensorFlow makes.
-        reads = [x is not None and x.dtype.is_floating and x.op.type != "ZerosLike" for x in of_outputs]
-        of_outputs = chosen(of_outputs, reads)
-        specs = chosen(loop.input_specs, inputs.flags) + [x for entry in products for x in (entry.rows, entry.results)]
-        # Places in `arrays` and `sums` that nothing is written to.
-        unconnected = {"arrays": set(), "sums": set()}
 
-        def body(count, arrays, of_state, sums):
-            time = loop.length - 1 - count
-            now, before, results, upstream = tree.map_structure(
-                _reader(time), [loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs]
-            )
-            answer = BackwardProducts(loop.products, results)
-            sources = [chosen(now, inputs.flags), chosen(before, state.flags), shared.chosen, results]
-            with tf.GradientTape() as tape:
-                tape.watch(sources)
-                now, before = inputs.each(apart, now), state.each(apart, before)
-                taken = loop.take(answer, *loop.packed(now, before), loop.scope())
-                taken = [[tf.convert_to_tensor(x) for x in tree.flatten(structure)] for structure in taken]
-            of_inputs, of_before, of_shared, of_results = tape.gradient(
-                chosen(taken[0], reads) + chosen(taken[1], state.flags), sources, [*upstream, *of_state]
-            )
-            written = [*of_inputs, *(x for pair in zip(answer.rows, of_results, strict=True) for x in pair)]
-            for name, values in (("arrays", written), ("sums", of_shared)):
-                unconnected[name].update(index for index, x in enumerate(values) if x is None)
-            arrays = [array if x is None else array.write(time, x) for array, x in zip(arrays, written, strict=True)]
-            sums = [old if x is None else old + x for old, x in zip(sums, of_shared, strict=True)]
-            of_before = [tf.zeros_like(old) if x is None else x for x, old in zip(of_before, of_state, strict=True)]
-            return count + 1, arrays, _flat_like(of_before, of_state), sums
+        def body(time, arrays, flat_state):
+            outputs, new_state = call(time, flat_state)
+            arrays = [array.write(time, x) for array, x in zip(arrays, outputs, strict=True)]
+            return arrays, shaped_like(new_state, flat_state)
 
-        # The dtype policy, the phase of training and all else that a layer asks Keras for are those of the call.
-        with keras_private.in_state(loop.keras_state):
-            arrays, of_state, sums = loop.repeat(
-                body,
-                [tf.TensorArray(x.dtype, loop.length, element_shape=x.shape) for x in specs],
-                chosen(of_state, state.flags),
-                [tf.zeros_like(x) for x in shared.chosen],
-            )
-        stacked = [None if index in unconnected["arrays"] else x.stack() for index, x in enumerate(arrays)]
-        sums = [None if index in unconnected["sums"] else final(x) for index, x in enumerate(sums)]
-        of_inputs, stacked = stacked[: len(inputs.chosen)], stacked[len(inputs.chosen) :]
-        of_inputs = [None if x is None else final(ops.swapaxes(x, 0, 1)) for x in of_inputs]
-        of_kernels = [
-            None if rows is None or of_results is None else final(entry.gradient(rows, of_results))
-            for entry, rows, of_results in zip(products, stacked[::2], stacked[1::2], strict=True)
+        arrays, last = self._repeat(body, self._arrays(specs), self.flat_state)
+        return [array.stack() for array in arrays], last
+
+    def _run_backward(self, has_gradient, states, results, output_gradients, state_gradients):
+        """Return the gradients of inputs, first state, shared tensors and kernels.
+
+        Args:
+            has_gradient: Flags of the inputs.
+            states: List of the states before the steps, (T, B, ...).
+            results: List of the results of the products, (T, B, ...).
+            output_gradients: List of the gradients of the outputs, (T, B, ...), or `None`.
+            state_gradients: List of the gradients of the last state.
+        """
+        # TensorFlow passes zeros as the gradient of an output that no loss reads.
+        is_read = [x is not None and is_float(x) and x.op.type != "ZerosLike" for x in output_gradients]
+        step = self.step.gradient(is_read, has_gradient)
+        by_time = self.inputs_by_time, states, results, select(output_gradients, is_read)
+        transposed = [tf.transpose(x) if x.shape.rank == 2 else x for x in self.kernels]
+
+        def body(count, arrays, state_gradients, sums):
+            time = self.length - 1 - count
+            inputs, state, products, upstream = (_read(tensors, time) for tensors in by_time)
+            upstream = [*upstream, *state_gradients]
+            *stored, new_gradients, terms = step.run(inputs, state, self.shared, transposed, products, upstream)
+            stored = [x for each in stored for x in each]
+            arrays = [array.write(time, x) for array, x in zip(arrays, stored, strict=True)]
+            sums = [total + x for total, x in zip(sums, terms, strict=True)]
+            return arrays, shaped_like(new_gradients, state_gradients), sums
+
+        stored = step.inputs, step.rows, step.results
+        shared = select(filter(is_float, self.shared), [x is not None for x in step.shared])
+        arrays, state_gradients, sums = self._repeat(
+            body,
+            self._arrays([x for each in stored for x in each if x is not None]),
+            select(state_gradients, map(is_float, self.flat_state)),
+            [tf.zeros_like(x) for x in shared],
+        )
+        stacked, sums = iter([array.stack() for array in arrays]), iter(sums)
+        inputs, rows, results = ([x if x is None else next(stacked) for x in each] for each in stored)
+        inputs = [x if x is None else ops.swapaxes(x, 0, 1) for x in inputs]
+        shared = [x if x is None else next(sums) for x in step.shared]
+        kernels = [
+            None if x is None else entry.kernel_gradient(x, gradient)
+            for entry, x, gradient in zip(self.step.products, rows, results, strict=True)
         ]
-        return [*of_inputs, *map(final, of_state), *sums, *of_kernels]
+        return [x if x is None else _forbid_gradient(x) for x in [*inputs, *state_gradients, *shared, *kernels]]
+
+    def _arrays(self, tensors):
+        return [tf.TensorArray(x.dtype, self.length, element_shape=x.shape) for x in tensors]
+
+    def _repeat(self, body, *variables):
+        """Return the variables after `length` calls of `body(count, *variables)`."""
+
+        def counted(count, *variables):
+            return count + 1, *body(count, *variables)
+
+        start = (tf.constant(0), *variables)
+        return tf.while_loop(lambda count, *_: count < self.length, counted, start, maximum_iterations=self.length)[1:]
 
 
-class Reads(keras.StatelessScope):
-    """The variables of Keras that a trace reads, each with something that stands for it."""
-
-    def __init__(self):
-        super().__init__(initialize_variables=False)
-        self.variables, self.has_updates = [], False
-
-    def __enter__(self):
-        self._graph = tf.compat.v1.get_default_graph()
-        return super().__enter__()
-
-    def get_current_value(self, variable):
-        if id(variable) not in self.state_mapping:
-            with self._graph.as_default():
-                self.state_mapping[id(variable)] = tf.compat.v1.placeholder(variable.dtype, variable.shape)
-            self.variables.append(variable)
-        return self.state_mapping[id(variable)]
-
-    def add_update(self, update):
-        self.has_updates = True
-        super().add_update(update)
-
-
-class Floats:
-    """Those of some tensors that have a gradient."""
-
-    def __init__(self, tensors, excluded=None):
-        excluded = [False] * len(tensors) if excluded is None else excluded
-        self.flags = [x.dtype.is_floating and not out for x, out in zip(tensors, excluded, strict=True)]
-        self.chosen = chosen(tensors, self.flags)
-
-    def each(self, function, tensors):
-        """Return such tensors, those that have a gradient as a function makes them."""
-        return [function(x) if flag else x for x, flag in zip(tensors, self.flags, strict=True)]
-
-
-def chosen(values, flags):
-    return [x for x, flag in zip(values, flags, strict=True) if flag]
-
-
-def _reader(time):
-    """Return a function that returns (B, ...) of (T, B, ...): no copy, and no gradient worth asking for."""
+def _read(tensors, time):
+    """Return (B, ...) of each (T, B, ...), without a copy."""
     begin, end, strides = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,)), tf.constant([1])
-    return lambda x: tf.strided_slice(x, begin, end, strides, shrink_axis_mask=1)
+    return [tf.strided_slice(x, begin, end, strides, shrink_axis_mask=1) for x in tensors]
 
 
-def final(gradient):
-    # Taken again, a step has its products as they were kept, and not as functions of the kernels.
+def _forbid_gradient(gradient):
+    # The gradient is computed from stored products, which are constants for a second gradient.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
 
 def trace(function, *arguments):
-    """Return the structure of a function's result and a TensorSpec for each entry, from a trace that is thrown away.
+    """Return the structure of a function's result and a TensorSpec for each entry, from a discarded trace.
 
     Args:
         function: Function of structures of tensors.
         *arguments: Structures of `tf.TensorSpec`.
     """
-    structure, function = traced(function, *arguments)
-    return structure, function.structured_outputs
-
-
-def traced(function, *arguments):
-    """Return the structure of a function's result, and the concrete function of its flat one."""
     structure = None
     flat = [tree.flatten(argument) for argument in arguments]
 
@@ -343,4 +244,4 @@ def traced(function, *arguments):
         return tree.flatten(structure)
 
     concrete = tf.function(call, autograph=False).get_concrete_function(flat)
-    return tree.map_structure(lambda _: None, structure), concrete
+    return tree.map_structure(lambda _: None, structure), concrete.structured_outputs

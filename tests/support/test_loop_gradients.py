@@ -70,33 +70,6 @@ def test_equal_to_those_of_eager_steps(known, jit_compile):
             np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
 
 
-def bodies(function):
-    """Return the kinds of operations in the bodies of the loops of a concrete function, the forward one first."""
-    functions = {f.signature.name: f for f in function.graph.as_graph_def().library.function}
-    loops = [operation for operation in function.graph.get_operations() if "While" in operation.type]
-    return [[node.op for node in functions[loop.get_attr("body").name].node_def] for loop in loops]
-
-
-@pytest.fixture(scope="module")
-def loops():
-    """The bodies of the loops in training, and of those that TensorFlow differentiates."""
-    functions = [
-        tf.function(lambda *x, training=training: gradients(*x, training=training)) for training in (True, False)
-    ]
-    return [bodies(function.get_concrete_function(*ARGUMENTS)) for function in functions]
-
-
-def test_a_kernel_has_its_gradient_after_the_loop(loops):
-    """In the backward loop stand the products for x, none for a kernel, and none that was kept."""
-    assert [[sum("MatMul" in kind for kind in body) for body in pair] for pair in loops] == [[4, 4], [4, 8]]
-
-
-def test_nothing_but_states_and_products_is_kept(loops):
-    (forward, backward), (plain, _) = loops
-    assert not any("PushBack" in kind for kind in forward) and any("PushBack" in kind for kind in plain)
-    assert [body.count("Tanh") for body in (forward, backward)] == [1, 1]
-
-
 def test_gradients_of_gradients():
     """Those of a loop in training are refused, and those of another one are right."""
 
@@ -229,8 +202,6 @@ def test_a_step_that_draws_is_taken_once():
     start = tf.fill((BATCH, UNITS), 2.0)
     total, gradient = outcome(start)
     np.testing.assert_allclose(gradient, total / 2.0, rtol=1e-5)
-    # Draws of another time may be the same ones in another order.
-    assert sum(body.count("RandomUniform") for body in bodies(outcome.get_concrete_function(start))) == 1
 
 
 def test_a_loop_in_a_loop():

@@ -77,24 +77,6 @@ def test_one_kernel_for_all_examples_in_three_axes():
     compared(gradient, tf.constant(KERNEL[None, :UNITS]))
 
 
-@pytest.mark.parametrize("counts", [(1, 2, 2), (2, 1, 1), (2, 2, 1)])
-def test_a_step_that_asks_for_other_products_each_time(counts):
-    kernel, left = tf.constant(KERNEL[:UNITS]), list(counts)
-
-    @tf.function(autograph=False)
-    def gradient(kernel):
-        def step(x, hidden):
-            return (sum(map(lambda _: product(hidden, kernel), range(left.pop(0)))),) * 2
-
-        with tf.GradientTape() as tape:
-            tape.watch(kernel)
-            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0])
-        return tape.gradient(loss, kernel)
-
-    with pytest.raises(ValueError, match="asks for the same products whenever it is taken"):
-        gradient(kernel)
-
-
 @pytest.mark.parametrize("around", ["cond", "while"])
 def test_a_loop_in_a_branch_or_another_loop(around):
     scale = keras.Variable(np.full(UNITS, 0.7, "float32"))
@@ -117,6 +99,47 @@ def test_a_loop_in_a_branch_or_another_loop(around):
         return tape.gradient(value, [kernel, scale.value])
 
     compared(gradient, tf.constant(KERNEL[:UNITS]))
+
+
+@pytest.mark.parametrize("reads", ["gather", "branch", "assign"])
+def test_a_step_that_uses_a_variable_in_another_way(reads):
+    """The rows of a table, a read in a branch and an assignment have TensorFlow's gradient."""
+    table = tf.Variable(KERNEL[:UNITS, 0])
+
+    def gradient(kernel):
+        def step(x, hidden):
+            if reads == "assign":
+                table.assign(table * 1.0)
+            rows = {
+                "gather": lambda: tf.gather(table, [0, 1, 2])[:, None],
+                "branch": lambda: tf.cond(tf.reduce_sum(x) > 0, lambda: table * 2.0, lambda: table * 3.0),
+                "assign": lambda: table * 1.0,
+            }[reads]()
+            return (tf.tanh(product(x + hidden, kernel) + rows),) * 2
+
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
+        return [tf.convert_to_tensor(x) for x in tape.gradient(loss, [kernel, table])]
+
+    compared(gradient, tf.constant(KERNEL[:UNITS]))
+
+
+def test_a_gradient_function_of_the_step_may_capture_a_tensor():
+    constant = tf.reshape(tf.range(20_000.0), (-1, 1)) / 20_000.0
+
+    @tf.custom_gradient
+    def scaled(x):
+        return x * 1.0, lambda upstream: upstream * tf.reduce_sum(constant)
+
+    def gradient(kernel):
+        step = lambda x, hidden: (tf.tanh(scaled(product(x + hidden, kernel))),) * 2  # noqa: E731
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
+        return tape.gradient(loss, kernel)
+
+    compared(gradient, tf.constant(0.01 * KERNEL[:UNITS]))
 
 
 def test_outputs_and_states_of_all_kinds():
