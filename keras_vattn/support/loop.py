@@ -5,9 +5,9 @@ kernel step by step. In training the loop here has a backward loop of its own. I
 a step with kernels (`products.py`), recomputes the rest of a step, which is cheap and stays in the cache, and computes
 the gradients of kernels after the loop: one product each, of the rows of all steps.
 
-Before a change: a step in training is traced once, and forward and backward step are pruned from its graph. Variables
-are read before the loop, and their values are fed to both. A step that draws, assigns, prints, or reads a variable in a
-branch or an inner loop has TensorFlow's gradient: right, but slow, which tests of values do not show. Without
+Before a change: a step in training is traced once (`traced_step.py`), and both loops copy its operations. Variables are
+read before the loop, and both loops use these values. A step that draws, assigns, prints, or reads a variable in a
+branch or an inner loop falls back to TensorFlow's gradient, which is right but slow: no test of values fails. Without
 `maximum_iterations` a loop has no gradient under XLA.
 """
 
@@ -18,8 +18,8 @@ from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.traced_step import TracedStep, is_float, select, shaped_like, split
 
 NO_SECOND_GRADIENT = (
-    "the gradient of a loop in training has none itself. Run its steps eagerly (`run_eagerly=True`), or, without draws "
-    "and dropout, with `training=False`."
+    "the gradient of a loop in training cannot be differentiated again. Run its steps eagerly (`run_eagerly=True`), or, "
+    "without draws and dropout, with `training=False`."
 )
 
 

@@ -102,7 +102,7 @@ class TracedStep:
 
 
 class StepGradient:
-    """The gradient of a step in its graph; `None` in a list stands for no gradient.
+    """The gradient of a step, as tensors of its graph. A tensor without a gradient has the entry `None`.
 
     Attributes:
         inputs: List of the gradients of the inputs.
@@ -187,18 +187,18 @@ def select(values, flags):
 
 
 def split(values, *lists):
-    """Return a list of as many values for each list, in their order."""
+    """Split values, in order, into lists as long as the given lists."""
     values = iter(values)
     return [[next(values) for _ in each] for each in lists]
 
 
-def shaped_like(tensors, others):
-    pairs = _pairs(tensors, others)
-    return [x if x.shape == other.shape else tf.ensure_shape(x, other.shape) for x, other in pairs]
+def shaped_like(tensors, references):
+    pairs = _pairs(tensors, references)
+    return [x if x.shape == reference.shape else tf.ensure_shape(x, reference.shape) for x, reference in pairs]
 
 
-def _pairs(one, other):
-    return list(zip(one, other, strict=True))
+def _pairs(tensors, values):
+    return list(zip(tensors, values, strict=True))
 
 
 def _sum(gradients):
