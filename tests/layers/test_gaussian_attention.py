@@ -35,18 +35,6 @@ def test_inference_is_deterministic_attention():
     )
 
 
-def test_training_draws_from_the_posterior():
-    """Means and variances over 4 000 calls, within 4.5 and 5 standard errors (60 of each); seed 3."""
-    layer, count = GaussianAttention(context_prior="mean", seed=3), 4_000
-    layer(QUERY, VALUE)
-    draw = tf.function(lambda: layer(QUERY, VALUE, training=True))
-    draws = np.stack([draw() for _ in range(count)])
-    q = layer.posterior_distribution(QUERY, VALUE)
-    sigma = q.stddev().numpy()
-    assert (np.abs(draws.mean(0) - q.mean()) < 4.5 * sigma / np.sqrt(count)).all()
-    assert (np.abs(draws.var(0) / sigma**2 - 1.0) < 5 * np.sqrt(2.0 / count)).all()
-
-
 def test_causal_mask_with_the_mean_prior():
     """Query t sees positions 0 to t: so do its context and its prior."""
     layer = GaussianAttention(context_prior="mean")
