@@ -48,7 +48,7 @@ def report(title, rows):
 def resident_memory(field):
     """Return the MiB of this process as Linux counts them: `VmRSS` now, `VmHWM` at most.
 
-    After a fork, the peak of `getrusage` is that of the parent.
+    After a fork, `getrusage` reports the peak of the parent.
     """
     line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024

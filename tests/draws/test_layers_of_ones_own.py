@@ -83,8 +83,8 @@ def test_a_subclass_survives_its_configuration_and_its_file(tmp_path):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_layer_that_reads_no_request_is_refused(inside):
-    own = Blind(name="own")
-    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(own(x)))
+    blind = Blind(name="own")
+    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(blind(x)))
     outer = keras.Sequential([keras.Input((None, D)), model]) if inside else model
     message = r"keras_vattn.StochasticLayer.*Received: Blind\(name='own'\)"
     with pytest.raises(ValueError, match=message), posterior_draws(outer):
