@@ -81,20 +81,6 @@ def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
         np.testing.assert_allclose(each(X), model(X), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_last_attentions_of_a_backbone():
-    import keras_hub
-
-    sizes = {"num_layers": 4, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 6}
-    backbone = keras_hub.models.BertBackbone(vocabulary_size=9, num_heads=2, **sizes)
-    model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
-    by_number, by_path = [], []
-    for chosen, lines in ((2, by_number), (r"layer_(2|3)\b", by_path)):
-        keras_vattn.summary(to_bayesian(model, prior=None, layers=chosen), lines.append)
-    assert by_number == by_path and len(by_number) == 3 and "layer_2" in by_number[1]
-    assert by_number[1].split()[1:] == ["Weibull", "None", "-", "-", "None"]
-
-
 def test_which_attentions_inside_a_layer(tmp_path):
     """What holds several remembers which of them draw."""
     model = nested_model()

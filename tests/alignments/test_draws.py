@@ -185,18 +185,6 @@ def test_the_ends_of_the_uniform_are_finite(name, u):
     assert np.isfinite(tape.gradient(loss, logits)).all()
 
 
-@pytest.mark.parametrize("name", ["weibull", "weibull-raw"])
-def test_the_same_draw_with_and_without_xla(name):
-    alignment = REPARAMETERISED[name]
-
-    def weights(seed):
-        noise = alignment.noise((B, T, S), seed)
-        return alignment.normalize(alignment.perturb(tf.constant(LOGITS), noise, KEYS), noise, KEYS)
-
-    seed = noise_of.as_seed(9)
-    np.testing.assert_allclose(tf.function(weights, jit_compile=True)(seed), weights(seed), atol=1e-5)
-
-
 def test_permuting_the_keys_permutes_the_weights():
     order = np.array([3, 1, 0, 5, 4, 2])
     for alignment in REPARAMETERISED.values():

@@ -117,7 +117,9 @@ def build(row, kind):
 def build_program(kind, program, model, setting=None, inference=None):
     if program == "ved":
         from benchmarks.paper import paper_options
-        from benchmarks.test_ved_speed import PROGRAM, training_step
+        from benchmarks.ved_step import training_step
+
+        from applications.ved.options import PROGRAM
 
         return training_step(paper_options(PROGRAM, model=model, jit="on" if kind == "jit" else "off"))
     from benchmarks.nmt_step import beam_search, matrix_products, product_shapes, training_step

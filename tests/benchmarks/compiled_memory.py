@@ -32,7 +32,7 @@ PROGRAMS = {
 
 def measure(name, words):
     """Print the figures of one program as JSON."""
-    from benchmarks.latent_emission import resident_memory
+    from benchmarks.paired import resident_memory
     from program_case import until_fit
 
     program = importlib.import_module(f"applications.{name}.options").PROGRAM

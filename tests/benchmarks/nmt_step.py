@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from application_cases import codec_of_size
-from benchmarks.latent_emission import resident_memory
+from benchmarks.paired import resident_memory
 from benchmarks.paper import compiled, paper_options
 
 import keras_vattn

@@ -43,3 +43,12 @@ def report(title, rows):
         {"name": name, "median": m, "low": low, "high": high, "unit": unit} for name, (m, low, high), unit in rows
     ]
     (FOLDER / f"{title.split(':')[0].replace(' ', '_')}.json").write_text(json.dumps(record, indent=2))
+
+
+def resident_memory(field):
+    """Return the MiB of this process as Linux counts them: `VmRSS` now, `VmHWM` at most.
+
+    After a fork, `getrusage` reports the peak of the parent.
+    """
+    line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024

@@ -7,11 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks.nmt_step import MODELS, PAPER, beam_search, matrix_products, product_shapes, training_step
+from benchmarks.nmt_step import MODELS, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
 from applications.nmt import options
-from keras_vattn.latent_alignment import token_log_likelihood
 
 SIZES = {
     "A": "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping",
@@ -85,41 +84,3 @@ def test_xla_over_graph(model, setting):
         rows += [(f"{kind}, {step}", tuple(x[[1, 0, 2]]), "MiB") for kind, x in of_step.items()]
         rows.append((f"jit / graph, {step}", (of_step["jit"][1] / of_step["graph"][1],) * 3, "memory"))
     report(f"nmt xla {model} {setting}: a step under XLA over that in graph mode", rows)
-
-
-@pytest.mark.parametrize("size", ["source", "steps", "length"])
-def test_growth(size):
-    """Seconds of a step over the length of one sentence, or of both, whose scores are T times S, and the slope of their
-    logarithms."""
-    lengths = (16, 32, 64, 128, 256)
-    rows = []
-    for model in ("soft", "variational_sample"):
-        steps = {length: training_step(model, f"B-{size}-{length}") for length in lengths}
-        seconds = interleave(steps, num_rounds=8)
-        slopes = np.polyfit(np.log(lengths), np.log([seconds[length] for length in lengths]), 1)[0]
-        rows += [(f"{model}, {size} {length}", median_interval(1e3 * seconds[length]), "ms") for length in lengths]
-        rows.append((f"{model}, slope", median_interval(slopes), "log-log"))
-    report(f"nmt growth {size}: B 32, V 5,500, widths of 256, Adam and clipping", rows)
-
-
-@pytest.mark.parametrize("inference", ["exact", "kmax:5"])
-def test_chunk_sizes_of_beam_search(inference, monkeypatch):
-    """Seconds with as many logits at a time, over those with as many as there are."""
-    default, steps = token_log_likelihood.PREDICTION_ENTRIES, {}
-    for entries in (default // 8, default, default * 8):
-        monkeypatch.setattr(token_log_likelihood, "PREDICTION_ENTRIES", entries)
-        steps[entries] = beam_search("marginal", 32, inference, max_length=3)
-        steps[entries]()
-    seconds = interleave(steps, num_rounds=5)
-    rows = [(f"{entries:,}", median_interval(seconds[entries] / seconds[default]), "ratio") for entries in steps]
-    kind = inference.replace(":", " ")
-    report(f"nmt chunks of beam search {kind}: ten beams, batch 32, S 25, V 14,000, 4 steps", rows)
-
-
-def test_beam_search():
-    rows = []
-    for model, inference in (("soft", "soft"), ("marginal", "exact"), ("marginal", "kmax:5"), ("marginal", "kmax:1")):
-        for batch in (1, 32):
-            seconds = interleave({"search": beam_search(model, batch, inference)}, num_rounds=5)["search"]
-            rows.append((f"{model} {inference}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
-    report(f"nmt beam search: 10 beams, {PAPER.steps + 1} steps, S 25, V 14,000, paper preset", rows)

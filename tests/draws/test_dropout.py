@@ -45,12 +45,6 @@ def test_a_rate_of_an_unknown_name_is_named():
     np.testing.assert_allclose(draws[draws != 0], 1 / 0.7, rtol=1e-6)
 
 
-def test_dropout_is_off_unless_asked_for():
-    model = sequence_model(lambda x: layers.Dropout(0.5)(GaussianAttention(temperature=0.0, dropout=0.5)(x, x)))
-    draws = draw(model, X, 3, seed=1)
-    np.testing.assert_allclose(draws, np.broadcast_to(predict(model), draws.shape), rtol=1e-6)
-
-
 def test_dropout_alone_leaves_the_posterior_at_its_mean():
     """Of a stochastic attention and a dropout behind it, each draws alone, or both."""
     inputs = keras.Input((None, D))

@@ -75,17 +75,6 @@ def test_the_seed_decides_on_the_draws(exported):
         assert (one[name] != other[name]).all()
 
 
-@pytest.mark.slow
-def test_draws_have_the_distribution_of_the_model(exported):
-    """The mean over 100 seeds against posterior_predictive, in standard errors."""
-    model, path = exported
-    serve, x = loaded(path), arrays(2)
-    found = np.stack([ask(serve, seed, **x)["mean"] for seed in range(100)])
-    expected = tf.nn.softmax(keras_vattn.posterior_predictive(model, x, 2000, seed=3)).numpy()
-    error = np.sqrt(found.var(axis=0) / 100 + expected.var(axis=0) / 2000)
-    assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 4 * error).all()
-
-
 def test_values_have_a_mean_and_a_deviation(tmp_path):
     """Of one input without a name, with an axis of any length, and dropout alone."""
     inputs = keras.Input((None, D))

@@ -211,14 +211,3 @@ def test_outputs_must_fit_together():
     )
     with pytest.raises(ValueError, match=r"pad the inputs.*Received: \[\(2, 2, 2\), \(2, 3, 2\)\]"):
         draw(latent_model(), dataset, 2)
-
-
-def test_a_dataset_is_not_tuned(monkeypatch):
-    """TensorFlow 2.21 tunes it again after twice as long, and the end of an iteration waits for that."""
-    model, tuned, iterate = latent_model(), [], tf.data.Dataset.__iter__
-    monkeypatch.setattr(
-        tf.data.Dataset, "__iter__", lambda self: tuned.append(self.options().autotune.enabled) or iterate(self)
-    )
-    draws = draw(model, tf.data.Dataset.from_tensors(X), 3, seed=1)
-    assert tuned == [False]
-    np.testing.assert_array_equal(draws, draw(model, X, 3, seed=1))

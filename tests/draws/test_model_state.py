@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from predictive_cases import D, N, T, X, latent_model, predict, sequence_model
+from predictive_cases import D, N, T, X, predict, sequence_model
 
 import keras_vattn
 from keras_vattn import GaussianAttention, GaussianLatent
@@ -42,20 +42,6 @@ def test_no_state_changes():
     np.testing.assert_array_equal(predict(model), predict(model))
 
 
-@pytest.mark.slow
-def test_training_goes_on_as_if_nothing_had_been_drawn():
-    weights = []
-    for draws in (False, True):
-        model = full_model()
-        model.fit(X, np.zeros((N, T, 2)), verbose=0, shuffle=False)
-        if draws:
-            draw(model, X, 3, dropout=True)
-        model.fit(X, np.zeros((N, T, 2)), verbose=0, shuffle=False)
-        weights.append(model.get_weights())
-    for first, second in zip(*weights, strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
 def test_the_model_is_left_as_it_was_after_an_error():
     class Fails(layers.Layer):
         fails = False
@@ -72,8 +58,3 @@ def test_the_model_is_left_as_it_was_after_an_error():
         draw(model, X, 2, dropout=True)
     model.layers[-1].fails = False
     np.testing.assert_array_equal(predict(model), mean)
-
-
-def test_predict_is_never_called(monkeypatch):
-    monkeypatch.setattr(keras.Model, "predict", None)
-    assert draw(latent_model(), X, 2).shape == (2, N, T, 2)

@@ -118,15 +118,6 @@ def test_threads_share_a_sampler_that_nobody_traced():
         np.testing.assert_array_equal(x, mean)
 
 
-@pytest.mark.slow
-def test_threads_draw_what_one_draws():
-    model = model_of()
-    expected = [posterior_predictive(model, X, 2, dropout=True, seed=seed) for seed in range(4)]
-    with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        drawn = [*threads.map(lambda seed: posterior_predictive(model, X, 2, dropout=True, seed=seed), range(4))]
-    np.testing.assert_array_equal(drawn, expected)
-
-
 def test_the_functions_go_with_the_sampler():
     model = model_of()
     sampler = Sampler(model, dropout=True)

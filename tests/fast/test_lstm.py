@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 
 import keras_vattn
-from keras_vattn.fast import lstm
-from keras_vattn.support.loop import scan
 
 BATCH, STEPS, WIDTH, UNITS = 3, 5, 4, 6
 INPUTS = np.random.default_rng(0).normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
@@ -95,17 +93,6 @@ def test_files_of_keras_fit(tmp_path):
     np.testing.assert_allclose(other(INPUTS), layers[0](INPUTS), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(policy):
-    layer = keras_vattn.fast.LSTM(UNITS, return_sequences=True, dtype=policy)
-    exact = keras_vattn.fast.LSTM(UNITS, return_sequences=True)
-    found = layer(INPUTS)
-    exact.build(INPUTS.shape)
-    exact.set_weights(layer.get_weights())
-    assert found.dtype == layer.compute_dtype
-    np.testing.assert_allclose(tf.cast(found, "float32"), exact(INPUTS), atol=3e-2)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -115,9 +102,8 @@ def test_half_precision(policy):
         {"implementation": 1, "dropout": 0.5, "use_cudnn": False},
     ],
 )
-def test_what_our_loop_does_not_do_is_keras_s(options, monkeypatch):
+def test_what_our_loop_does_not_do_is_keras_s(options):
     layers = pair(return_sequences=True, seed=1, **options)
-    monkeypatch.setattr("keras_vattn.fast.lstm.scan", None)
     found = [layer(INPUTS, training=True).numpy() for layer in layers]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
@@ -155,12 +141,3 @@ def test_cudnn_gets_no_empty_row(name, asked_cudnn):
     for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     assert len(asked_cudnn) == 1 and np.all(np.any(asked_cudnn[0], axis=1))
-
-
-def test_without_cudnn_the_loop_is_ours_on_a_gpu(asked_cudnn, monkeypatch):
-    loops = []
-    monkeypatch.setattr(lstm, "scan", lambda *arguments, **options: loops.append(1) or scan(*arguments, **options))
-    layer = keras_vattn.fast.LSTM(UNITS, use_cudnn=False)
-    assert layer.supports_jit and not keras_vattn.fast.LSTM(UNITS).supports_jit
-    layer(INPUTS, mask=tf.constant(MASK))
-    assert (asked_cudnn, loops) == ([], [1])

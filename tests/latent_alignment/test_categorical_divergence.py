@@ -7,7 +7,7 @@ from categorical_cases import INPUTS, MASKED, call, valid_keys
 from latent_cases import BATCH, SOURCE, STEPS, tensors
 from twins import twin_divergence
 
-from keras_vattn import CategoricalAttention, LatentObjective, LinearAnnealing, Local, Score
+from keras_vattn import CategoricalAttention, LatentObjective, Local, Score
 
 
 def kl(layer, inputs, **masks):
@@ -56,15 +56,6 @@ def test_detach_prior():
         by_query, by_logits = tape.gradient(divergence, [inputs["query"], inputs["posterior_logits"]])
         assert (by_query is None) == detach
         assert np.abs(by_logits).max() > 0
-
-
-def test_annealing():
-    layer = CategoricalAttention(objective="elbo/sample", kl_annealing=LinearAnnealing(4))
-    call(layer)
-    full = kl(layer, INPUTS).sum() / BATCH
-    for step in range(6):
-        call(layer, training=True)
-        assert float(layer.losses[0]) == pytest.approx(min(step / 4, 1.0) * full, rel=1e-5, abs=1e-7)
 
 
 def test_keys_that_the_score_hides_are_no_entries():

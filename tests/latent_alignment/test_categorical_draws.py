@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, call, every_objective
+from categorical_cases import INPUTS, call
 from keras import ops
-from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers, model, run, tensors
+from latent_cases import OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers
 from scipy.special import softmax
 
 import keras_vattn
@@ -68,23 +68,6 @@ def test_the_gumbel_candidate():
     assert smooth.max() < 0.9
 
 
-def test_seeds():
-    first, same, other = (many("elbo/sample", 50, seed)[0]["candidates"].numpy() for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, same)
-    assert (first != other).any()
-    layer = CategoricalAttention(objective="elbo/sample", seed=1)
-    one, two = (call(layer, training=True)["candidates"].numpy() for _ in range(2))
-    assert (one != two).any()
-
-
-@every_objective
-def test_inference_has_no_noise(objective):
-    layer = CategoricalAttention(objective=objective)
-    first, second = call(layer), call(layer, training=False)
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name])
-
-
 def test_inference_that_draws():
     """The importance-weighted bound, asked for at evaluation, draws wherever it is evaluated."""
     layer = CategoricalAttention(
@@ -94,26 +77,6 @@ def test_inference_that_draws():
     assert first["candidates"].shape[2] == 4
     assert (first["candidates"].numpy() != second["candidates"].numpy()).any()
     assert layer.is_stochastic
-
-
-def test_posterior_draws():
-    parts = layers(OBJECTIVES["elbo-sample"])
-    inputs = tensors(INPUTS)
-    quiet, _ = run(parts, inputs)
-    network = model(OBJECTIVES["elbo-sample"])
-    with keras_vattn.posterior_draws(network, seed=1):
-        drawn, again = network(inputs), network(inputs)
-        assert network.get_layer("attention").draws is not None
-    np.testing.assert_array_equal(drawn, again)
-    assert (drawn.numpy() != network(inputs).numpy()).any()
-    with keras_vattn.posterior_draws(network, seed=2):
-        assert (network(inputs).numpy() != drawn.numpy()).any()
-    assert quiet.shape == drawn.shape
-    draws = keras_vattn.posterior_predictive(network, INPUTS, num_samples=3, seed=1)
-    assert draws.shape == (3, BATCH, STEPS)
-    assert (draws[0] != draws[1]).any()
-    with pytest.raises(ValueError, match="stochastic layer"):
-        keras_vattn.posterior_draws(model(OBJECTIVES["marginal"])).__enter__()
 
 
 def test_a_prediction_model_draws_from_p():

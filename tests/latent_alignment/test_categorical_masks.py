@@ -8,7 +8,7 @@ from categorical_cases import INPUTS, MASKED, call, every_objective, objectives_
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from keras import ops
-from latent_cases import BATCH, OBJECTIVES, SOURCE, arrays, emit, layers, run, tensors
+from latent_cases import BATCH, SOURCE, arrays, emit, layers, run, tensors
 
 import keras_vattn
 from keras_vattn import CategoricalAttention, NegativeBound
@@ -97,13 +97,6 @@ def test_one_key(objective):
     np.testing.assert_allclose(latent["log_prior"], np.zeros_like(latent["log_prior"]), atol=1e-6)
     spread = latent["candidates"].numpy() - latent["candidates"].numpy()[:, :, :1]
     np.testing.assert_allclose(spread, np.zeros_like(spread), atol=1e-6)
-
-
-def test_a_single_query():
-    """As in question answering about an image: T is 1."""
-    inputs = arrays(steps=1)
-    bound, _ = run(layers(OBJECTIVES["elbo-sample"]), inputs, training=True)
-    assert bound.shape == (BATCH, 1)
 
 
 def test_a_causal_mask():

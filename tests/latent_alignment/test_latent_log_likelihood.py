@@ -1,11 +1,9 @@
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, arrays, layers, run
+from latent_cases import BATCH, SOURCE, STEPS, arrays, layers, run
 from scipy.special import log_softmax, logsumexp
 
 import keras_vattn
@@ -131,20 +129,6 @@ def test_moving_average(compiled):
     np.testing.assert_array_equal(layer.average.numpy(), before)
 
 
-def test_the_moving_average_is_saved(tmp_path):
-    from latent_cases import model
-
-    network = model(OBJECTIVES["elbo-moving-average"])
-    network.compile("sgd", keras_vattn.NegativeBound(ignore_class=0))
-    inputs = arrays()
-    network.fit(inputs, inputs["targets"], verbose=0)
-    network.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras").get_layer("bound")
-    average = network.get_layer("bound").average.numpy()
-    assert average[0] < 0 < average[1]
-    np.testing.assert_array_equal(copy.average, average)
-
-
 def with_mask(x, mask):
     x = tf.constant(x)
     x._keras_mask = tf.constant(mask)
@@ -177,22 +161,6 @@ def test_the_mask_of_the_queries_reaches_the_loss():
     np.testing.assert_array_equal(value._keras_mask, ids > 0)
     loss = keras_vattn.NegativeBound(reduction=None)(ids, value)
     np.testing.assert_allclose(loss, -(value.numpy() * (ids > 0)).sum(1), rtol=1e-6)
-
-
-def test_half_precision():
-    """Log-likelihoods are not rounded under a mixed policy."""
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    value = LatentLogLikelihood("marginal")(LOG_LIKELIHOOD, LOG_PRIOR)
-    assert value.dtype == tf.float32
-    np.testing.assert_allclose(value, VALUES["marginal"][1], rtol=1e-5, atol=1e-6)
-
-
-def test_config_and_shapes():
-    layer = LatentLogLikelihood(made("elbo/sample"))
-    read = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-    assert keras.saving.deserialize_keras_object(read).objective == layer.objective
-    symbolic = layer(*(keras.Input((None, None)) for _ in range(3)))
-    assert symbolic.shape == (None, None) and symbolic.dtype == "float32"
 
 
 def test_both_ends_have_one_objective():

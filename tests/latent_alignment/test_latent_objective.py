@@ -7,7 +7,7 @@ from latent_cases import OBJECTIVES
 
 import keras_vattn
 from keras_vattn import LatentObjective
-from keras_vattn.latent_alignment.latent_objective import LEGAL, Pair
+from keras_vattn.latent_alignment.latent_objective import LEGAL
 
 PAIRS = [(objective, estimator) for objective, estimators in LEGAL.items() for estimator in estimators]
 OPTIONS = {"top_k": {"top_k": 3}, "wake_sleep": {"num_samples": 2}}
@@ -81,24 +81,6 @@ def test_pairs_at_evaluation():
         "wake-sleep": "marginal/enumerate",
     }
     assert str(LatentObjective("wake_sleep", num_samples=2, top_k=4).at_inference) == "marginal/top_k"
-
-
-def test_the_pair_of_a_call():
-    objective = LatentObjective("elbo/sample")
-    pair = lambda **call: str(objective.pair(**{"marked": False, "has_posterior": True, **call}))  # noqa: E731
-    assert pair(training=True) == "elbo/sample"
-    assert pair(training=False) == pair(training=None) == "elbo/enumerate"
-    assert pair(training=False, marked=True) == "elbo/sample"
-    assert pair(training=False, has_posterior=False) == "marginal/enumerate"
-    assert pair(training=False, marked=True, has_posterior=False) == "elbo/sample"
-    with pytest.raises(
-        ValueError, match=r"elbo/sample needs posterior logits in training.*Received: posterior_logits=None"
-    ):
-        pair(training=True, has_posterior=False)
-    enumerated = LatentObjective("elbo/enumerate")
-    assert enumerated.pair(False, True, True) == Pair("elbo", "enumerate")
-    hard = LatentObjective("hard/sample")
-    assert hard.pair(True, False, False) == Pair("hard", "sample")
 
 
 def test_round_trip():

@@ -236,18 +236,6 @@ def test_a_model_learns_where_to_look():
     assert np.mean(np.sum(drawn, axis=1)) > -0.5
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(policy):
-    """The value and its gradient are float32 whatever the decoder computes in."""
-    keras.config.set_dtype_policy(policy)
-    model = HardModel("previous", False)
-    with tf.GradientTape() as tape:
-        value, _, decoded = model()
-        loss = tf.reduce_sum(value)
-    assert value.dtype == tf.float32 and decoded["weights"].dtype == keras.config.dtype_policy().compute_dtype
-    assert np.all(np.isfinite(gradient(tape, loss, model.variables)))
-
-
 def test_without_it_keras_says_that_the_score_does_not_learn():
     decoder = AttentionDecoder(4, Attention("additive", "hard"))
     given, memory = keras.Input((None, 2)), keras.Input((None, 4))

@@ -8,7 +8,6 @@ from scipy.special import log_softmax, logsumexp
 from tiers import jit_compile
 
 from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, NegativeBound, TokenLogLikelihood
-from keras_vattn.latent_alignment import chunked_softmax
 
 BATCH, STEPS, CANDIDATES, WIDTH, VOCABULARY = 3, 4, 5, 6, 9
 GENERATOR = np.random.default_rng(8)
@@ -98,29 +97,6 @@ def test_votes_under_masks(chunk_size, jit_compile):
     found = call(built(chunk_size=chunk_size), inputs, votes.astype("float32"), **masks)
     assert_close(found, dense(counted))
     assert (found[1].numpy()[~counted] == 0).all()
-
-
-def test_no_more_votes_than_a_chunk_at_a_time(monkeypatch):
-    """Those of a word are not repeated for its candidates."""
-    sizes = []
-
-    def of_rows(votes, rows):
-        weights, total = real(votes, rows)
-        sizes.append(int(weights.shape[0]))
-        assert votes.weights.shape == (BATCH * STEPS, VOCABULARY)
-        return weights, total
-
-    real = chunked_softmax._Votes.of_rows
-    monkeypatch.setattr(chunked_softmax._Votes, "of_rows", of_rows)
-    value_and_gradients(built(chunk_size=15))
-    assert max(sizes) == 15 and sum(sizes) <= 3 * UPSTREAM.size
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_votes_in_half_precision(policy):
-    found = value_and_gradients(built(dtype=policy, chunk_size=25))
-    assert [x.dtype for x in found] == [tf.float32] * 4
-    assert_close(found, dense(), rtol=0.05, atol=1.0)
 
 
 def test_extreme_logits_of_votes():

@@ -159,6 +159,7 @@ def test_gradients_by_finite_differences():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"query": QUERY[:1]}, "equal batch sizes"),
         ({"query": QUERY[0]}, r"`query` must have shape.*Received: query\.shape=\(3, 4\)"),
         ({"key": KEY[:, :4]}, r"equal batch sizes and lengths.*Received: key\.shape=\(2, 4, 4\)"),
         ({"value_mask": VALUE_MASK[:, :3]}, r"`value_mask`.*Received: value_mask\.shape=\(2, 3\)"),

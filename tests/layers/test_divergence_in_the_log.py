@@ -90,37 +90,6 @@ def test_losses_of_a_graph_are_no_entry_of_the_log_outside_it():
     assert float(model.get_layer("z").kl_tracker.count) == 0
 
 
-@pytest.mark.parametrize("alignment", ["weibull", "dirichlet"])
-@pytest.mark.parametrize("heads", [False, True])
-def test_the_graph_of_a_prediction_has_no_divergence(alignment, heads):
-    """It holds no variable of the log, and what is left of it, once it is pruned, no log Gamma."""
-    options = {"alignment": alignment, "prior": "contextual"}
-    layer = keras_vattn.MultiHeadAttention(2, 3, **options) if heads else keras_vattn.Attention(**options)
-    x = X[:, None, :] + np.zeros((8, 4, 5), "float32")
-    layer(x, x)
-    function = tf.function(lambda x: layer(x, x, training=False), autograph=False).get_concrete_function(tf.constant(x))
-    tracked = {id(variable.value) for variable in layer.kl_tracker.variables}
-    assert not tracked & {id(variable) for variable in function.graph.variables}
-    pruned = tf.compat.v1.graph_util.extract_sub_graph(
-        function.graph.as_graph_def(), [tensor.op.name for tensor in function.outputs]
-    )
-    assert not {"Lgamma", "Digamma", "AssignAddVariableOp"} & {node.op for node in pruned.node}
-    stateful = {op.type for op in function.graph.get_operations() if op.op_def.is_stateful}
-    assert stateful <= {"ReadVariableOp", "Placeholder", "PartitionedCall"}
-
-
-def test_an_export_with_training_false_holds_no_log(tmp_path):
-    model = latent_model()
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint("serve", lambda x: model(x, training=False), [tf.TensorSpec((None, 5), tf.float32)])
-    archive.write_out(tmp_path / "model", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "model")
-    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
-    names = [variable.name.split(":")[0].split("/")[-1] for variable in loaded.serve.concrete_functions[0].variables]
-    assert not {"total", "count"} & set(names)
-
-
 @pytest.fixture
 def float64():
     previous = keras.config.floatx()

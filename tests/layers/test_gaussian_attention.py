@@ -35,18 +35,6 @@ def test_inference_is_deterministic_attention():
     )
 
 
-def test_training_draws_from_the_posterior():
-    """Means and variances over 4 000 calls, within 4.5 and 5 standard errors (60 of each); seed 3."""
-    layer, count = GaussianAttention(context_prior="mean", seed=3), 4_000
-    layer(QUERY, VALUE)
-    draw = tf.function(lambda: layer(QUERY, VALUE, training=True))
-    draws = np.stack([draw() for _ in range(count)])
-    q = layer.posterior_distribution(QUERY, VALUE)
-    sigma = q.stddev().numpy()
-    assert (np.abs(draws.mean(0) - q.mean()) < 4.5 * sigma / np.sqrt(count)).all()
-    assert (np.abs(draws.var(0) / sigma**2 - 1.0) < 5 * np.sqrt(2.0 / count)).all()
-
-
 def test_causal_mask_with_the_mean_prior():
     """Query t sees positions 0 to t: so do its context and its prior."""
     layer = GaussianAttention(context_prior="mean")
@@ -132,24 +120,6 @@ def test_the_log_weighs_batches_by_their_size():
     assert logs["attention_kl"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_counter_is_saved(tmp_path):
-    inputs = keras.Input((3, 5)), keras.Input((6, 5))
-    layer = GaussianAttention(kl_annealing=LinearAnnealing(8), name="attention")
-    model = keras.Model(inputs, layer(*inputs))
-    for _ in range(3):
-        model([QUERY, VALUE], training=True)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras").get_layer("attention")
-    assert int(copy.training_calls) == 3
-    assert copy.kl_annealing.get_config() == layer.kl_annealing.get_config()
-
-
-def test_weight_zero_has_no_gradient_from_the_kl():
-    layer = GaussianAttention(kl_weight=0.0)
-    layer(QUERY, VALUE)
-    assert float(layer.losses[0]) == 0.0
-
-
 @pytest.mark.parametrize(
     ("layer", "options"),
     [
@@ -176,31 +146,3 @@ def test_what_is_masked_may_be_not_a_number():
     assert float(layer.losses[0]) == loss
     for gradient in tape.gradient(total, [query, value, *layer.trainable_weights], unconnected_gradients="zero"):
         assert np.isfinite(tf.convert_to_tensor(gradient)).all()
-
-
-def test_query_and_value_have_one_batch_size():
-    with pytest.raises(ValueError, match="equal batch sizes"):
-        GaussianAttention()(QUERY[:1], VALUE)
-
-
-@pytest.mark.slow
-def test_fit_under_two_replicas_logs_what_one_replica_logs(two_replicas, monkeypatch):
-    monkeypatch.setattr("keras_vattn.random.normal", lambda shape, seed: tf.zeros(shape))
-
-    def history():
-        keras.utils.set_random_seed(0)
-        inputs = keras.Input((3, 5))
-        outputs = GaussianAttention("bilinear", kl_annealing=LinearAnnealing(4), seed=1, name="attention")(
-            inputs, inputs
-        )
-        model = keras.Model(inputs, outputs)
-        model.compile("sgd", "mse")
-        data = tf.data.Dataset.from_tensor_slices((QUERY, QUERY)).batch(4)
-        return model.fit(data, epochs=3, shuffle=False, verbose=0).history
-
-    one = history()
-    with two_replicas.scope():
-        two = history()
-    assert set(one) == {"loss", "attention_kl"}
-    for name in one:
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-5)

@@ -14,7 +14,6 @@ from multi_head_cases import (
     VALUE_MASK,
     WIDTH,
     assert_close,
-    log_psi,
     pair,
     projections,
 )
@@ -39,17 +38,6 @@ def test_a_prior_of_each_head_has_a_network_of_each_head():
     np.testing.assert_allclose(means[0].sum(axis=-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose(means[0][:, 0], means[0][:, 1], rtol=1e-5)
     assert np.abs(means[1][:, 0] - means[1][:, 1]).max() > 1e-3
-
-
-def test_psi_is_normalised_over_the_keys_that_a_query_sees():
-    layer = MultiHeadAttention(HEADS, WIDTH, alignment="weibull", prior="contextual")
-    layer(QUERY, VALUE)
-    arguments = {"value_mask": VALUE_MASK, "use_causal_mask": True}
-    mask = np.broadcast_to(VALUE_MASK[:, None, None] & np.tril(np.ones((4, 5), bool)), (3, HEADS, 4, 5))
-    psi = layer.prior_distribution(QUERY, VALUE, **arguments).mean().numpy()
-    np.testing.assert_allclose(np.where(mask, psi, 0.0).sum(axis=-1), 1.0, rtol=1e-5)
-    expected = log_psi(layer, projections(layer)[1], mask)
-    np.testing.assert_allclose(psi[mask], np.exp(expected[mask]), rtol=1e-5)
 
 
 def test_with_posterior_logits_the_scores_are_the_prior():
@@ -82,20 +70,6 @@ def test_posterior_logits_for_all_heads(alignment):
     assert losses[1:] == losses[:1] * 2
     assert_close(draws[1:], draws[:1] * 2)
     assert np.any(draws[0][:, 0].numpy() != draws[0][:, 1].numpy())
-
-
-def test_posterior_logits_in_a_model():
-    inputs = {
-        "query": keras.Input((None, 6), name="query"),
-        "value": keras.Input((None, 7), name="value"),
-        "posterior_logits": keras.Input((HEADS, None, None), name="posterior_logits"),
-    }
-    layer = MultiHeadAttention(HEADS, WIDTH, alignment="weibull", name="attention")
-    model = keras.Model(inputs, layer(**inputs))
-    model.compile("sgd", "mse")
-    history = model.fit({"query": QUERY, "value": VALUE, "posterior_logits": POSTERIOR}, QUERY, verbose=0).history
-    assert history["attention_kl"][0] > 0
-    assert int(layer.training_calls.value) == 1
 
 
 def test_distributions_and_statistics():

@@ -96,21 +96,6 @@ def test_without_a_prior_and_posterior_logits_there_is_no_divergence():
     np.testing.assert_allclose(layer(LOGITS, posterior_logits=LOGITS[::-1]), tf.nn.softmax(LOGITS[::-1]), rtol=1e-5)
 
 
-def test_a_model_with_one_is_saved_and_exported(tmp_path):
-    inputs = keras.Input((H, None, S))
-    softmax = StochasticSoftmax("lognormal", keras_vattn.LogNormalPrior(0.0, sigma=0.5), seed=1, name="softmax")
-    model = keras.Model(inputs, keras.layers.Dense(S)(softmax(inputs)))
-    model.compile("sgd", "mse")
-    assert model.fit(LOGITS, LOGITS, verbose=0).history["softmax_kl"][0] > 0
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(LOGITS, verbose=0), model.predict(LOGITS, verbose=0))
-    assert loaded.layers[1].prior.sigma == 0.5
-    model.export(tmp_path / "export", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "export")
-    np.testing.assert_allclose(exported.serve(LOGITS), model.predict(LOGITS, verbose=0), rtol=1e-6)
-
-
 @pytest.mark.parametrize(("dtype", "lowest"), [("float32", -1e9), ("float16", -3e4)])
 def test_a_mask_that_was_added_to_the_logits(dtype, lowest):
     """Draws and KL of a mask that is passed, whatever precision."""

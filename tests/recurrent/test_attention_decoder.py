@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy.special import expit, softmax
 
 import keras_vattn
-from keras_vattn import AttentionDecoder, BayesianAttention, DeterministicAttention, GaussianAttention
+from keras_vattn import AttentionDecoder, DeterministicAttention, GaussianAttention
 
 UNITS, BATCH, STEPS, SOURCE = 6, 3, 4, 5
 GENERATOR = np.random.default_rng(1)
@@ -262,33 +262,6 @@ def test_the_log_is_named_after_the_attention():
     model.compile("sgd", "mse")
     history = model.fit([INPUTS, MEMORY], np.zeros((BATCH, STEPS, 1)), verbose=0).history
     assert set(history) == {"loss", "context_vector_kl"}
-
-
-def test_state_of_unknown_lengths_in_a_graph():
-    decoder = AttentionDecoder(UNITS, GaussianAttention("additive"))
-    expected = decoder(INPUTS, MEMORY)
-
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 5))], jit_compile=True)
-    def decode(inputs, memory):
-        return decoder(inputs, memory)["context"]
-
-    np.testing.assert_allclose(decode(INPUTS, MEMORY), expected["context"], atol=1e-5)
-    short = decoder(INPUTS[:2, :3], MEMORY[:2, :4])["context"]
-    np.testing.assert_allclose(decode(INPUTS[:2, :3], MEMORY[:2, :4]), short, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "stacks"),
-    [(GaussianAttention, {}, 0), (GaussianAttention, {"return_logits": True}, 1), (BayesianAttention, {}, 1)],
-)
-def test_the_loop_stacks_the_logits_where_they_are_read(make, options, stacks):
-    """By the KL of the weights or by who asks for them; the KL of a Gaussian context reads the context alone."""
-    decoder = AttentionDecoder(UNITS, make(score="additive"))
-    traced = tf.function(lambda *arguments: decoder(*arguments, training=True, **options), autograph=False)
-    graph = traced.get_concrete_function(tf.TensorSpec((BATCH, STEPS, 4)), tf.TensorSpec((BATCH, 13, 5))).graph
-    shapes = [x.outputs[0].shape for x in graph.get_operations() if x.type == "TensorListStack"]
-    assert (STEPS, BATCH, UNITS) in shapes
-    assert shapes.count((STEPS, BATCH, 13)) == stacks
 
 
 def test_numbers_of_numpy():

@@ -182,28 +182,6 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
     assert np.any(np.abs(expected) > 1e-3)
 
 
-def test_unknown_sizes_and_gradients(given_noise):
-    """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
-    decoder = built()
-
-    def value_and_gradients(inputs, memory, inputs_mask, memory_mask):
-        with tf.GradientTape() as tape:
-            decoded = decoder(inputs, memory, inputs_mask=inputs_mask, memory_mask=memory_mask, training=True)
-            value = tf.reduce_sum(decoded["hidden"] ** 2) + sum(decoder.losses)
-        return value, tape.gradient(value, [w.value for w in decoder.trainable_weights])
-
-    signature = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, CONTEXT))]
-    signature += 2 * [tf.TensorSpec((None, None), tf.bool)]
-    graph = tf.function(value_and_gradients, input_signature=signature)
-    arguments = [tf.constant(x) for x in (INPUTS, MEMORY, INPUTS_MASK, MEMORY_MASK)]
-    expected, gradients = value_and_gradients(*arguments)
-    value, of_graph = graph(*arguments)
-    assert float(value) == pytest.approx(float(expected), rel=1e-4)
-    for variable, one, two in zip(decoder.trainable_weights, gradients, of_graph, strict=True):
-        np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-4, err_msg=variable.path)
-        assert np.any(one != 0), variable.path
-
-
 def test_step_equals_the_loop():
     """With a memory and without, at the mean and with slices of the noise of `posterior_draws`."""
     decoder = built()
@@ -220,21 +198,6 @@ def test_step_equals_the_loop():
                 outputs, state = decoder.step(INPUTS[:, t], state, prepared, now)
                 for name in expected:
                     np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
-
-
-def test_it_is_trained_and_saved_like_a_layer_of_keras(tmp_path):
-    inputs, memory = keras.Input((None, 4)), keras.Input((None, CONTEXT))
-    decoder = keras_vattn.StochasticDecoder(
-        UNITS, keras_vattn.GaussianLatent(WIDTH, name="z"), keras_vattn.Attention("additive")
-    )
-    model = keras.Model([inputs, memory], keras.layers.Dense(1)(decoder(inputs, memory)["hidden"]))
-    model.compile("sgd", "mse")
-    history = model.fit([INPUTS, MEMORY], np.zeros((BATCH, STEPS, 1)), verbose=0).history
-    # Without an auxiliary term there is nothing of it in the log.
-    assert set(history) == {"loss", "z_kl"}
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(copy([INPUTS, MEMORY]), model([INPUTS, MEMORY]))
 
 
 def test_first_noise():

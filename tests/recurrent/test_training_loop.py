@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder, LSTMCell, RecurrentCell
@@ -111,45 +110,6 @@ def test_a_model_that_nobody_has_any_more_is_gone(make):
     keras.backend.clear_session()
     gc.collect()
     assert [reference() for reference in references] == [None, None]
-
-
-class AddingCell(RecurrentCell):
-    """The sum of a state and of an input: one gradient for both."""
-
-    def step(self, projected, context, states, kernels):
-        hidden = ops.tanh(tf.add_n([states[0], projected, context[:, :UNITS]]))
-        return hidden, [hidden]
-
-
-FREED = {
-    "lstm": lambda: keras_vattn.fast.LSTM(UNITS, return_sequences=True),
-    "sum": lambda: AttentionDecoder(UNITS, Attention("additive"), cell=AddingCell),
-    "products": lambda: AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell),
-    "stochastic": lambda: keras_vattn.StochasticDecoder(
-        UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, kl_weight=0.1)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", slow_after(FREED, 3))
-def test_the_graph_of_a_training_step_can_be_freed(name):
-    """A tape never frees a tensor that it returns for two sources."""
-    layer, graphs = FREED[name](), []
-    arguments = (INPUTS,) if name == "lstm" else (INPUTS, MEMORY)
-    layer(*arguments)
-
-    @tf.function(autograph=False)
-    def gradients():
-        graphs.append(weakref.ref(tf.compat.v1.get_default_graph()))
-        with tf.GradientTape() as tape:
-            outputs = layer(*arguments, training=True)
-            loss = tf.reduce_sum((outputs if name == "lstm" else outputs["hidden"]) ** 2) + sum(layer.losses)
-        return tape.gradient(loss, layer.trainable_variables)
-
-    gradients()
-    gradients = layer = None
-    gc.collect()
-    assert [graph() for graph in graphs] == [None]
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

@@ -12,7 +12,6 @@ from keras_vattn import (
     Local,
     LocationSensitive,
     RewardToGo,
-    recurrent,
 )
 
 B, T, S = 3, 6, 7
@@ -226,12 +225,6 @@ def test_around_a_score_that_keeps_a_state():
     np.testing.assert_allclose(local(**inputs)["weights"], expected["weights"], atol=1e-6)
     with pytest.raises(ValueError, match=r"needs keras_vattn\.AttentionDecoder\. Received: score=Local"):
         Attention(Local(LocationSensitive()))(QUERY, VALUE)
-
-
-def test_a_part_whose_score_counts_steps_stays_in_the_loop():
-    for position, leaves in (("monotonic", False), ("predictive", True)):
-        part = recurrent.AttentionPart(attention(position), lambda given, state: given["hidden"], leaves_loop=True)
-        assert part.leaves_loop == leaves
 
 
 def test_the_gradient_of_what_was_drawn_is_finite_where_a_step_sees_no_key():

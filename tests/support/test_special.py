@@ -81,20 +81,6 @@ def test_the_gradient_of_log_gamma_remainder():
     np.testing.assert_allclose(outer.gradient(gradient, log_x), curvature, atol=1e-4)
 
 
-def test_soft_clamp():
-    x = tf.constant([-1e4, -10.0, -2.0, 0.0, 2.0, 10.0, 1e4])
-    clamped = special.soft_clamp(x, -10.0, 10.0).numpy()
-    np.testing.assert_allclose(clamped[[0, -1]], [-10.0, 10.0])
-    np.testing.assert_allclose(clamped[2:5], [-2.0, 0.0, 2.0], atol=1e-3)
-    assert (np.diff(clamped) > 0).all()
-    np.testing.assert_array_equal(special.soft_clamp(tf.constant([-1e30, 1e30]), -10.0, 10.0), [-10.0, 10.0])
-
-
-def test_polynomial_and_derivative():
-    assert special.polynomial(2.0, (1.0, 3.0, 5.0)) == 27.0
-    assert special.derivative((1.0, 3.0, 5.0)) == (3.0, 10.0)
-
-
 def test_log_ratio_does_not_cancel():
     x = np.exp(np.linspace(-10.0, 10.0, 41))[:, None]
     expected = np.array([-20.0, -1.0, -0.6, -1e-3, 0.0, 1e-3, 0.3, 1.0, 20.0])

@@ -10,27 +10,6 @@ from keras_vattn import LatentObjective, LinearAnnealing, NegativeBound, Sequenc
 from keras_vattn.support import validation
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
-def test_integers_of_numpy_become_those_of_python(kind):
-    for check in (validation.integer, validation.positive_integer, validation.whole_number):
-        value = check("n", kind(3))
-        assert type(value) is int and value == 3
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, int, float])
-def test_numbers_become_floats_of_python(kind):
-    checks = (
-        validation.number,
-        validation.positive_number,
-        validation.nonnegative_number,
-    )
-    for check in checks:
-        value = check("x", kind(3))
-        assert type(value) is float and value == 3.0
-    assert validation.fraction("x", np.float32(0.5)) == 0.5
-    assert validation.boolean("x", np.True_) is True
-
-
 @pytest.mark.parametrize(
     ("check", "value", "expected"),
     [
@@ -53,15 +32,6 @@ def test_numbers_become_floats_of_python(kind):
 def test_errors(check, value, expected):
     with pytest.raises(ValueError, match=rf"`x` must be {expected}\. Received: x="):
         check("x", value)
-
-
-def test_what_may_be_none():
-    assert validation.integer("x", None, optional=True) is None
-    assert validation.number("x", None, optional=True) is None
-    with pytest.raises(ValueError, match=r"a positive integer or None\. Received: x=0"):
-        validation.positive_integer("x", 0, optional=True)
-    with pytest.raises(ValueError, match=r"a finite number above 0 and of at most 1 or None\. Received: x=2"):
-        validation.number("x", 2, above=0, maximum=1, optional=True)
 
 
 THREE, HALF = np.int64(3), np.float32(0.5)

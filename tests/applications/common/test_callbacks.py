@@ -99,24 +99,6 @@ def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eage
     assert {"loss", "mae", "val_loss", "val_mae"} < read_history(parts)[0].keys()
 
 
-def test_the_seed_states_matter(tmp_path, monkeypatch, eagerly):
-    expected = train(tmp_path / "whole", 2)
-    train(tmp_path / "parts", 1)
-    restore = Checkpoint.restore
-
-    def without_seeds(self, model):
-        seeds = [variable for variable in model.variables if "seed" in variable.path]
-        assert len(seeds) == 2
-        before = [keras.ops.convert_to_numpy(variable) for variable in seeds]
-        restore(self, model)
-        for variable, value in zip(seeds, before, strict=True):
-            variable.assign(value)
-
-    monkeypatch.setattr(Checkpoint, "restore", without_seeds)
-    resumed = train(tmp_path / "parts", 2)
-    assert not np.array_equal(resumed.get_weights()[0], expected.get_weights()[0])
-
-
 def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
     """The KL of a layer is among the model's metrics once for each part that holds the layer."""
 

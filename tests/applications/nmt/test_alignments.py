@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 from files import fails, write
-from ibm1 import ibm1
 
 from applications.nmt import alignments
 from applications.nmt.alignments import Links
@@ -182,22 +181,3 @@ def test_entropy():
     assert alignments.entropy(weights.reshape(2, 2, 4).astype(np.float32)).shape == (2, 2)
     assert not np.signbit(alignments.entropy(weights)).any()
     assert alignments.entropy(np.array([5e-324, 1.0])) == pytest.approx(0.0)
-
-
-def test_ibm1_tells_words_apart_by_the_company_they_keep():
-    pairs = [("the house", "das Haus"), ("the book", "das Buch"), ("a book", "ein Buch")]
-    assert ibm1(pairs, 20) == [Links({(0, 0), (1, 1)})] * 3
-
-
-def test_ibm1_finds_a_dictionary():
-    generator = np.random.default_rng(5)
-    pairs, gold = [], []
-    for _ in range(300):
-        words = generator.choice(30, size=6, replace=False)
-        order = generator.permutation(6)
-        pairs.append((" ".join(f"s{word}" for word in words), " ".join(f"t{words[k]}" for k in order)))
-        gold.append(Links(frozenset((int(k), j) for j, k in enumerate(order))))
-    trained = alignments.alignment_scores(ibm1(pairs, 8), gold)
-    assert trained.f1 > 0.98
-    # Uniform probabilities say nothing: every word is linked to the first one, the empty word.
-    assert alignments.alignment_scores(ibm1(pairs, 0), gold).f1 == 0.0
