@@ -21,6 +21,7 @@ from estimator_cases import (
     probability_of_draws,
     variables,
 )
+from wrong_estimators import WRONG
 
 from keras_vattn.latent_alignment import estimators
 
@@ -116,6 +117,46 @@ def test_the_wake_sleep_gradient_is_its_definition(num_samples):
                 expected["words"][step, z] += amount * (np.eye(VOCABULARY)[WORDS[0, step]] - word[step, z])
     found = expected_gradients(estimators.wake_sleep, num_samples)
     assert agree(found, {name: x[None] for name, x in expected.items()})
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda x: x.__name__)
+@pytest.mark.parametrize("source", ["posterior", "prior"])
+def test_wrong_score_functions_fail_the_same_check(wrong, source):
+    def estimator(log_likelihood, log_prior, log_posterior):
+        return wrong(log_likelihood, log_prior if source == "prior" else log_posterior, 0.0)
+
+    enumerated = gradients(lambda l, p, q: estimators.expectation(l, p if source == "prior" else q))  # noqa: E741
+    assert not agree(expected_gradients(estimator, 1, source), enumerated, atol=1e-3)
+
+
+def test_wrong_importance_weighted_estimators_fail_the_same_check():
+    truth = gradients_of_expectation(log_mean_weight, 2)
+
+    def own_draw_in_the_baseline(log_likelihood, log_prior, log_posterior):
+        value = log_mean_weight(log_likelihood, log_prior, log_posterior)
+        baseline = tf.reduce_mean(log_likelihood + log_prior - log_posterior, axis=-1)
+        score = tf.reduce_sum(log_posterior - tf.stop_gradient(log_posterior), axis=-1)
+        return value + tf.stop_gradient(value - baseline) * score
+
+    def weights_without_q(log_likelihood, log_prior, log_posterior):
+        return estimators.importance_weighted(log_likelihood, log_prior, tf.stop_gradient(log_posterior))
+
+    for wrong in (log_mean_weight, own_draw_in_the_baseline, weights_without_q):
+        assert not agree(expected_gradients(wrong, 2), truth, atol=1e-3)
+
+
+def test_wrong_wake_sleep_estimators_fail_the_same_check():
+    truth = expected_gradients(estimators.wake_sleep, 2)
+
+    def weights_not_stopped(log_likelihood, log_prior, log_posterior):
+        shares = tf.nn.softmax(log_likelihood + log_prior - log_posterior)
+        return tf.reduce_sum(shares * (log_likelihood + log_prior + log_posterior), axis=-1)
+
+    def equal_weights(*values):
+        return tf.reduce_mean(sum(values), axis=-1)
+
+    for wrong in (weights_not_stopped, equal_weights, estimators.importance_weighted):
+        assert not agree(expected_gradients(wrong, 2), truth, atol=1e-3)
 
 
 def test_the_leave_one_out_baseline_does_not_depend_on_its_own_weight():

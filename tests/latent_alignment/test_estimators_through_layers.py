@@ -15,6 +15,7 @@ from estimator_cases import (
     probability_of_draws,
 )
 from keras import ops
+from wrong_estimators import WRONG
 
 import keras_vattn
 from keras_vattn import LatentObjective
@@ -84,6 +85,14 @@ def test_twenty_thousand_draws_through_the_layers(name, enumerated):
         assert within_four_standard_errors(some, exact)
     drawn_from = samples[0 if pair.startswith("hard") else 1]
     assert drawn_from.std(axis=0).min() > 0
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda x: x.__name__)
+def test_wrong_estimators_through_the_layers_fail_the_same_check(wrong, enumerated, monkeypatch):
+    monkeypatch.setattr(estimators, "score_function", wrong)
+    samples = through_layers(LatentObjective("elbo/sample", baseline=None), NUM_DRAWS)
+    passed = [within_four_standard_errors(*pair) for pair in zip(samples, enumerated["elbo/enumerate"], strict=True)]
+    assert not all(passed)
 
 
 def test_importance_weighted_draws_through_the_layers_are_those_of_the_formula():
