@@ -158,10 +158,12 @@ def public_classes():
 
 
 def arguments_of(public_class):
-    """Return the arguments, with their defaults, that a class takes itself or hands on to a base class of ours."""
+    """Return the arguments, with their defaults, that a class takes itself or hands on to a base class of ours
+    or to the multi-head attention of Keras."""
     arguments = {}
     for each in public_class.__mro__:
-        if each.__module__.startswith("keras_vattn") and "__init__" in vars(each):
+        is_ours = each.__module__.startswith("keras_vattn") or each is keras.layers.MultiHeadAttention
+        if is_ours and "__init__" in vars(each):
             parameters = list(inspect.signature(each.__init__).parameters.values())[1:]
             variadic = [x for x in parameters if x.kind is x.VAR_KEYWORD]
             arguments = {**{x.name: x.default for x in parameters if x not in variadic}, **arguments}

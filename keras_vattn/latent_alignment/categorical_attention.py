@@ -71,13 +71,9 @@ class CategoricalAttention(StochasticLayer):
         score: As in `keras_vattn.Attention`, without a state. Neither used nor built where `logits` are passed.
             Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. With a KL of full weight from the start a small
-            model may keep p and q nearly uniform, because the values of a recurrent encoder tell enough. Defaults to
-            `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (over valid query-key pairs), as in `keras_vattn.Attention`.
-            Defaults to `"sum"`.
-        seed: Integer or `None`. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
+            Without `kl_annealing` a small model may keep p and q nearly uniform, because the values of a recurrent
+            encoder tell enough.
 
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
@@ -121,27 +117,10 @@ class CategoricalAttention(StochasticLayer):
     feature_arguments = ("query", "value", "key")
     width_arguments = ("query", "key")
 
-    def __init__(
-        self,
-        score="dot_product",
-        objective="elbo",
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        seed=None,
-        **kwargs,
-    ):
+    def __init__(self, score="dot_product", objective="elbo", **kwargs):
         objective = resolve_objective(objective)
         # Without autocast: logits keep the precision that they come in.
-        super().__init__(
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            seed=seed,
-            draws_noise=objective.draws,
-            autocast=False,
-            **kwargs,
-        )
+        super().__init__(draws_noise=objective.draws, autocast=False, **kwargs)
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         require_dtype(self, "score", self.score)

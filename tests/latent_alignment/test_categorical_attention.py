@@ -167,7 +167,8 @@ def test_symbolic_and_eager_agree(objective):
 
 def test_config_round_trip():
     for objective in OBJECTIVES.values():
-        layer = CategoricalAttention("bilinear", objective, 0.5, LinearAnnealing(3), "mean", 7, name="latent")
+        options = {"kl_weight": 0.5, "kl_annealing": LinearAnnealing(3), "kl_reduction": "mean", "seed": 7}
+        layer = CategoricalAttention("bilinear", objective, **options, name="latent")
         read = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
         copy = keras.saving.deserialize_keras_object(read)
         assert copy.objective == objective
