@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from alignment_cases import prior_of
+from alignment_cases import STOCHASTIC, prior_of
 from log_laplace import LogLaplace
 
 import keras_vattn
@@ -23,7 +23,6 @@ B, T, S, D = 4, 3, 5, 6
 QUERY = tf.constant(generator.normal(size=(B, T, D)), tf.float32)
 VALUE = tf.constant(generator.normal(size=(B, S, D)), tf.float32)
 POSTERIOR = tf.constant(generator.normal(size=(B, T, S)), tf.float32)
-STOCHASTIC = ["weibull", "lognormal", "dirichlet", "gumbel_softmax"]
 
 
 def loss_of(layer, *arguments, **options):

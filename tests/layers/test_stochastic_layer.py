@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from alignment_cases import STOCHASTIC
 
 import keras_vattn
 
@@ -21,7 +22,7 @@ def test_weights_of_the_keras_layer_are_taken_as_they_are():
 
 
 @pytest.mark.parametrize("prior", ["fixed", "contextual"])
-@pytest.mark.parametrize("alignment", ["weibull", "lognormal", "dirichlet", "gumbel_softmax"])
+@pytest.mark.parametrize("alignment", STOCHASTIC)
 def test_no_key_at_all_has_no_divergence(alignment, prior):
     layer = keras_vattn.Attention(alignment=alignment, prior=prior)
     layer(X, X)
