@@ -78,15 +78,10 @@ class CategoricalAttention(StochasticLayer):
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
-        key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
-        value_mask: Boolean (B, S). A masked key has probability, gradient and KL exactly 0, and its candidate is 0.
-        key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
-            others.
+        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. The
+            candidate of a masked key is 0.
         training: Whether to compute the pair of training. At inference the pair of evaluation is computed, except that
             `keras_vattn.posterior_draws` makes a sampled objective draw.
-        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
         logits: (B, T, S), the scores of a decoder that has scored already, or `None` to score here.
         return_attention_scores: Whether the result holds p and q of all keys. Defaults to `False`.

@@ -36,9 +36,7 @@ class BayesianAttention(NamedAttention):
         k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
         sigma: Standard deviation of log S of the lognormal; with `"weibull"` another value than the default is an
             error. Defaults to 0.5.
-        parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
-        kl_of: `"draws"`, as published, or `"weights"`: see `keras_vattn.Weibull`. Defaults to `"draws"`.
+        parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code has
             `kl_reduction="mean"`.
 
@@ -74,12 +72,8 @@ class BayesianAttention(NamedAttention):
                 f"Received: {unread}={value!r}"
             )
         family, parameter = (Weibull, k) if distribution == "weibull" else (LogNormal, sigma)
-        super().__init__(
-            score=score,
-            alignment=family(parameter, parameterization, kl_estimator, kl_of),
-            prior=prior,
-            **kwargs,
-        )
+        alignment = family(parameter, parameterization, kl_estimator, kl_of)
+        super().__init__(score, alignment, prior=prior, **kwargs)
         self.distribution = distribution
         self.k, self.sigma = float(k), float(sigma)
         self.parameterization, self.kl_estimator, self.kl_of = parameterization, kl_estimator, kl_of

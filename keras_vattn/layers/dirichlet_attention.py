@@ -1,3 +1,5 @@
+from operator import attrgetter
+
 import keras
 
 from keras_vattn.alignments import Dirichlet
@@ -38,27 +40,12 @@ class DirichletAttention(NamedAttention):
     """
 
     own_arguments = ("min_log_concentration", "max_log_concentration")
+    min_log_concentration = property(attrgetter("alignment.min_log_concentration"))
+    max_log_concentration = property(attrgetter("alignment.max_log_concentration"))
 
     def __init__(
-        self,
-        score="dot_product",
-        prior=None,
-        min_log_concentration=-10.0,
-        max_log_concentration=10.0,
-        **kwargs,
+        self, score="dot_product", prior=None, min_log_concentration=-10.0, max_log_concentration=10.0, **kwargs
     ):
         self.refuse_fixed(kwargs)
-        super().__init__(
-            score=score,
-            alignment=Dirichlet(min_log_concentration, max_log_concentration),
-            prior=prior,
-            **kwargs,
-        )
-
-    @property
-    def min_log_concentration(self):
-        return self.alignment.min_log_concentration
-
-    @property
-    def max_log_concentration(self):
-        return self.alignment.max_log_concentration
+        alignment = Dirichlet(min_log_concentration, max_log_concentration)
+        super().__init__(score, alignment, prior=prior, **kwargs)

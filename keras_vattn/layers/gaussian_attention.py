@@ -1,3 +1,5 @@
+from operator import attrgetter
+
 import keras
 
 from keras_vattn.contexts import GaussianContext
@@ -36,39 +38,14 @@ class GaussianAttention(NamedAttention):
 
     fixed_arguments = ("alignment", "context", "prior", "warm_start_steps")
     own_arguments = ("context_prior", "hidden_units", "temperature")
+    context_prior = property(attrgetter("context.prior"))
+    hidden_units = property(attrgetter("context.hidden_units"))
+    temperature = property(attrgetter("context.temperature"))
 
-    def __init__(
-        self,
-        score="dot_product",
-        context_prior="standard",
-        hidden_units=None,
-        temperature=1.0,
-        **kwargs,
-    ):
+    def __init__(self, score="dot_product", context_prior="standard", hidden_units=None, temperature=1.0, **kwargs):
         if "prior" in kwargs:
             raise ValueError(f"The prior of a Gaussian context is `context_prior`. Received: prior={kwargs['prior']!r}")
         self.refuse_fixed(kwargs)
-        context = GaussianContext(
-            prior=context_prior,
-            hidden_units=hidden_units,
-            temperature=temperature,
-            dtype=kwargs.get("dtype"),
-            name="context",
-        )
-        super().__init__(
-            score=score,
-            context=context,
-            **kwargs,
-        )
-
-    @property
-    def context_prior(self):
-        return self.context.prior
-
-    @property
-    def hidden_units(self):
-        return self.context.hidden_units
-
-    @property
-    def temperature(self):
-        return self.context.temperature
+        parameters = {"hidden_units": hidden_units, "temperature": temperature}
+        context = GaussianContext(context_prior, **parameters, dtype=kwargs.get("dtype"), name="context")
+        super().__init__(score, context=context, **kwargs)

@@ -58,14 +58,7 @@ class MultiHeadMixin(ChunkedAttention):
     feature_arguments = ("query", "value", "key")
 
     def __init__(
-        self,
-        num_heads,
-        key_dim,
-        alignment="softmax",
-        prior=None,
-        per_head_prior=False,
-        query_chunk_size=None,
-        **kwargs,
+        self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, query_chunk_size=None, **kwargs
     ):
         num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)
         if "value_dim" in kwargs:
