@@ -35,6 +35,7 @@ KEYS = DenseKeys(tf.constant(MASK))
 NAMED_ROWS = {"hard": {"learns": False}}
 # The names that take a prior.
 STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
+WITH_CLOSED_DIVERGENCE = [x for x in STOCHASTIC if not NAMED_ROWS.get(x, {}).get("estimates_divergence")]
 REPARAMETERISED = {
     "weibull": Weibull(3.0),
     "weibull-raw": Weibull(3.0, "raw"),

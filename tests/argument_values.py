@@ -1,6 +1,7 @@
 """A value of every argument of every public class, other than its default, for the round trip of a config."""
 
 import inspect
+import numbers
 
 import keras
 
@@ -147,6 +148,13 @@ BESIDE = {
     ("GaussianContext", "prior"): {},
     ("PredictedContext", "informed"): {"informed": True},
 }
+
+
+def other_value(public_class, name, default):
+    """Return a value other than the default: half of a number where the table has no number for it."""
+    value = OTHER.get((public_class.__name__, name), OTHER.get(name))
+    is_number = isinstance(default, float) and not isinstance(value, numbers.Real)
+    return default / 2.0 if is_number else value
 
 
 def public_classes():
