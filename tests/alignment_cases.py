@@ -32,7 +32,7 @@ KEYS = DenseKeys(tf.constant(MASK))
 
 # What the rows of a named alignment in the battery have beside the defaults of `named_rows`. `RewardToGo` trains the
 # score behind one-hot weights.
-NAMED_ROWS = {"hard": {"learns": False}}
+NAMED_ROWS = {"hard": {"learns": False}, "lognormal": {"fits_float16": False}}
 # The names that take a prior.
 STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
 WITH_CLOSED_DIVERGENCE = [x for x in STOCHASTIC if not NAMED_ROWS.get(x, {}).get("estimates_divergence")]

@@ -104,6 +104,7 @@ MULTI_HEAD_CASES = [
         "log-laplace",
         alignment=LogLaplace(),
         prior="contextual",
+        fits_float16=False,
         bad_options=(
             {"prior": "uniform"},
             {"alignment": "softmax"},
