@@ -70,8 +70,8 @@ class AttentionSteps(ChunkedAttention):
         logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
         scored = self.inputs_of_alignment(memory, logits, posterior_logits)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        kept = weights * noise["dropout"] if "dropout" in noise else weights
-        mean = self.context.call(kept, memory["value"])
+        dropped = weights * noise["dropout"] if "dropout" in noise else weights
+        mean = self.context.call(dropped, memory["value"])
         attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
         if "alignment" in noise or posterior_logits is not None:
             attended["expected_weights"] = ops.cast(self.variational.expected_weights(scored), self.compute_dtype)
