@@ -20,7 +20,7 @@ from keras_vattn import (
     Weibull,
 )
 from keras_vattn import random as noise_of
-from keras_vattn.alignments import AlignmentInputs, VariationalAlignment
+from keras_vattn.alignments import ALIGNMENTS, AlignmentInputs, VariationalAlignment
 
 B, T, S = 3, 2, 6
 generator = np.random.default_rng(0)
@@ -30,6 +30,12 @@ OTHER = generator.normal(size=(B, T, S)).astype("float32")
 KEY = generator.normal(size=(B, S, 4)).astype("float32")
 KEYS = DenseKeys(tf.constant(MASK))
 
+# What the rows of a named alignment in the battery have beside the defaults of `named_rows`. `RewardToGo` trains the
+# score behind one-hot weights.
+NAMED_ROWS = {"hard": {"learns": False}, "lognormal": {"fits_float16": False}}
+# The names that take a prior.
+STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
+WITH_CLOSED_DIVERGENCE = [x for x in STOCHASTIC if not NAMED_ROWS.get(x, {}).get("estimates_divergence")]
 REPARAMETERISED = {
     "weibull": Weibull(3.0),
     "weibull-raw": Weibull(3.0, "raw"),
@@ -43,6 +49,15 @@ ON_THE_SIMPLEX = {
     "lognormal-weights": LogNormal(0.7, kl_of="weights"),
 }
 PRIORS = ("fixed", "rate", "paper", "posterior")
+
+
+def named_rows():
+    """Return the name and options of a battery row for each named alignment, with a prior where it takes one."""
+    rows = {}
+    for name in ALIGNMENTS:
+        prior = {"prior": "contextual"} if name in STOCHASTIC else {}
+        rows[f"{name}-contextual" if prior else name] = {"alignment": name, **prior, **NAMED_ROWS.get(name, {})}
+    return rows
 
 
 def prior_of(alignment, kind, beta=3.0, sigma=0.6):

@@ -1,6 +1,7 @@
 """A value of every argument of every public class, other than its default, for the round trip of a config."""
 
 import inspect
+import numbers
 
 import keras
 
@@ -149,6 +150,13 @@ BESIDE = {
 }
 
 
+def other_value(public_class, name, default):
+    """Return a value other than the default: half of a number where the table has no number for it."""
+    value = OTHER.get((public_class.__name__, name), OTHER.get(name))
+    is_number = isinstance(default, float) and not isinstance(value, numbers.Real)
+    return default / 2.0 if is_number else value
+
+
 def public_classes():
     """Return the registered classes that have arguments of their own."""
     modules = keras_vattn, keras_vattn.losses, keras_vattn.metrics
@@ -158,10 +166,12 @@ def public_classes():
 
 
 def arguments_of(public_class):
-    """Return the arguments, with their defaults, that a class takes itself or hands on to a base class of ours."""
+    """Return the arguments, with their defaults, that a class takes itself or hands on to a base class of ours
+    or to the multi-head attention of Keras."""
     arguments = {}
     for each in public_class.__mro__:
-        if each.__module__.startswith("keras_vattn") and "__init__" in vars(each):
+        is_ours = each.__module__.startswith("keras_vattn") or each is keras.layers.MultiHeadAttention
+        if is_ours and "__init__" in vars(each):
             parameters = list(inspect.signature(each.__init__).parameters.values())[1:]
             variadic = [x for x in parameters if x.kind is x.VAR_KEYWORD]
             arguments = {**{x.name: x.default for x in parameters if x not in variadic}, **arguments}

@@ -4,6 +4,7 @@ from functools import partial
 
 import keras
 import numpy as np
+from alignment_cases import named_rows
 from battery_cases import APART, KL_OPTIONS, SHARED, SOURCE, WITH_POSTERIOR, Case, scale_logits
 from log_laplace import LogLaplace
 from twins import twin_divergence
@@ -24,6 +25,9 @@ from keras_vattn import (
     LogNormalPrior,
     Weibull,
 )
+
+# What a row of an alignment says itself.
+TRAITS = ("bad_options", "is_sparse", "estimates_divergence", "learns", "fits_float16")
 
 
 class AttentionCase(Case):
@@ -49,16 +53,26 @@ class AttentionCase(Case):
         return scale_logits(layer.score, layer.score, arrays, "query", arrays["query"], arrays["value"])
 
 
-def _alignment_case(name, widths=APART, divergence=True, layer=Attention, bad_options=(), **options):
-    return AttentionCase(
+def case_of_alignment(case, name, make, widths, options):
+    """Return a row of an attention: its traits among the options stay in the row, the layer gets the other options and
+    says whether it draws and has a KL."""
+    traits = {name: options[name] for name in TRAITS if name in options}
+    make = partial(make, **{name: x for name, x in options.items() if name not in TRAITS})
+    layer, context = make(), options.get("context", "weighted_sum")
+    return case(
         name,
-        partial(layer, **{"score": "bilinear", **options}),
+        make,
         widths,
-        divergence=divergence,
-        draws=True,
+        divergence=layer.prior is not None or context == "gaussian" or "posterior_logits" in widths,
+        draws=layer.is_stochastic or bool(layer.dropout),
+        dropout=bool(layer.dropout),
         tempered=False,
-        bad_options=bad_options,
+        **traits,
     )
+
+
+def _alignment_case(name, widths=APART, layer=Attention, **options):
+    return case_of_alignment(AttentionCase, name, layer, widths, {"score": "bilinear", **options})
 
 
 def _configuration(part):
@@ -86,7 +100,7 @@ ATTENTION_CASES = [
         bad_options=({"score": "cosine"}, {"alignment": "hardmax"}, {"context": "mean"}, {"dropout": 1.0}, *KL_OPTIONS),
     ),
     AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SHARED, draws=True, dropout=True),
-    AttentionCase("attention-bilinear", partial(Attention, score="bilinear"), APART),
+    *(_alignment_case(name, **options) for name, options in named_rows().items()),
     AttentionCase("attention-additive", partial(Attention, score="additive"), APART),
     _alignment_case("weibull-local", layer=_local_attention, alignment="weibull", prior="contextual"),
     AttentionCase(
@@ -142,42 +156,51 @@ ATTENTION_CASES = [
         draws=True,
     ),
     _alignment_case(
-        "weibull-contextual",
-        alignment="weibull",
+        "weibull-raw-fixed",
+        alignment=Weibull(3.0, "raw"),
+        prior=_configuration(GammaPrior(0.5, 2.0)),
+        fits_float16=False,
+    ),
+    _alignment_case("weibull-no-prior", alignment="weibull"),
+    _alignment_case(
+        "weibull-sampled-kl",
+        alignment=Weibull(kl_estimator="sampled"),
         prior="contextual",
+        estimates_divergence=True,
         bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start_steps": -1}),
     ),
-    _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=_configuration(GammaPrior(0.5, 2.0))),
-    _alignment_case("weibull-no-prior", alignment="weibull", divergence=False),
-    _alignment_case("weibull-sampled-kl", alignment=Weibull(kl_estimator="sampled"), prior="contextual"),
-    _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0)),
+    _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0), fits_float16=False),
     _alignment_case(
         "lognormal-paper",
         alignment="lognormal",
         prior=_configuration(LogNormalPrior(scale="paper")),
+        fits_float16=False,
     ),
     _alignment_case(
         "weibull-own-family",
         alignment=Weibull(3.0, kl_of="weights"),
         prior=_configuration(ContextualPrior(hidden_units=3)),
+        estimates_divergence=True,
     ),
     _alignment_case(
         "lognormal-own-family",
         alignment=LogNormal(1.0, kl_of="weights"),
         score="additive",
         prior=_configuration(FixedPrior()),
+        fits_float16=False,
     ),
-    _alignment_case("lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive"),
+    _alignment_case(
+        "lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive", fits_float16=False
+    ),
     _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(DirichletPrior(0.5))),
-    _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
-    _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
-    _alignment_case("one-hot", alignment="hard", divergence=False),
+    _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True)),
     _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
     _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
     _alignment_case(
         "bayesian-attention",
         layer=BayesianAttention,
         distribution="lognormal",
+        fits_float16=False,
         bad_options=(
             {"distribution": "gamma"},
             {"k": 0.0},

@@ -38,6 +38,10 @@ class Case:
         examples_apart: Whether an example is a row of every input, which may stand in a batch of its own; not the nodes
             of a graph.
         has_loop: Whether a call runs a loop over the steps.
+        is_sparse: Whether a valid key may have a weight of 0.
+        estimates_divergence: Whether the KL of a call is estimated at draws, and may be negative in training.
+        learns: Whether the loss has a gradient to a weight of the layer.
+        fits_float16: Whether gradients at logits of 1e4 are below 65504, also where q and p are a thousand nats apart.
     """
 
     name: str
@@ -49,6 +53,10 @@ class Case:
     tempered: bool = True
     noise_in_attention: bool = True
     bad_options: tuple = ()
+    is_sparse: bool = False
+    estimates_divergence: bool = False
+    learns: bool = True
+    fits_float16: bool = True
 
     source_arguments = ()
     query_mask = None

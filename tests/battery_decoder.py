@@ -21,12 +21,10 @@ from keras_vattn import (
     GRUCell,
     Local,
     LocationSensitive,
-    LSTMCell,
-    MaxOutLSTMCell,
     PredictedContext,
     StochasticDecoder,
 )
-from keras_vattn.recurrent import ExpectedFeeding
+from keras_vattn.recurrent import CELLS, ExpectedFeeding
 
 
 class DecoderCase(Case):
@@ -85,7 +83,16 @@ def _decoder(attention=None, units=6, **options):
 
 
 def _decoder_case(
-    name, attention=None, memory=5, divergence=False, posterior=False, tempered=True, draws=False, **options
+    name,
+    attention=None,
+    memory=5,
+    divergence=False,
+    posterior=False,
+    tempered=True,
+    draws=False,
+    learns=True,
+    fits_float16=True,
+    **options,
 ):
     dropout = bool(options.get("dropout")) or (attention is not None and bool(attention(seed=0).dropout))
     widths = {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory}
@@ -100,6 +107,9 @@ def _decoder_case(
         tempered=tempered,
         dropout=dropout,
         noise_in_attention=not options.get("dropout"),
+        learns=learns,
+        # Only a large memory gives a dot product large logits.
+        fits_float16=fits_float16 and "dot" not in name,
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
     )
 
@@ -220,7 +230,7 @@ DECODER_CASES = [
     ),
     _decoder_case("lstm-dot-current-weight-dropout", partial(DeterministicAttention, dropout=0.25), memory=6),
     _decoder_case("lstm-residual-stack", num_layers=2, residual=True, dropout=0.25),
-    _decoder_case("gru", cell="gru"),
+    *(_decoder_case(name, cell=name) for name in CELLS),
     _decoder_case(
         "lstm-weibull-current-sampled",
         partial(BayesianAttention, score="additive"),
@@ -248,6 +258,7 @@ DECODER_CASES = [
         "max-out-lstm-one-hot-previous-sampled",
         partial(Attention, score="bilinear", alignment="hard"),
         draws=True,
+        learns=False,
         tempered=False,
         cell="max_out_lstm",
         query="previous",
@@ -256,6 +267,7 @@ DECODER_CASES = [
         "lstm-log-laplace-off",
         partial(Attention, score="bilinear", alignment=LogLaplace(), prior="contextual"),
         divergence=True,
+        fits_float16=False,
         tempered=False,
         feeding="off",
     ),
@@ -291,13 +303,9 @@ DECODER_CASES = [
         divergence=True,
         draws=True,
     ),
-    CellCase(
-        "lstm-cell",
-        partial(LSTMCell, units=6),
-        {"inputs": 4, "context": 5},
-        bad_options=({"units": 0},),
+    *(
+        CellCase(f"{name}-cell", partial(cell, units=6), {"inputs": 4, "context": 5}, bad_options=({"units": 0},))
+        for name, cell in CELLS.items()
     ),
-    CellCase("max-out-lstm-cell", partial(MaxOutLSTMCell, units=6), {"inputs": 4, "context": 5}),
-    CellCase("gru-cell", partial(GRUCell, units=6), {"inputs": 4, "context": 5}),
     CellCase("gru-cell-no-context", partial(GRUCell, units=6), {"inputs": 4}),
 ]

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
+from battery_attention import case_of_alignment
 from battery_cases import BATCH, KL_OPTIONS, Case
 from keras import ops
 from log_laplace import LogLaplace
@@ -51,24 +52,14 @@ class GraphCase(Case):
         return arrays
 
 
-def _graph_case(name, divergence=True, draws=True, bad_options=(), **options):
-    return GraphCase(
-        f"graph-{name}",
-        partial(GraphAttention, **{"units": 3, "num_heads": HEADS, **options}),
-        {"nodes": WIDTH},
-        divergence=divergence,
-        draws=draws,
-        tempered=False,
-        dropout=bool(options.get("dropout")),
-        bad_options=bad_options,
-    )
+def _graph_case(name, **options):
+    make = partial(GraphAttention, **{"units": 3, "num_heads": HEADS})
+    return case_of_alignment(GraphCase, f"graph-{name}", make, {"nodes": WIDTH}, options)
 
 
 GRAPH_CASES = [
     _graph_case(
         "softmax",
-        divergence=False,
-        draws=False,
         activation="elu",
         bad_options=(
             {"units": 0},
@@ -86,7 +77,7 @@ GRAPH_CASES = [
             *KL_OPTIONS,
         ),
     ),
-    _graph_case("softmax-dropout", divergence=False, dropout=0.3, feature_dropout=0.3, self_loops=False),
+    _graph_case("softmax-dropout", dropout=0.3, feature_dropout=0.3, self_loops=False),
     _graph_case(
         "weibull-contextual",
         alignment="weibull",
@@ -109,7 +100,7 @@ GRAPH_CASES = [
             {"alignment": LogNormal(kl_of="weights")},
         ),
     ),
-    _graph_case("lognormal-fixed", alignment="lognormal", prior="fixed", negative_slope=0.0),
-    _graph_case("weibull-no-prior", alignment="weibull", divergence=False),
+    _graph_case("lognormal-fixed", alignment="lognormal", prior="fixed", negative_slope=0.0, fits_float16=False),
+    _graph_case("weibull-no-prior", alignment="weibull"),
     _graph_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
 ]

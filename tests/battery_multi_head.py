@@ -4,7 +4,8 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from battery_attention import AttentionCase
+from alignment_cases import named_rows
+from battery_attention import AttentionCase, case_of_alignment
 from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS
 from keras import ops
 from log_laplace import LogLaplace
@@ -60,25 +61,15 @@ class ChunksCase(MultiHeadCase):
     shows_weights = False
 
 
-def _multi_head_case(name, case=MultiHeadCase, widths=SHARED, divergence=True, draws=True, bad_options=(), **options):
-    return case(
-        f"multi-head-{name}",
-        partial(MultiHeadAttention, **{"num_heads": HEADS, "key_dim": 3, **options}),
-        widths,
-        divergence=divergence,
-        draws=draws,
-        tempered=False,
-        dropout=bool(options.get("dropout")),
-        bad_options=bad_options,
-    )
+def _multi_head_case(name, case=MultiHeadCase, widths=SHARED, **options):
+    make = partial(MultiHeadAttention, num_heads=HEADS, key_dim=3)
+    return case_of_alignment(case, f"multi-head-{name}", make, widths, options)
 
 
 MULTI_HEAD_CASES = [
     _multi_head_case(
         "softmax",
         UnmaskedMultiHeadCase,
-        divergence=False,
-        draws=False,
         bad_options=(
             {"num_heads": 0},
             {"alignment": "hardmax"},
@@ -87,18 +78,7 @@ MULTI_HEAD_CASES = [
             *KL_OPTIONS,
         ),
     ),
-    _multi_head_case(
-        "weibull-contextual",
-        alignment="weibull",
-        prior="contextual",
-        bad_options=(
-            {"prior": "uniform"},
-            {"alignment": "softmax"},
-            {"flash_attention": True},
-            {"prior": "fixed", "per_head_prior": True},
-            {"prior": GammaPrior(num_heads=HEADS + 1)},
-        ),
-    ),
+    *(_multi_head_case(name, **options) for name, options in named_rows().items() if name != "softmax"),
     _multi_head_case(
         "weibull-per-head-gate-dropout",
         widths={"query": 4, "value": 6},
@@ -118,9 +98,19 @@ MULTI_HEAD_CASES = [
         query_chunk_size=2,
         bad_options=({"query_chunk_size": 0},),
     ),
-    _multi_head_case("weibull-no-prior", alignment="weibull", divergence=False),
-    _multi_head_case("dirichlet-contextual", alignment="dirichlet", prior="contextual"),
-    _multi_head_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
+    _multi_head_case("weibull-no-prior", alignment="weibull"),
     _multi_head_case("gumbel-posterior", widths={**SHARED, "posterior_logits": SOURCE}, alignment=GumbelSoftmax(0.5)),
-    _multi_head_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
+    _multi_head_case(
+        "log-laplace",
+        alignment=LogLaplace(),
+        prior="contextual",
+        fits_float16=False,
+        bad_options=(
+            {"prior": "uniform"},
+            {"alignment": "softmax"},
+            {"flash_attention": True},
+            {"prior": "fixed", "per_head_prior": True},
+            {"prior": GammaPrior(num_heads=HEADS + 1)},
+        ),
+    ),
 ]

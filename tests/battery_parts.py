@@ -136,12 +136,15 @@ PART_CASES = [
         "gaussian-context-standard",
         partial(GaussianContext),
         {"weights": SOURCE, "value": 6},
+        # The rows of the attentions train it.
+        learns=False,
         bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}),
     ),
     ContextCase(
         "gaussian-context-mean",
         partial(GaussianContext, prior="mean", hidden_units=3, temperature=0.5),
         {"weights": SOURCE, "value": 6},
+        learns=False,
     ),
     SoftmaxCase(
         "stochastic-softmax",

@@ -63,9 +63,9 @@ def rows(condition=lambda case: True, costly=False, expensive=False, by_class=Fa
     return pytest.mark.parametrize("case", [pytest.param(x, id=x.name) for x in chosen])
 
 
-def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, fits_float16=lambda case: True):
+def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
     """As `rows`, each under one policy: by turns within a class of layers; where a class has one row, under both, or of
-    an expensive check under float16, whose rounding hides less."""
+    an expensive check under float16, whose rounding hides less. Extreme logits need a row that fits float16."""
     of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
     for case in _chosen(condition, costly, expensive):
         of_class[type(_LAYERS[case.name])].append(case)
@@ -73,7 +73,7 @@ def half_precision_rows(condition=lambda case: True, costly=False, expensive=Fal
         by_turns = itertools.cycle(HALF_POLICIES[:: 1 if len(same) == 1 else next(turn)])
         for case in same:
             policies = [next(by_turns) for _ in range(2 if len(same) == 1 and not expensive else 1)]
-            policies = policies if fits_float16(case) else ["mixed_bfloat16"]
+            policies = ["mixed_bfloat16"] if extreme and not case.fits_float16 else policies
             parameters += [pytest.param(case, policy, id=f"{policy}-{case.name}") for policy in policies]
     return pytest.mark.parametrize(("case", "policy"), parameters)
 

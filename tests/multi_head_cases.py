@@ -2,11 +2,13 @@
 
 import inspect
 
+import alignment_cases
 import keras
 import numpy as np
 from scipy.special import log_softmax
 
-from keras_vattn import Dirichlet, GumbelSoftmax, LogNormal, MultiHeadAttention, Weibull
+from keras_vattn import MultiHeadAttention
+from keras_vattn.alignments import ALIGNMENTS
 
 KerasAttention = keras.layers.MultiHeadAttention
 # Arguments that Keras has from 3.14 and from 3.15 on.
@@ -28,7 +30,7 @@ HEAD_MASK = GENERATOR.random((3, HEADS, 4, 5)) < 0.7
 ATTENTION_MASK[..., 0] = HEAD_MASK[..., 0] = True
 POSTERIOR = GENERATOR.normal(size=(3, HEADS, 4, 5)).astype("float32")
 
-STOCHASTIC = {"weibull": Weibull, "lognormal": LogNormal, "dirichlet": Dirichlet, "gumbel_softmax": GumbelSoftmax}
+STOCHASTIC = {name: ALIGNMENTS[name] for name in alignment_cases.STOCHASTIC}
 
 
 def copy_keras_weights(layer, source):

@@ -61,7 +61,7 @@ def public_objects():
     for module_name, module in list(objects.items()):
         if inspect.ismodule(module):
             objects.update({f"{module_name}.{name}": getattr(module, name) for name in module.__all__})
-    return {name: value for name, value in objects.items() if not inspect.ismodule(value)}
+    return {name: value for name, value in objects.items() if callable(value)}
 
 
 def test_all_names_what_is_public():

@@ -33,10 +33,7 @@ class LogNormal(Alignment):
 
     Args:
         sigma: Standard deviation of log S, positive. Defaults to 0.5.
-        parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw; a call that does not draw is
-            always analytic. Defaults to `"analytic"`.
-        kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
+        parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
 
     Raises:
         ValueError: If `sigma` is not positive, a name is unknown, or an argument would change nothing.

@@ -1,4 +1,4 @@
-"""The names of the alignments, and of their priors."""
+"""The names of the alignments, which every attention and `to_bayesian` take, and of their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dirichlet import Dirichlet
@@ -22,7 +22,7 @@ SYNONYMS = {"log_normal": "lognormal", "gumbel": "gumbel_softmax"}
 
 
 def get(identifier):
-    """Return the `Alignment` that a name, class, config dictionary or instance stands for."""
+    """Return the `Alignment` that a name in `ALIGNMENTS`, a class, config dictionary or instance stands for."""
     if isinstance(identifier, str):
         identifier = SYNONYMS.get(identifier, identifier)
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")

@@ -64,17 +64,14 @@ def to_bayesian(
 
     Args:
         model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
-        alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
-            `None`, which is `Weibull(k=1.0)`; `"weibull"` has a k of 10.
+        alignment: As in `keras_vattn.Attention`, stochastic. Defaults to `None`, which is `Weibull(k=1.0)`; `"weibull"`
+            has a k of 10.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
             contextual prior reads the projected keys of a head or its group, before any rotation. Where it is not known
             which layer projects the keys, only `None` and `"fixed"` are possible. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
-        kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
-        kl_reduction: As in `keras_vattn.MultiHeadAttention`. Defaults to `"sum"`.
-        seed: Integer or `None`, of the draws; the attentions get this integer and the following ones. Defaults to
-            `None`.
+        kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention.
+        seed: Integer or `None`; the attentions get this integer and the following ones. Defaults to `None`.
         skip_unknown: Whether to leave attention that is not understood as it is. Defaults to `False`.
         layers: The attentions to convert: `None` for all, an integer for the last so many of the model, a share below 1
             for this share at the end, at least one (ALBERT's layers share one), a regular expression that is searched

@@ -71,26 +71,17 @@ class CategoricalAttention(StochasticLayer):
         score: As in `keras_vattn.Attention`, without a state. Neither used nor built where `logits` are passed.
             Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. With a KL of full weight from the start a small
-            model may keep p and q nearly uniform, because the values of a recurrent encoder tell enough. Defaults to
-            `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (over valid query-key pairs), as in `keras_vattn.Attention`.
-            Defaults to `"sum"`.
-        seed: Integer or `None`. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
+            Without `kl_annealing` a small model may keep p and q nearly uniform, because the values of a recurrent
+            encoder tell enough.
 
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
-        key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
-        value_mask: Boolean (B, S). A masked key has probability, gradient and KL exactly 0, and its candidate is 0.
-        key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
-            others.
+        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. The
+            candidate of a masked key is 0.
         training: Whether to compute the pair of training. At inference the pair of evaluation is computed, except that
             `keras_vattn.posterior_draws` makes a sampled objective draw.
-        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
         logits: (B, T, S), the scores of a decoder that has scored already, or `None` to score here.
         return_attention_scores: Whether the result holds p and q of all keys. Defaults to `False`.
@@ -121,27 +112,10 @@ class CategoricalAttention(StochasticLayer):
     feature_arguments = ("query", "value", "key")
     width_arguments = ("query", "key")
 
-    def __init__(
-        self,
-        score="dot_product",
-        objective="elbo",
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        seed=None,
-        **kwargs,
-    ):
+    def __init__(self, score="dot_product", objective="elbo", **kwargs):
         objective = resolve_objective(objective)
         # Without autocast: logits keep the precision that they come in.
-        super().__init__(
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            seed=seed,
-            draws_noise=objective.draws,
-            autocast=False,
-            **kwargs,
-        )
+        super().__init__(draws_noise=objective.draws, autocast=False, **kwargs)
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         require_dtype(self, "score", self.score)

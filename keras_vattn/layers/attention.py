@@ -3,10 +3,11 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vattn import contexts, random, scores
-from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
+from keras_vattn import contexts, scores
+from keras_vattn.alignments import VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
+from keras_vattn.layers.attention_steps import AttentionSteps
+from keras_vattn.layers.chunked_attention import chunk_size
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     check_mask,
@@ -16,14 +17,13 @@ from keras_vattn.support.masks import (
     combine_masks,
     first_mask,
     given_masks,
-    zero_unseen,
 )
 from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import fraction
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(ChunkedAttention):
+class Attention(AttentionSteps):
     """Attention put together from a score, an alignment and a context.
 
     Each of the three is a name, a class, a config dictionary or an instance. The defaults make deterministic
@@ -44,22 +44,17 @@ class Attention(ChunkedAttention):
     Args:
         score: `"dot_product"` (no 1 / sqrt(D)), `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"`
             (Bahdanau), `"concat"`, `"location"`, `"local"` (Luong) or a `Score`. Defaults to `"dot_product"`.
-        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"hard"` or an
-            `Alignment`. Defaults to `"softmax"`.
+        alignment: A name in `keras_vattn.alignments.ALIGNMENTS`, such as `"weibull"`, or an `Alignment`. Defaults to
+            `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
-        kl_weight: Constant factor on the KL (Bahuleyan's gamma_a, eq. 8). Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls (lambda_KL in eq. 8). Defaults to `None`.
-        kl_reduction: `"sum"`: KL summed over valid queries, valid keys and dimensions, averaged over the batch, in
-            nats; `"query_mean"`: divided by the number of valid queries, which suits a token-mean loss; `"mean"`:
-            divided by the number of valid query-key pairs or dimensions. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
         warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed:
             Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
             after these calls. Defaults to 0.
-        seed: Integer or `None`. Defaults to `None`.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`, for calls of the layer; a decoder computes one query
             at a time. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
         query: (B, T, Dq).
@@ -95,9 +90,6 @@ class Attention(ChunkedAttention):
     (TensorShape([2, 3, 8]), TensorShape([2, 3, 5]), 1)
     """
 
-    # The arguments that a named form has decided, and neither takes nor returns, and those that it has of its own.
-    fixed_arguments = ()
-    own_arguments = ()
     feature_arguments = ("query", "value", "key")
 
     @property
@@ -111,16 +103,13 @@ class Attention(ChunkedAttention):
         alignment="softmax",
         context="weighted_sum",
         prior=None,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
+        *,
         dropout=0.0,
         warm_start_steps=0,
-        seed=None,
         query_chunk_size=None,
         **kwargs,
     ):
-        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        super().__init__(**kwargs)
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
         for name, part in (("score", self.score), ("context", self.context)):
@@ -159,113 +148,6 @@ class Attention(ChunkedAttention):
             self.context.build((*query_shape[:-1], key_shape[-2]), value_shape)
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self.alignment_prior.build(key_shape)
-
-    def prepare_memory(self, value, key=None, mask=None):
-        """Return what depends on the memory alone, computed once: projected keys, value, keys (mask), and what the
-        priors of context and alignment take from it.
-
-        Args:
-            value: (B, S, D).
-            key: (B, S, Dk) or `None` for `value`.
-            mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
-        """
-        if mask is None and value.shape[1] == 0:
-            # Where there is no key no row has one: zeros, no noise and no KL.
-            mask = ops.zeros((1, 1, 0), "bool")
-        keys = DenseKeys(mask)
-        value, key = zero_unseen(mask, value, key)
-        key = value if key is None else key
-        return {
-            "projected_keys": self.score.project_memory(key, keys),
-            "value": value,
-            "keys": keys,
-            "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
-            "log_psi": self.variational.log_psi(key, keys),
-        }
-
-    def draw_noise(self, batch_size, num_queries, memory, training=False, chunk=None):
-        """Return the noise of all queries, or of a `Chunk`, a nested dictionary of (B, T, ...) tensors, empty where the
-        call does not draw."""
-        seed = self.call_seed(training, chunk)
-        if seed is None:
-            return {}
-        value = memory["value"]
-        noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seed, training, chunk)
-        if not self.draws_noise(training):
-            return noise
-        context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
-        if context_noise is not None:
-            noise["context"] = _where_any_valid(memory["keys"], context_noise)
-        return noise
-
-    def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
-        """Return a dictionary: context and mean (B, T, D), weights and logits (B, T, S) and the posterior's parameters.
-        Pure: no loss, no state.
-
-        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the weights of the scores
-        at their mean, without posterior logits, noise or dropout, where the context that they make is not `"mean"`.
-
-        Args:
-            query: (B, T, Dq).
-            memory: Result of `prepare_memory`.
-            noise: Result of `draw_noise`, or its slice for these queries.
-            training: Whether this is a training call, which draws at temperature 1.
-            posterior_logits: (B, T, S), finite float32, or `None`.
-            state: State of a score that keeps one, (B, ...), or `None`.
-        """
-        state = {} if state is None else {"state": state}
-        logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
-        scored = self._scored_with(memory, logits, posterior_logits)
-        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        kept = weights * noise["dropout"] if "dropout" in noise else weights
-        mean = self.context.call(kept, memory["value"])
-        attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
-        if "alignment" in noise or posterior_logits is not None:
-            attended["expected_weights"] = ops.cast(self.variational.expected_weights(scored), self.compute_dtype)
-        elif "dropout" in noise:
-            attended["expected_weights"] = weights
-        if "context" in noise:
-            parameters = self.context.posterior_parameters(mean)
-            temperature = self.draw_temperature(training, self.context.temperature)
-            attended["parameters"] = parameters
-            context_noise = noise["context"]
-            if self.score.hides_keys:
-                context_noise = _where_any_valid(scored.keys, context_noise)
-            attended["context"] = self.context.sample(mean, parameters, context_noise, temperature)
-        return attended
-
-    def _scored_with(self, memory, logits, posterior_logits):
-        keys, log_psi = memory["keys"], memory["log_psi"]
-        if self.score.hides_keys:
-            keys = keys.without_hidden(logits)
-            log_psi = None if log_psi is None else keys.log_softmax(log_psi)
-        return AlignmentInputs(logits, keys, log_psi, posterior_logits)
-
-    def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
-        """Add the KL of all queries, if this attention has one: one `add_loss` a call.
-
-        Args:
-            attended: Result of `attend`, stacked over all queries.
-            memory: Result of `prepare_memory`.
-            noise: Result of `draw_noise`.
-            query_mask: Boolean (B, T) or `None`.
-            training: The call's `training`.
-            posterior_logits: As in `attend`.
-        """
-        divergence = self._divergence(attended, memory, noise, query_mask, training, posterior_logits)
-        self.add_divergence(**divergence, training=training)
-
-    def _divergence(self, attended, memory, noise, query_mask, training, posterior_logits, chunk=None):
-        scored, context, keys = None, None, memory["keys"]
-        if self.context.has_divergence:
-            mean = attended["mean"]
-            q = self.context.distribution(mean, attended["parameters"] or self.context.posterior_parameters(mean))
-            p = self.context.prior_distribution(mean, memory["prior_mean"])
-            context = q.kl_divergence(p), mean.shape[-1]
-        if "logits" in attended:
-            scored = self._scored_with(memory, attended["logits"], posterior_logits)
-            keys = scored.keys
-        return self.divergence_of(scored, noise, keys, query_mask, training, context=context, chunk=chunk)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):
@@ -310,7 +192,7 @@ class Attention(ChunkedAttention):
             memory = self.prepare_memory(*keys, valid.valid)
             noise = self.draw_noise(1, size, memory, training, chunk)
             attended = self.attend(*queries, memory, noise, training, *entries)
-            divergence = self._divergence(attended, memory, noise, None, training, *(entries or [None]), chunk)
+            divergence = self.divergence(attended, memory, noise, None, training, *(entries or [None]), chunk)
             return attended["context"], divergence
 
         inputs = queries, keys, [] if posterior_logits is None else [posterior_logits]
@@ -357,7 +239,7 @@ class Attention(ChunkedAttention):
 
     def _scored(self, arguments, options):
         memory, attended, posterior_logits = self._at_the_mean(arguments, options)
-        return self._scored_with(memory, attended["logits"], posterior_logits)
+        return self.inputs_of_alignment(memory, attended["logits"], posterior_logits)
 
     def _at_the_mean(self, arguments, options):
         """Return the memory, the result of `attend` without noise, and the posterior logits of a call."""
@@ -391,7 +273,7 @@ class Attention(ChunkedAttention):
         return first_mask(previous_mask)
 
     def get_config(self):
-        config = {
+        return {
             **super().get_config(),
             **self.stochastic_config(),
             "score": serialize_sublayer(self.score),
@@ -401,17 +283,7 @@ class Attention(ChunkedAttention):
             "dropout": self.dropout,
             "warm_start_steps": self.warm_start_steps,
             "query_chunk_size": self.query_chunk_size,
-            **{name: getattr(self, name) for name in self.own_arguments},
         }
-        return {name: value for name, value in config.items() if name not in self.fixed_arguments}
-
-
-def _where_any_valid(keys, context_noise):
-    """Return the noise of a context with zeros in the rows that have no valid key."""
-    any_valid = keys.any_valid()
-    if any_valid is None:
-        return context_noise
-    return ops.where(any_valid[..., None], context_noise, ops.zeros_like(context_noise))
 
 
 def _unpacked(inputs, arguments, options):

@@ -1,14 +1,14 @@
 import keras
 
 from keras_vattn.alignments import LogNormal, Weibull
-from keras_vattn.layers.attention import Attention
-from keras_vattn.support.validation import one_of, refuse
+from keras_vattn.layers.named_attention import NamedAttention
+from keras_vattn.support.validation import one_of
 
 DISTRIBUTIONS = ("weibull", "lognormal")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class BayesianAttention(Attention):
+class BayesianAttention(NamedAttention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
     `Attention(alignment=Weibull(k) or LogNormal(sigma), prior=...)` under its own name. The rows of the paper's tables
@@ -36,24 +36,11 @@ class BayesianAttention(Attention):
         k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
         sigma: Standard deviation of log S of the lognormal; with `"weibull"` another value than the default is an
             error. Defaults to 0.5.
-        parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
-        kl_of: `"draws"`, as published, or `"weights"`: see `keras_vattn.Weibull`. Defaults to `"draws"`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (the published code). Defaults to `"sum"`.
-        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
-        seed: Integer or `None`. Defaults to `None`.
-        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
+        parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code has
+            `kl_reduction="mean"`.
 
-    Call arguments:
-        The same as `keras_vattn.Attention`.
-
-    Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
-
-    Raises:
-        ValueError: As `keras_vattn.Attention` and the alignments, and for the parameter of the other distribution.
+    Call arguments, results and errors are those of `keras_vattn.Attention`.
 
     Example:
 
@@ -62,7 +49,6 @@ class BayesianAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
-    fixed_arguments = ("alignment", "context")
     own_arguments = ("distribution", "k", "sigma", "parameterization", "kl_estimator", "kl_of")
 
     def __init__(
@@ -75,14 +61,9 @@ class BayesianAttention(Attention):
         parameterization="normalized",
         kl_estimator="analytic",
         kl_of="draws",
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        dropout=0.0,
-        seed=None,
         **kwargs,
     ):
-        refuse("BayesianAttention", kwargs, self.fixed_arguments)
+        self.refuse_fixed(kwargs)
         one_of("distribution", distribution, DISTRIBUTIONS)
         unread, value, default = ("sigma", sigma, 0.5) if distribution == "weibull" else ("k", k, 10.0)
         if value != default:
@@ -91,17 +72,8 @@ class BayesianAttention(Attention):
                 f"Received: {unread}={value!r}"
             )
         family, parameter = (Weibull, k) if distribution == "weibull" else (LogNormal, sigma)
-        super().__init__(
-            score=score,
-            alignment=family(parameter, parameterization, kl_estimator, kl_of),
-            prior=prior,
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            dropout=dropout,
-            seed=seed,
-            **kwargs,
-        )
+        alignment = family(parameter, parameterization, kl_estimator, kl_of)
+        super().__init__(score, alignment, prior=prior, **kwargs)
         self.distribution = distribution
         self.k, self.sigma = float(k), float(sigma)
         self.parameterization, self.kl_estimator, self.kl_of = parameterization, kl_estimator, kl_of

@@ -1,11 +1,10 @@
 import keras
 
-from keras_vattn.layers.attention import Attention
-from keras_vattn.support.validation import refuse
+from keras_vattn.layers.named_attention import NamedAttention
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class DeterministicAttention(Attention):
+class DeterministicAttention(NamedAttention):
     """Attention without a random variable (Bahdanau et al. 2015; Luong et al. 2015).
 
     Formula:
@@ -13,18 +12,9 @@ class DeterministicAttention(Attention):
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
-        seed: Integer or `None`, for the dropout. Defaults to `None`.
-        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `seed`, without those of a KL.
 
-    Call arguments:
-        The same as `keras_vattn.Attention`.
-
-    Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
-
-    Raises:
-        ValueError: As `keras_vattn.Attention`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`.
 
     Example:
 
@@ -35,6 +25,6 @@ class DeterministicAttention(Attention):
 
     fixed_arguments = ("alignment", "context", "prior", "warm_start_steps", "kl_weight", "kl_annealing", "kl_reduction")
 
-    def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
-        refuse("DeterministicAttention", kwargs, self.fixed_arguments)
-        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+    def __init__(self, score="dot_product", **kwargs):
+        self.refuse_fixed(kwargs)
+        super().__init__(score=score, **kwargs)

@@ -1,12 +1,13 @@
+from operator import attrgetter
+
 import keras
 
 from keras_vattn.alignments import Dirichlet
-from keras_vattn.layers.attention import Attention
-from keras_vattn.support.validation import refuse
+from keras_vattn.layers.named_attention import NamedAttention
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class DirichletAttention(Attention):
+class DirichletAttention(NamedAttention):
     """Relaxed latent alignment of Deng et al. 2018: the weights are a Dirichlet draw.
 
     `Attention(alignment=Dirichlet())` under its own name. With posterior logits this is the paper's variational relaxed
@@ -26,22 +27,9 @@ class DirichletAttention(Attention):
         prior: `None` for no KL without posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         min_log_concentration: Lower end of log alpha. Defaults to -10.0.
         max_log_concentration: Upper end of log alpha. Defaults to 10.0.
-        warm_start_steps: Number of training calls that draw from p, without a KL. Defaults to 0.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
-        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
-        seed: Integer or `None`. Defaults to `None`.
-        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.
 
-    Call arguments:
-        The same as `keras_vattn.Attention`.
-
-    Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
-
-    Raises:
-        ValueError: As `keras_vattn.Attention` and `keras_vattn.Dirichlet`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`.
 
     Example:
 
@@ -51,41 +39,13 @@ class DirichletAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
-    fixed_arguments = ("alignment", "context")
     own_arguments = ("min_log_concentration", "max_log_concentration")
+    min_log_concentration = property(attrgetter("alignment.min_log_concentration"))
+    max_log_concentration = property(attrgetter("alignment.max_log_concentration"))
 
     def __init__(
-        self,
-        score="dot_product",
-        prior=None,
-        min_log_concentration=-10.0,
-        max_log_concentration=10.0,
-        warm_start_steps=0,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        dropout=0.0,
-        seed=None,
-        **kwargs,
+        self, score="dot_product", prior=None, min_log_concentration=-10.0, max_log_concentration=10.0, **kwargs
     ):
-        refuse("DirichletAttention", kwargs, self.fixed_arguments)
-        super().__init__(
-            score=score,
-            alignment=Dirichlet(min_log_concentration, max_log_concentration),
-            prior=prior,
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            dropout=dropout,
-            warm_start_steps=warm_start_steps,
-            seed=seed,
-            **kwargs,
-        )
-
-    @property
-    def min_log_concentration(self):
-        return self.alignment.min_log_concentration
-
-    @property
-    def max_log_concentration(self):
-        return self.alignment.max_log_concentration
+        self.refuse_fixed(kwargs)
+        alignment = Dirichlet(min_log_concentration, max_log_concentration)
+        super().__init__(score, alignment, prior=prior, **kwargs)

@@ -1,12 +1,13 @@
+from operator import attrgetter
+
 import keras
 
 from keras_vattn.contexts import GaussianContext
-from keras_vattn.layers.attention import Attention
-from keras_vattn.support.validation import refuse
+from keras_vattn.layers.named_attention import NamedAttention
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class GaussianAttention(Attention):
+class GaussianAttention(NamedAttention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
     `Attention(context=GaussianContext(context_prior))` under its own name. The prior `"standard"` is the paper's
@@ -24,21 +25,9 @@ class GaussianAttention(Attention):
         context_prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
-        kl_weight: gamma_a of eq. 8; the paper uses 0.1. Defaults to 1.0.
-        kl_annealing: `None` or a schedule, lambda_KL of eq. 8. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
-        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
-        seed: Integer or `None`. Defaults to `None`.
-        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight` (0.1 in the paper).
 
-    Call arguments:
-        The same as `keras_vattn.Attention`.
-
-    Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
-
-    Raises:
-        ValueError: As `keras_vattn.Attention` and `keras_vattn.GaussianContext`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`.
 
     Example:
 
@@ -49,49 +38,14 @@ class GaussianAttention(Attention):
 
     fixed_arguments = ("alignment", "context", "prior", "warm_start_steps")
     own_arguments = ("context_prior", "hidden_units", "temperature")
+    context_prior = property(attrgetter("context.prior"))
+    hidden_units = property(attrgetter("context.hidden_units"))
+    temperature = property(attrgetter("context.temperature"))
 
-    def __init__(
-        self,
-        score="dot_product",
-        context_prior="standard",
-        hidden_units=None,
-        temperature=1.0,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        dropout=0.0,
-        seed=None,
-        **kwargs,
-    ):
+    def __init__(self, score="dot_product", context_prior="standard", hidden_units=None, temperature=1.0, **kwargs):
         if "prior" in kwargs:
             raise ValueError(f"The prior of a Gaussian context is `context_prior`. Received: prior={kwargs['prior']!r}")
-        refuse("GaussianAttention", kwargs, self.fixed_arguments)
-        context = GaussianContext(
-            prior=context_prior,
-            hidden_units=hidden_units,
-            temperature=temperature,
-            dtype=kwargs.get("dtype"),
-            name="context",
-        )
-        super().__init__(
-            score=score,
-            context=context,
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            dropout=dropout,
-            seed=seed,
-            **kwargs,
-        )
-
-    @property
-    def context_prior(self):
-        return self.context.prior
-
-    @property
-    def hidden_units(self):
-        return self.context.hidden_units
-
-    @property
-    def temperature(self):
-        return self.context.temperature
+        self.refuse_fixed(kwargs)
+        parameters = {"hidden_units": hidden_units, "temperature": temperature}
+        context = GaussianContext(context_prior, **parameters, dtype=kwargs.get("dtype"), name="context")
+        super().__init__(score, context=context, **kwargs)

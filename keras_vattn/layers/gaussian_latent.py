@@ -29,19 +29,15 @@ class GaussianLatent(GaussianLayer):
             eq. 15). Defaults to 0.0.
         free_nats: Nats per example below which its own KL, summed over queries and dimensions, is not pushed: a budget
             that a sentence may spend at any of its steps. Defaults to 0.0.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
-            are the queries. Defaults to `"sum"`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: First value of b_s; exp(initial_log_scale) is a factor on the first W_m and W_s, and so on z.
             A latent at every step wants a small value, such as -3, and a prior that begins alike, as in
             `keras_vattn.StochasticDecoder`: a sigma of 1 hides what else a decoder reads. (With -3 the KL to N(0, I)
             begins at 2.5 nats a dimension.) Defaults to 0.0.
-        seed: Integer or `None`. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
-        inputs: (B, ..., D).
+        inputs: (B, ..., D); the axes between the first and the last are the queries of the KL.
         mask: Boolean (B, ...) or `None`; masked entries add no KL.
         training: Whether to draw.
 
@@ -65,15 +61,12 @@ class GaussianLatent(GaussianLayer):
         temperature=1.0,
         free_bits=0.0,
         free_nats=0.0,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
+        *,
         kernel_initializer="glorot_uniform",
         initial_log_scale=0.0,
-        seed=None,
         **kwargs,
     ):
-        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        super().__init__(**kwargs)
         self.units = positive_integer("units", units)
         self.temperature = nonnegative_number("temperature", temperature)
         self.free_bits = nonnegative_number("free_bits", free_bits)

@@ -34,8 +34,7 @@ class GraphAttention(AlignmentLayer):
         units: Width F of a head's output.
         num_heads: Number of heads H. Defaults to 1.
         concatenate: Whether the heads' outputs stand side by side; else they are averaged. Defaults to `True`.
-        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
-            Defaults to `"softmax"`.
+        alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the nodes after W.
             Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
@@ -54,12 +53,8 @@ class GraphAttention(AlignmentLayer):
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
         kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
         bias_regularizer: Regularizer of b. Defaults to `None`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
-        kl_reduction: An example is a node: `"sum"`: KL summed over heads and edges, averaged over the nodes, in nats;
-            `"query_mean"`: over the nodes that have an edge; `"mean"`: over edges and heads, as in the published code.
-            Defaults to `"sum"`.
-        seed: Integer or `None`, for the draws and both dropouts. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
+            A node is an example of the KL and, if it has an edge, a query; the published code has `"mean"`.
 
     Call arguments:
         nodes: (N, D), the features of each node.
@@ -122,22 +117,13 @@ class GraphAttention(AlignmentLayer):
         bias_initializer="zeros",
         kernel_regularizer=None,
         bias_regularizer=None,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        seed=None,
         **kwargs,
     ):
         alignment = alignments.get(alignment)
         self.feature_dropout = fraction("feature_dropout", feature_dropout)
         self.dropout = fraction("dropout", dropout)
         super().__init__(
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
-            seed=seed,
-            draws_noise=alignment.is_stochastic or self.feature_dropout > 0.0 or self.dropout > 0.0,
-            **kwargs,
+            draws_noise=alignment.is_stochastic or self.feature_dropout > 0.0 or self.dropout > 0.0, **kwargs
         )
         self.units = positive_integer("units", units)
         self.num_heads = positive_integer("num_heads", num_heads)

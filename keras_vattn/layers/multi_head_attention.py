@@ -35,25 +35,19 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         key_dim: Width of a head's query and key.
         value_dim: Width of a head's value, or `None` for `key_dim`. Defaults to `None`.
         dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
-        use_bias: As in Keras, like all arguments up to `seed` that are not listed here. `use_gate` needs Keras 3.14,
-            `sliding_window` Keras 3.15.
-        flash_attention: As in Keras; it computes no weights, so only `"softmax"` takes `True`.
-        seed: Integer or `None`, for the draws and the dropout. Defaults to `None`.
-        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
-            Defaults to `"softmax"`.
+        use_bias: As in Keras, like `output_shape` and `attention_axes`. Defaults to `True`.
+        alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected keys of
             a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
-        kl_reduction: `"sum"`: KL summed over heads, valid queries and valid keys, averaged over the batch, in nats;
-            `"query_mean"`: divided by the number of valid queries; `"mean"`: divided by the number of valid
-            query-key-head entries. Defaults to `"sum"`.
         query_chunk_size: Number of queries in a chunk, `"auto"`, or `None` for no chunks. Two chunks are computed at
             once, nothing of size T times S is stored, and the gradient recomputes each chunk: memory grows with S
             alone. Draws depend on the seed and the size of a chunk. It needs one attention axis. With `"auto"` calls
             of fewer than 2^24 scores an example, of unknown lengths, or with `return_attention_scores=True` have no
             chunks. Defaults to `None`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...), and the other arguments of
+            `keras.layers.MultiHeadAttention`: `use_gate` needs Keras 3.14, `sliding_window` Keras 3.15, and
+            `flash_attention`, which computes no weights, `alignment="softmax"`.
 
     Call arguments:
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
@@ -99,23 +93,10 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         use_bias=True,
         output_shape=None,
         attention_axes=None,
-        sliding_window=None,
-        flash_attention=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        use_gate=False,
-        seed=None,
+        *,
         alignment="softmax",
         prior=None,
         per_head_prior=False,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
         query_chunk_size=None,
         **kwargs,
     ):
@@ -127,23 +108,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             use_bias=use_bias,
             output_shape=output_shape,
             attention_axes=attention_axes,
-            sliding_window=sliding_window,
-            flash_attention=flash_attention,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-            activity_regularizer=activity_regularizer,
-            kernel_constraint=kernel_constraint,
-            bias_constraint=bias_constraint,
-            use_gate=use_gate,
-            seed=seed,
             alignment=alignment,
             prior=prior,
             per_head_prior=per_head_prior,
-            kl_weight=kl_weight,
-            kl_annealing=kl_annealing,
-            kl_reduction=kl_reduction,
             query_chunk_size=query_chunk_size,
             **kwargs,
         )

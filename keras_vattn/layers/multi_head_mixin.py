@@ -34,7 +34,7 @@ class MultiHeadMixin(ChunkedAttention):
         prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         query_chunk_size: Defaults to `None`.
-        **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of the Keras layer.
 
     Raises:
         ValueError: As `keras_vattn.MultiHeadAttention`.
@@ -58,14 +58,7 @@ class MultiHeadMixin(ChunkedAttention):
     feature_arguments = ("query", "value", "key")
 
     def __init__(
-        self,
-        num_heads,
-        key_dim,
-        alignment="softmax",
-        prior=None,
-        per_head_prior=False,
-        query_chunk_size=None,
-        **kwargs,
+        self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, query_chunk_size=None, **kwargs
     ):
         num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)
         if "value_dim" in kwargs:

@@ -34,14 +34,11 @@ class PredictedContext(GaussianLayer):
     Args:
         units: Width of c and its prediction.
         min_log_scale: Smallest log sigma. Defaults to -3.0.
-        kl_weight: Factor on the term (alpha). Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         informed: Whether tilde(c) is drawn around c, where there is one, at the cost of a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        seed: Integer or `None`. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, of the term or the KL, as in `keras_vattn.GaussianLatent`.
-            Defaults to `"sum"`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
+            `kl_weight` (alpha) and its companions apply to the term where there is no KL.
 
     Call arguments:
         inputs: z, (B, ..., D).
@@ -70,16 +67,13 @@ class PredictedContext(GaussianLayer):
         self,
         units,
         min_log_scale=-3.0,
-        kl_weight=1.0,
-        kl_annealing=None,
+        *,
         temperature=1.0,
         informed=False,
         kernel_initializer="glorot_uniform",
-        seed=None,
-        kl_reduction="sum",
         **kwargs,
     ):
-        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        super().__init__(**kwargs)
         self.units = positive_integer("units", units)
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)

@@ -46,13 +46,16 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         N = B quad "(sum)", quad N = sum_(b,t) 1 quad "(query_mean)", quad N = sum_(b,t) n_(b,t) quad "(mean)"
 
     Args:
-        kl_weight: Constant factor on the KL in the loss (Bahuleyan's gamma_a). Defaults to 1.0.
-        kl_annealing: `None` or a `keras.optimizers.schedules.LearningRateSchedule` (lambda). It is evaluated at the
-            layer's own count of training calls; with `training=False` the value that it ends with holds, see
-            `keras_vattn.annealing.final_value`. Defaults to `None`.
-        kl_reduction: `"sum"` (nats per example, beside a summed reconstruction), `"query_mean"` (nats per valid query,
-            beside a token mean) or `"mean"` (per valid query and entry). Defaults to `"sum"`.
-        seed: Integer or `None`. Defaults to `None`.
+        kl_weight: Constant factor on the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq. 8). Defaults
+            to 1.0.
+        kl_annealing: `None` or a `keras.optimizers.schedules.LearningRateSchedule`, a factor too (lambda_KL of eq. 8).
+            It is evaluated at the layer's own count of training calls; with `training=False` the value that it ends
+            with holds, see `keras_vattn.annealing.final_value`. Defaults to `None`.
+        kl_reduction: `"sum"`: KL summed over valid queries and entries (keys, heads, dimensions), averaged over the
+            batch, in nats per example, beside a summed reconstruction; `"query_mean"`: divided by the number of valid
+            queries, beside a token mean; `"mean"`: divided by the number of valid entries of all queries. Defaults to
+            `"sum"`.
+        seed: Integer or `None`, for all draws of the layer and the dropout on its weights. Defaults to `None`.
         draws_noise: Whether the layer draws noise. A layer without has no seed generator, whose state is a variable.
             Defaults to `True`.
 

@@ -25,11 +25,8 @@ class StochasticSoftmax(AlignmentLayer):
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
         prior: `None` for no KL, or as in `keras_vattn.Attention`; a contextual one reads the `key` of the call.
             Defaults to `None`.
-        kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
-        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
-        seed: Integer or `None`. Defaults to `None`.
         axis: -1, for the `axis` of the softmax that this layer replaces.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
         inputs: Logits phi, (B, ..., T, S), or (B, S).
@@ -60,20 +57,10 @@ class StochasticSoftmax(AlignmentLayer):
     dropout = 0.0
     feature_arguments = ("key",)
 
-    def __init__(
-        self,
-        alignment="weibull",
-        prior=None,
-        kl_weight=1.0,
-        kl_annealing=None,
-        kl_reduction="sum",
-        seed=None,
-        axis=-1,
-        **kwargs,
-    ):
+    def __init__(self, alignment="weibull", prior=None, *, axis=-1, **kwargs):
         if axis != -1:
             raise ValueError(f"The keys are the last axis of the logits. Received: axis={axis!r}")
-        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        super().__init__(**kwargs)
         self.axis = axis
         self.supports_masking = True
         self.add_alignment(alignment, prior)

@@ -1,7 +1,7 @@
 """Recurrent decoders: a list of parts around a pure step, and the parts to build your own decoder from."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
-from keras_vattn.recurrent.cells import GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
+from keras_vattn.recurrent.cells import CELLS, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
 from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, SampledFeeding
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
@@ -9,6 +9,7 @@ from keras_vattn.recurrent.stochastic_decoder import StochasticDecoder
 from keras_vattn.support.products import product
 
 __all__ = [
+    "CELLS",
     "AttentionDecoder",
     "AttentionPart",
     "Carry",

@@ -43,25 +43,21 @@ class AttentionDecoder(RecurrentDecoder):
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: `"lstm"`, `"gru"`, `"max_out_lstm"`, a class or an instance of `RecurrentCell`; every layer is a copy of
-            it. Defaults to `"lstm"`.
+        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, a class or an instance of `RecurrentCell`; every
+            layer is a copy of it. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
         residual: Whether layers after the first are residual. Defaults to `False`.
         dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
-        kernel_initializer: Initializer of the cells' kernels for inputs and context, where `cell` is a name or a class;
-            an instance or a config has its own. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the cells' kernels for the state, where `cell` is a name or a class; an
-            instance or a config has its own. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the cells' biases, where `cell` is a name or a class; an instance or a config
-            has its own. The bias of an LSTM's forget gate starts at 1. Defaults to `"zeros"`.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`, for a `cell` that is a name
+            or a class; an instance or a config has its own.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words.
         memory: (B, S, Dm), for instance the encoder's outputs; `None` without attention.
-        initial_state: List of (B, units) tensors, [h, c] (LSTM) or [h] (GRU) of each layer in turn; `None` for zeros.
+        initial_state: List of (B, units) tensors, such as [h, c] of an LSTM, of each layer in turn; `None` for zeros.
         inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
         memory_mask: Boolean (B, S).
         posterior_logits: (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked step adds

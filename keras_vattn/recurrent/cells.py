@@ -24,9 +24,10 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 
     Args:
         units: Width of the states and of the output.
-        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of b. Defaults to `"zeros"`.
+        kernel_initializer: Initializer of the kernels W and C of inputs and context. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel U of the state. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases, except the bias of an LSTM's forget gate, which begins at 1.
+            Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -199,22 +200,7 @@ class LSTMCell(RecurrentCell):
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) tanh(g)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Args:
-        units: Width of the states and of the output.
-        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of b, except the bias of f. Defaults to `"zeros"`.
-
-    Call arguments:
-        inputs: (B, D).
-        context: (B, Dc), or `None`.
-        states: [h, c], (B, units) each, or `None` for zeros.
-
-    Returns:
-        h, (B, units), and [h, c].
-
-    Raises:
-        ValueError: If `units` is not positive.
+    Arguments and calls are those of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -279,22 +265,7 @@ class GRUCell(RecurrentCell):
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u
         h_t = u_t h_(t-1) + (1 - u_t) tanh(g + "sigmoid"(r + r_h) g_h), quad u_t = "sigmoid"(z + z_h)
 
-    Args:
-        units: Width of the state and of the output.
-        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of b and b_u. Defaults to `"zeros"`.
-
-    Call arguments:
-        inputs: (B, D).
-        context: (B, Dc), or `None`.
-        states: [h], (B, units), or `None` for zeros.
-
-    Returns:
-        h, (B, units), and [h].
-
-    Raises:
-        ValueError: If `units` is not positive.
+    Arguments and calls are those of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -336,22 +307,7 @@ class MaxOutLSTMCell(RecurrentCell):
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) max(g_1, g_2)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Args:
-        units: Width of the states and of the output.
-        kernel_initializer: Initializer of W_1, W_2 and C. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of U_1 and U_2. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of b_1 and b_2. Defaults to `"zeros"`.
-
-    Call arguments:
-        inputs: (B, D).
-        context: (B, Dc), or `None`.
-        states: [h, c], (B, units) each, or `None` for zeros.
-
-    Returns:
-        h, (B, units), and [h, c].
-
-    Raises:
-        ValueError: If `units` is not positive.
+    Arguments and calls are those of `keras_vattn.RecurrentCell`.
 
     Example:
 

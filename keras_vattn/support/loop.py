@@ -18,7 +18,7 @@ from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.traced_step import TracedStep, is_float, select, shaped_like, split
 
 NO_SECOND_GRADIENT = (
-    "the gradient of a loop in training cannot be differentiated again. Run its steps eagerly (`run_eagerly=True`), or, "
+    "the gradient of a loop in training cannot be differentiated. Run its steps eagerly (`run_eagerly=True`), or, "
     "without draws and dropout, with `training=False`."
 )
 

@@ -97,13 +97,3 @@ def refuse_unread(owner, beside, **defaults):
         found = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
         said = f"{' and '.join(names)} would change nothing in this {type(owner).__name__}"
         raise ValueError(f"{said}: leave it out. Received: {found}")
-
-
-def refuse(layer, arguments, names):
-    """Raise ValueError for arguments of the base class that a named layer has decided already."""
-    for name in names:
-        if name in arguments:
-            raise ValueError(
-                f"{layer} has its own `{name}`; use keras_vattn.Attention to choose it. "
-                f"Received: {name}={arguments[name]!r}"
-            )

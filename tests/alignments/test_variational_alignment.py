@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from alignment_cases import STOCHASTIC
 from tensorflow_probability.python import distributions as tfd
 
 import keras_vattn
@@ -228,7 +229,7 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
         def log_psi(self, key, keys):
             return keys.log_softmax(keys.per_entry(tf.cast(tf.range(tf.shape(key)[1]), "float32") + 0.0 * key[..., 0]))
 
-    for alignment in ("weibull", "lognormal", "dirichlet", "gumbel_softmax"):
+    for alignment in STOCHASTIC:
         layer = Attention(alignment=alignment, prior=Last())
         layer(QUERY, VALUE, value_mask=MASK, training=True)
         assert np.isfinite(layer.losses[0])

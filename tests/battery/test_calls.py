@@ -75,18 +75,12 @@ def test_integers_are_what_they_are_as_floats(case):
     assert [x.dtype for x in tree.flatten(result)] == [x.dtype for x in tree.flatten(expected)]
 
 
-def learns(case):
-    """The weights of a GaussianContext alone have no gradient: the rows of the attentions train it. Nor has the score
-    behind one-hot weights: RewardToGo trains it."""
-    return "gaussian-context" not in case.name and "one-hot" not in case.name
-
-
-@rows(learns, expensive=True)
+@rows(lambda case: case.learns, expensive=True)
 def test_fit_under_xla(case):
     check_fit(case, jit_compile=True)
 
 
-@rows(lambda case: learns(case) and case.has_loop, expensive=True)
+@rows(lambda case: case.learns and case.has_loop, expensive=True)
 def test_fit_of_a_loop(case):
     """Loops have two forms, one of them for XLA; everything else is the same graph."""
     check_fit(case, jit_compile=False)
@@ -128,10 +122,10 @@ def check_fit(case, jit_compile):
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)
     trackers = [name for name in logs if name.endswith("_kl")]
     assert len(trackers) == case.divergence
-    assert all(logs[name] > 0 for name in trackers)
+    assert all(logs[name] > 0 or (case.estimates_divergence and logs[name]) for name in trackers)
 
 
-@half_precision_rows(learns, expensive=True)
+@half_precision_rows(lambda case: case.learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
     """The loss and the KL of a step in training are those in float32 but for rounding: the draws are the same."""
     logs, before, _ = fitted_step_by_step(case.name)
@@ -165,29 +159,12 @@ def test_half_precision(case, policy):
     assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)
 
 
-# Gradients past float16's 65504: of a dot-product decoder, which only a large memory gives large logits, and of the KLs
-# that grow without bound where q and p are a thousand nats apart.
-PAST_FLOAT16 = (
-    "weibull-posterior",
-    "weibull-raw-fixed",
-    "lognormal-paper",
-    "lognormal-raw-fixed",
-    "lognormal-own-family",
-    "graph-lognormal-fixed",
-    "bayesian-attention",
-)
-
-
-def fits_float16(case):
-    return case.name not in PAST_FLOAT16 and not (case.name.startswith("decoder") and "dot" in case.name)
-
-
 @rows(lambda case: case.has_logits, costly=True)
 def test_extreme_logits_are_finite_in_float32(case):
     check_extreme(case)
 
 
-@half_precision_rows(lambda case: case.has_logits, costly=True, fits_float16=fits_float16)
+@half_precision_rows(lambda case: case.has_logits, costly=True, extreme=True)
 def test_extreme_logits_are_finite(case, policy):
     keras.config.set_dtype_policy(policy)
     check_extreme(case)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from argument_values import BESIDE, OTHER, REQUIRED, arguments_of, public_classes
+from argument_values import BESIDE, REQUIRED, arguments_of, other_value, public_classes
 from battery_cases import BATCH
 from battery_checks import assert_close, assert_equal, training_argument
 from battery_table import build_model, every_row, rows
@@ -35,9 +35,9 @@ def test_every_argument_comes_back_from_a_config(public_class):
     """One argument at a time, with another value than its default and with what that value needs beside it."""
     arguments = arguments_of(public_class)
     required = {name: REQUIRED[name] for name, default in arguments.items() if default is inspect.Parameter.empty}
-    for name in arguments:
-        beside, value = (x.get((public_class.__name__, name), x.get(name)) for x in (BESIDE, OTHER))
-        beside = required | (beside or {})
+    for name, default in arguments.items():
+        value = other_value(public_class, name, default)
+        beside = required | BESIDE.get((public_class.__name__, name), BESIDE.get(name, {}))
         plain, changed = public_class(**beside), public_class(**{**beside, name: value})
         config, copy = config_of(changed), public_class.from_config(config_of(changed))
         assert config_of(copy)[name] == config[name] != config_of(plain)[name], name

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from alignment_cases import WITH_CLOSED_DIVERGENCE
 from keras import ops
 
 import keras_vattn
@@ -22,7 +23,7 @@ def test_inference_is_the_softmax_of_keras():
     np.testing.assert_allclose(StochasticSoftmax()(LOGITS[:, 0, 0]), tf.nn.softmax(LOGITS[:, 0, 0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("alignment", ["weibull", "lognormal", "dirichlet", "gumbel_softmax"])
+@pytest.mark.parametrize("alignment", WITH_CLOSED_DIVERGENCE)
 def test_what_is_masked_has_no_weight_no_gradient_and_no_divergence(alignment):
     layer, logits = StochasticSoftmax(alignment, prior="fixed", seed=1), tf.constant(LOGITS)
     with tf.GradientTape() as tape:

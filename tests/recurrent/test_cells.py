@@ -10,7 +10,8 @@ from keras import ops
 from scipy.special import expit
 
 import keras_vattn
-from keras_vattn import Attention, AttentionDecoder, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
+from keras_vattn import Attention, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell
+from keras_vattn.recurrent import CELLS
 
 GENERATOR = np.random.default_rng(7)
 UNITS = 6
@@ -108,9 +109,8 @@ def test_a_context_is_there_where_the_cell_was_built_with_one(make):
         cell(INPUTS[:, 0], context=context)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "max_out_lstm"])
-def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name):
-    make = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}[name]
+@pytest.mark.parametrize(("name", "make"), CELLS.items())
+def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name, make):
     reference = decoder_of(name, num_layers=2)
     expected = reference(INPUTS, MEMORY)["hidden"]
     instance = make(UNITS, name="mine")
@@ -138,7 +138,7 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
     assert np.all(decoder.cells[0].kernel.numpy() == 1.0)
 
 
-@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutLSTMCell, CoupledCell])
+@pytest.mark.parametrize("cell_class", [*CELLS.values(), CoupledCell])
 def test_the_initial_biases(cell_class):
     """What the initializer makes, every bias of every layer once, but for an LSTM's forget gate, which is at 1."""
     usual, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
@@ -185,7 +185,8 @@ def test_a_state_of_a_functional_model_is_each_cells_own():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r'Expected one of "lstm", "gru", "max_out_lstm". Received: cell="rnn"'):
+    names = ", ".join(f'"{name}"' for name in CELLS)
+    with pytest.raises(ValueError, match=rf'Expected one of {names}. Received: cell="rnn"'):
         AttentionDecoder(UNITS, cell="rnn")
     with pytest.raises(ValueError, match="Received: cell=<Dense"):
         AttentionDecoder(UNITS, cell=keras.layers.Dense(2))
@@ -242,7 +243,7 @@ class LoudCell(LSTMCell):
         return [2.0 * gate for gate in super().gates(projected, context, hidden, kernels)]
 
 
-@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutLSTMCell, CoupledCell, ForgetfulCell, LoudCell])
+@pytest.mark.parametrize("cell_class", [*CELLS.values(), CoupledCell, ForgetfulCell, LoudCell])
 def test_a_cell_above_another_one_takes_the_same_step(cell_class):
     """Its inputs are known in the loop alone; a subclass of the LSTM with a step of its own takes that."""
     cell = cell_class(UNITS)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from alignment_cases import STOCHASTIC
 
 import keras_vattn
 
@@ -190,7 +191,7 @@ def test_infinite_posterior_logits(policy):
     assert np.isfinite(value)
     assert np.isfinite(tape.gradient(value, logits)).all()
     assert (np.exp(found["log_posterior"])[..., 3] == 0).all()
-    for alignment in ("weibull", "lognormal", "dirichlet", "gumbel_softmax"):
+    for alignment in STOCHASTIC:
         layer = keras_vattn.Attention("bilinear", alignment)
         for training in (True, False):
             context = layer(QUERY, VALUE, posterior_logits=posterior_logits, training=training)
