@@ -13,10 +13,10 @@ from keras import layers, tree
 from keras_vattn import random
 from keras_vattn.draws.batches import batches_of, repeated
 from keras_vattn.draws.dropout import RATES, follow_requests, has_dropout, has_unknown_rate
-from keras_vattn.draws.request import Draws, Request, requested
+from keras_vattn.draws.request import Draws, requested
 from keras_vattn.draws.seeded_scope import SeededScope
 from keras_vattn.draws.shared_prefix import SharedPrefix
-from keras_vattn.draws.stochastic_layers import drawing_layers
+from keras_vattn.draws.stochastic_layers import drawing_layers, is_stochastic
 from keras_vattn.support import keras_private
 from keras_vattn.support.validation import one_of, positive_integer
 
@@ -77,10 +77,10 @@ class Sampler:
             raise ValueError(f"Draws need a built model: call it once. Received: {model.name}.built=False")
         self.model = model
         self.layers = keras_private.flatten_layers(model)
-        self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
-        drawing = drawing_layers(model) if posterior else []
-        self.is_stochastic = bool(drawing)
-        if not drawing and not self.dropping:
+        with_dropout = [layer for layer in self.layers if has_dropout(layer)]
+        self.dropping = with_dropout if dropout else []
+        self.is_stochastic = posterior and bool(drawing_layers(model))
+        if not self.is_stochastic and not self.dropping:
             raise ValueError(
                 "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
@@ -95,10 +95,11 @@ class Sampler:
             )
         # A layer that drops may hand its `training` on to a normalisation.
         normalising = [x for x in self.layers if self.dropping and isinstance(x, layers.BatchNormalization)]
-        training = dict.fromkeys(self.dropping, True) | dict.fromkeys(normalising, False)
+        # Layers that do not draw or drop have an entry too, which hides an outer request.
+        self._training = dict.fromkeys(with_dropout, True if dropout else None) | dict.fromkeys(normalising, False)
         # Without a seed of its own a layer reads its generator.
-        self._request = Request({layer: Draws() for layer in drawing}, training)
-        for layer in training:
+        self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
+        for layer in [*self.dropping, *normalising]:
             follow_requests(layer)
         self._functions, self._tracing = {}, threading.Lock()
 
@@ -112,8 +113,12 @@ class Sampler:
     @contextlib.contextmanager
     def drawn_from(self, seed):
         """Make every call of the model in this thread draw from a seed, an integer or an int32 tensor of shape () or
-        (2,), and change none of its variables."""
-        with requested(self._request), SeededScope(random.as_seed(seed)):
+        (2,), and change none of its variables.
+
+        Call the model, and neither `predict` nor `evaluate`: their compiled functions would draw for good. Do not
+        `await` inside, because the scope of Keras belongs to the thread.
+        """
+        with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield
 
     def draws(self, predict, inputs, num_samples, seed, max_rows=256):
