@@ -1,7 +1,7 @@
 """The request to draw of `keras_vattn.posterior_draws` and `keras_vattn.Sampler`: the value of one context variable.
 
-A request belongs to the thread or coroutine that makes it, and ends everywhere when its context manager exits. A function
-that is traced under a request draws for good; calling a traced function under a request changes nothing.
+A request belongs to the thread or coroutine that makes it, and ends everywhere when its context manager exits. A
+function that is traced under a request draws for good; calling a traced function under a request changes nothing.
 """
 
 import contextlib
