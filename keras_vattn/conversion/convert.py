@@ -20,7 +20,7 @@ from keras_vattn.conversion.options import check_options, prior_of, seeds_and_na
 from keras_vattn.conversion.padding import HeadsWithPadding
 from keras_vattn.conversion.redirected_functions import PLACE, redirected_functions
 from keras_vattn.conversion.swapped_softmax import SwappedSoftmax, SwappedSoftmaxAttention, store_keys, swap_softmax
-from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
+from keras_vattn.conversion.understood import all_attentions, attentions_in, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
@@ -257,11 +257,12 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
-    drawing = layer if is_understood(type(layer)) else swap_softmax(layer)
+    mixin = mixin_of(type(layer))
+    drawing = layer if mixin else swap_softmax(layer)
     with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
         if getattr(drawing, "seed_generator", None) is not None:
             del drawing.seed_generator
-        layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or SwappedSoftmaxAttention, PLACE in vars(layer))
+        layer.__class__ = _class_of(type(layer), mixin or SwappedSoftmaxAttention, PLACE in vars(layer))
         drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         if isinstance(drawing, ChunkedAttention):

@@ -14,7 +14,7 @@ def serialized(layer, optional=False):
     """Return the config of a layer or model with its class and build shapes, without its compilation. If a class has no
     working `get_config`: ValueError, or `None` where the config is optional."""
     try:
-        config = without_compilation(keras.saving.serialize_keras_object(layer))
+        config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:
         if optional:
             return None
@@ -23,28 +23,29 @@ def serialized(layer, optional=False):
             "no `get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
-    for each in keras_private.flatten_layers(layer):
-        # The config of a Llama of KerasHub 0.32 lacks this one option.
-        if "LlamaBackbone" in [x.__name__ for x in type(each).__mro__] and each.token_embedding.tie_weights:
-            _tie(config, each.name)
-    return config
+    llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
+    tied = [x.name for x in llamas if x.token_embedding.tie_weights]
+
+    def changed(entry):
+        entry = {key: value for key, value in entry.items() if key != "compile_config"}
+        if entry.get("name") in tied and "vocabulary_size" in entry:
+            # The config of a Llama of KerasHub 0.32 lacks this option.
+            entry.setdefault("tie_word_embeddings", True)
+        return entry
+
+    return map_config(changed, config)
 
 
-def _tie(config, name):
-    """Put the option into the config of the backbone of this name, wherever it stands in another config."""
+def _is_llama(layer_class):
+    return "LlamaBackbone" in [x.__name__ for x in layer_class.__mro__]
+
+
+def map_config(function, config):
+    """Return a config with the result of a function in place of each dictionary in it, from the outermost on."""
     if isinstance(config, dict):
-        if config.get("name") == name and "vocabulary_size" in config:
-            config.setdefault("tie_word_embeddings", True)
-        config = [*config.values()]
-    for value in config if isinstance(config, (list, tuple)) else ():
-        _tie(value, name)
-
-
-def without_compilation(config):
-    if isinstance(config, dict):
-        return {key: without_compilation(value) for key, value in config.items() if key != "compile_config"}
+        return {key: map_config(function, value) for key, value in function(config).items()}
     if isinstance(config, (list, tuple)):
-        return type(config)(without_compilation(value) for value in config)
+        return type(config)(map_config(function, value) for value in config)
     return config
 
 

@@ -11,7 +11,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.swapped_softmax import key_projection
-from keras_vattn.conversion.understood import is_understood
+from keras_vattn.conversion.understood import mixin_of
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
@@ -95,7 +95,7 @@ def check_options(conversion, seed, attentions):
     StochasticLayer(**{name: conversion[name] for name in names}, seed=seed)
     for layer, path in attentions.items():
         num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
-        if not is_understood(type(layer)):
+        if mixin_of(type(layer)) is None:
             if prior is not None and prior.reads_keys:
                 key_projection(layer)
             if conversion["per_head_prior"]:
