@@ -110,17 +110,21 @@ def beam_search(
             tf.ensure_shape(tf.gather(x, chosen), old.shape)
             for x, old in zip(tree.flatten(new_state), flat_state, strict=True)
         ]
+        kept = [
+            tf.reshape(x, tf.concat([[batch_size, num_beams], tf.shape(x)[1:]], axis=0)) for x in tree.flatten(kept)
+        ]
         arrays = {
             "ids": arrays["ids"].write(position, beams["ids"]),
             "parents": arrays["parents"].write(position, parents),
-            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
+            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], kept, strict=True)],
         }
         return position + 1, beams, arrays, new_state
 
+    shape = (static_size, num_beams)
     arrays = {
-        "ids": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
-        "parents": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
-        "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
+        "ids": tf.TensorArray(tf.int32, max_length, element_shape=shape),
+        "parents": tf.TensorArray(tf.int32, max_length, element_shape=shape),
+        "kept": [tf.TensorArray(x.dtype, max_length, element_shape=(*shape, *x.shape[1:])) for x in kept_specs],
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
@@ -207,40 +211,25 @@ def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, 
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    ids, parents = arrays["ids"].stack(), arrays["parents"].stack()
-    kept = [array.stack() for array in arrays["kept"]]
-    num_beams = ids.shape[-1]
+    # A step that was not reached has no defined values: every beam is its own parent.
+    positions = tf.range(max_length)[:, None, None]
+    parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
+    # (L, B, R): the beam of each result before and after a step.
+    before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
+    after = tf.concat([before[1:], order[None]], axis=0)
+    inside = positions < lengths
 
-    def back(number, pointers, ids_out, kept_out):
-        position = max_length - 1 - number
-        # Steps that were not reached have no defined value: the pointers stay.
-        reached = position < num_steps
-        parent = tf.gather(parents[position], pointers, batch_dims=1)
-        parent = tf.where(reached, parent, pointers)
-        word = tf.where(reached, tf.gather(ids[position], pointers, batch_dims=1), pad_id)
-        ids_out = ids_out.write(position, tf.where(position < lengths, word, pad_id))
-        written = []
-        for array, x in zip(kept_out, kept, strict=True):
-            x = tf.reshape(x[position], [-1, num_beams, *tf.unstack(tf.shape(x)[2:])])
-            x = tf.gather(x, parent, batch_dims=1)
-            inside = tf.reshape(position < lengths, [*tf.unstack(tf.shape(lengths)), *[1] * (x.shape.rank - 2)])
-            written.append(array.write(position, tf.where(inside, x, tf.zeros_like(x))))
-        return number + 1, parent, ids_out, written
+    def by_result(x):
+        x = tf.gather(x, before, batch_dims=2)
+        x = tf.where(inside[(..., *[None] * (x.shape.rank - 3))], x, tf.zeros_like(x))
+        return ops.moveaxis(x, 0, 2)
 
-    ids_out = tf.TensorArray(tf.int32, max_length, element_shape=(None, num_results))
-    kept_out = [tf.TensorArray(x.dtype, max_length, element_shape=(None, num_results, *x.shape[2:])) for x in kept]
-    _, _, ids_out, kept_out = tf.while_loop(
-        lambda number, *_: number < max_length,
-        back,
-        (tf.constant(0), order, ids_out, kept_out),
-        maximum_iterations=max_length,
-    )
-    by_sentence = lambda x: ops.moveaxis(x, 0, 2)  # noqa: E731
+    words = tf.where(inside, tf.gather(arrays["ids"].stack(), after, batch_dims=2), pad_id)
     nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
     return {
-        "ids": by_sentence(ids_out.stack()),
+        "ids": ops.moveaxis(words, 0, 2),
         "lengths": lengths,
         "log_probabilities": nothing(chosen["log_probabilities"]),
         "scores": nothing(chosen["scores"]),
-        **tree.pack_sequence_as(kept_structure, [by_sentence(x.stack()) for x in kept_out]),
+        **tree.pack_sequence_as(kept_structure, [by_result(x.stack()) for x in arrays["kept"]]),
     }
