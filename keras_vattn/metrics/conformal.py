@@ -83,9 +83,6 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     Raises:
         ValueError: As `conformal_sets`.
 
-    Reference:
-        As `conformal_sets`.
-
     Example:
 
     >>> known = [[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]]

@@ -14,4 +14,5 @@ def predictive_statistics(draws):
 
 def entropy(probabilities):
     """Return the entropy (nats) along the last axis, a tensor."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+    # Subtracted from 0, because -0.0 is printed with its sign.
+    return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

@@ -90,8 +90,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
         for start in range(0, len(means), _ROWS):
             z = drawn[start : start + _ROWS]
             densities = constants - 0.5 * z**2 @ precisions.T + z @ (precisions * means).T
-            largest = densities.max(axis=1)
-            aggregate = largest + np.log(np.exp(densities - largest[:, None]).sum(axis=1)) - math.log(len(means))
+            aggregate = np.logaddexp.reduce(densities, axis=1) - math.log(len(means))
             total += float(np.sum(own[start : start + _ROWS] - aggregate))
     return total / (num_samples * len(means))
 
