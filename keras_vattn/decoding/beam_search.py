@@ -1,10 +1,9 @@
-import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_kept, without
 from keras_vattn.support.ids import as_integers
-from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
+from keras_vattn.support.validation import nonnegative_number, positive_integer
 
 RESULTS = ("ids", "lengths", "log_probabilities", "scores")
 
@@ -18,9 +17,7 @@ def beam_search(
     num_beams,
     num_results=1,
     length_penalty=0.0,
-    min_length=0,
     forbidden_ids=(),
-    pad_id=0,
 ):
     """Decode a batch by beam search, in graph, with a length penalty.
 
@@ -44,17 +41,14 @@ def beam_search(
         num_beams: Number of beams.
         num_results: Number of sentences returned, at most `num_beams`. Defaults to 1.
         length_penalty: a, at least 0. Defaults to 0.0.
-        min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
             probabilities, so that log p(y) is the model's. Defaults to `()`.
-        pad_id: Written after the end of a sentence. Defaults to 0.
 
     Returns:
-        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
-        end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
-        what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences than results,
-        for instance because no word may follow (all logits are -inf), the remaining results have length
-        0 and score -inf.
+        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
+        int32, with the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R)
+        float32; and what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences
+        than results, for instance because all logits are -inf, the remaining results have length 0 and score -inf.
 
     Raises:
         ValueError: For options out of range, and a step that keeps something under a name of the result.
@@ -72,14 +66,9 @@ def beam_search(
     max_length = positive_integer("max_length", max_length)
     num_beams = positive_integer("num_beams", num_beams)
     num_results = positive_integer("num_results", num_results)
-    min_length = whole_number("min_length", min_length)
     if num_results > num_beams:
         raise ValueError(
             f"`num_results` must be at most `num_beams`. Received: num_results={num_results}, num_beams={num_beams}"
-        )
-    if min_length > max_length:
-        raise ValueError(
-            f"`min_length` must be at most `max_length`. Received: min_length={min_length}, max_length={max_length}"
         )
     length_penalty = nonnegative_number("length_penalty", length_penalty)
     start_ids = as_integers("start_ids", start_ids, "int32")
@@ -99,12 +88,8 @@ def beam_search(
         # Logits that are all -inf have a softmax of NaN.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
-        # NumPy: constants of the graph, and no work of a step.
-        vocabulary = np.arange(vocabulary_size)
         log_words = without(log_words, forbidden_ids)
-        if min_length > 1:
-            log_words = tf.where((vocabulary == end_id) & (position + 1 < min_length), DEAD, log_words)
-        beams, parents = _best(_extend(beams, log_words, length_penalty, end_id, pad_id), num_beams)
+        beams, parents = _best(_extend(beams, log_words, length_penalty, end_id), num_beams)
         chosen = tf.reshape(rows + parents, [-1])
         new_state = [
             tf.ensure_shape(tf.gather(x, chosen), old.shape)
@@ -134,7 +119,7 @@ def beam_search(
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
         maximum_iterations=max_length,
     )
-    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id)
+    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure)
 
 
 def _divisor(length, length_penalty):
@@ -166,7 +151,7 @@ def _first_beams(start_ids, num_beams):
     }
 
 
-def _extend(beams, log_words, length_penalty, end_id, pad_id):
+def _extend(beams, log_words, length_penalty, end_id):
     """Return every beam with each of its most probable next words, (B, K, C) each."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
     # No more than K words of one beam can be among the K best of all.
@@ -176,7 +161,7 @@ def _extend(beams, log_words, length_penalty, end_id, pad_id):
     ended = beams["ended"][..., None]
     stay = lambda new: tf.where(ended, tf.where(own, 0.0, DEAD), new)  # noqa: E731
     extended = {
-        "ids": tf.where(ended, pad_id, ids),
+        "ids": tf.where(ended, 0, ids),
         "log_probabilities": beams["log_probabilities"][..., None] + stay(log_chosen),
         "lengths": beams["lengths"][..., None] + tf.where(ended, 0, 1) + tf.zeros_like(ids),
         "ended": ended | (ids == end_id),
@@ -199,7 +184,7 @@ def _best(extended, num_beams):
     return beams, tf.ensure_shape(parents, (None, num_beams))
 
 
-def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id):
+def _results(beams, arrays, num_steps, num_results, max_length, kept_structure):
     """Return the results, with their words and kept entries, by going back from each beam to its parents."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Ended ones first, dead ones last.
@@ -219,17 +204,16 @@ def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, 
     after = tf.concat([before[1:], order[None]], axis=0)
     inside = positions < lengths
 
-    def by_result(x):
-        x = tf.gather(x, before, batch_dims=2)
+    def by_result(array, beam):
+        x = tf.gather(array.stack(), beam, batch_dims=2)
         x = tf.where(inside[(..., *[None] * (x.shape.rank - 3))], x, tf.zeros_like(x))
         return ops.moveaxis(x, 0, 2)
 
-    words = tf.where(inside, tf.gather(arrays["ids"].stack(), after, batch_dims=2), pad_id)
     nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
     return {
-        "ids": ops.moveaxis(words, 0, 2),
+        "ids": by_result(arrays["ids"], after),
         "lengths": lengths,
         "log_probabilities": nothing(chosen["log_probabilities"]),
         "scores": nothing(chosen["scores"]),
-        **tree.pack_sequence_as(kept_structure, [by_result(x.stack()) for x in arrays["kept"]]),
+        **tree.pack_sequence_as(kept_structure, [by_result(x, before) for x in arrays["kept"]]),
     }

@@ -18,14 +18,7 @@ from keras_vattn.draws.seeded_scope import SeededScope
 from keras_vattn.draws.shared_prefix import SharedPrefix
 from keras_vattn.draws.stochastic_layers import drawing_layers, is_stochastic
 from keras_vattn.support import keras_private
-from keras_vattn.support.validation import one_of, positive_integer
-
-# How draws are added up, and what their sum is divided by.
-REDUCTIONS = {
-    "none": None,
-    "mean": (np.add, np.divide),
-    "log_mean_exp": (np.logaddexp, lambda total, count: total - np.log(count)),
-}
+from keras_vattn.support.validation import positive_integer
 
 
 class Sampler:
@@ -49,7 +42,7 @@ class Sampler:
         posterior: Whether stochastic layers draw. Defaults to `True`.
 
     Call arguments:
-        inputs, num_samples, seed, batch_size, max_rows, reduce: As in `posterior_predictive`.
+        inputs, num_samples, seed, batch_size, max_rows: As in `posterior_predictive`.
 
     Returns:
         NumPy arrays as `posterior_predictive` returns.
@@ -153,21 +146,20 @@ class Sampler:
         calls = tf.map_fn(draw, tf.range(num_calls), fn_output_signature=tf.float32, parallel_iterations=1)
         return tf.reshape(calls, tf.concat([[-1], tf.shape(calls)[2:]], axis=0))[:num_samples]
 
-    def __call__(self, inputs, num_samples, seed=None, batch_size=32, max_rows=256, reduce="none"):
+    def __call__(self, inputs, num_samples, seed=None, batch_size=32, max_rows=256):
         for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
             positive_integer(name, value)
-        one_of("reduce", reduce, REDUCTIONS)
         seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
         for index, (batch, spec) in enumerate(batches_of(self.model, inputs, batch_size)):
             together = _draws_together(batch, num_samples, max_rows) if self.rows_are_independent else 1
             prefix, draw = self._traced(batch, spec, together > 1)
             draw, seed_of_batch = functools.partial(draw, batch, prefix(batch)), random.fold_in(seed, index)
             starts = range(0, num_samples, together)
-            draws = (draw(random.fold_in(seed_of_batch, i), min(together, num_samples - i)) for i in starts)
-            results.append(_reduced(draws, reduce, num_samples))
+            draws = [draw(random.fold_in(seed_of_batch, i), min(together, num_samples - i)) for i in starts]
+            results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
         if not results:
             raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
-        return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
+        return tree.map_structure(_join, *results)
 
     def _traced(self, batch, spec, repeats):
         """Return two functions: one of a batch that returns the tensors that all draws share, and one of the batch,
@@ -218,22 +210,12 @@ def _draws_together(batch, num_samples, max_rows):
     return max(1, together)
 
 
-def _reduced(draws, reduce, num_samples):
-    """Return the arrays (num_samples, B, ...), or (B, ...), of a few draws (k, B, ...) at a time."""
-    if reduce == "none":
-        return tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws)
-    add, share = REDUCTIONS[reduce]
-    parts = (tree.map_structure(lambda x: add.reduce(x.numpy().astype("float32")), some) for some in draws)
-    total = functools.reduce(functools.partial(tree.map_structure, add), parts)
-    return tree.map_structure(lambda x: share(x, np.float32(num_samples)), total)
-
-
-def _join(*batches, axis):
-    """Return the batches joined along the axis of the examples."""
-    shapes = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in batches]
+def _join(*batches):
+    """Return the draws (num_samples, N, ...) of all batches (num_samples, B, ...)."""
+    shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(
             "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
             f"Received: {sorted(set(shapes))}"
         )
-    return np.concatenate(batches, axis=axis)
+    return np.concatenate(batches, axis=1)
