@@ -1,4 +1,4 @@
-"""A copy of a model: made again from its config, with the same weights."""
+"""Copies of models: rebuilt from the config, with the same weights and state."""
 
 import tempfile
 
@@ -52,9 +52,9 @@ def map_config(function, config):
 def rebuild(config, model):
     """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
     classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
-    own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in KNOWN_PACKAGES}
+    user_classes = {x.__name__: x for x in classes if x.__module__.split(".")[0] not in KNOWN_PACKAGES}
     try:
-        new = keras.saving.deserialize_keras_object(config, custom_objects=own, safe_mode=False)
+        new = keras.saving.deserialize_keras_object(config, custom_objects=user_classes, safe_mode=False)
     except (TypeError, NotImplementedError, ValueError) as error:
         raise ValueError(
             f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
@@ -69,8 +69,8 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError for layers that the config of the model does not describe: quantised, or of LoRA where it has to
-    stay what it is."""
+    """Raise ValueError for layers that the config of the model does not describe: quantised layers, and with `lora`
+    layers with LoRA."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
@@ -110,8 +110,8 @@ def copy_state(model, new, but=()):
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
             copied.trainable = old.trainable
-        own = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
-        if own and isinstance(old, type(copied)):
+        has_state = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
+        if has_state and isinstance(old, type(copied)):
             store = {}
             old.save_own_variables(store)
             copied.load_own_variables({key: np.asarray(value) for key, value in store.items()})
@@ -122,8 +122,8 @@ def copy_state(model, new, but=()):
 
 
 def layers_of(model, but=()):
-    """Return the layers of a model, without the layers of its preprocessor, which makes some when it is first called,
-    and without its inputs, which a model inside may share with it."""
+    """Return the layers of a model, without layers of its preprocessor, which may create some in its first call, and
+    without inputs, which an inner model may share with it."""
     outside = [*but, *_preprocessing(model)]
     left_out, inside = {id(layer) for layer in outside}, keras_private.flatten_layers(model)
     return [x for x in inside if id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)]

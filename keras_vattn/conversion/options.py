@@ -1,4 +1,4 @@
-"""What `to_bayesian` was asked for, as each attention of a model takes it."""
+"""The options of `to_bayesian`: which attentions they choose, and what each attention gets."""
 
 import copy
 import itertools
@@ -41,14 +41,13 @@ def select(attentions, layers):
 
 
 def seeds_and_names(attentions, chosen, seed):
-    """Return the seed of each attention of a model and its name in the log, a list of dictionaries, with `None` for one
-    that is not chosen."""
+    """Return the seed of each attention and its name in the log: a list of dictionaries, `None` if it is not chosen."""
     names = [x.name for x, is_chosen in zip(attentions, chosen, strict=True) if is_chosen]
     seeds = itertools.count(seed or 0)
     return [
         {
             "seed": None if seed is None else next(seeds),
-            # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
+            # The blocks of a transformer have attentions of one name: their paths differ.
             "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
         if is_chosen
@@ -61,10 +60,10 @@ def serialized_prior(prior, alignment):
     """Return the config of a prior, without a dtype where the prior takes the dtype of each attention."""
     if prior is None:
         return None
-    made_here = not isinstance(prior, (Prior, dict))
+    is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
-    if made_here:
-        # A name that does not depend on what the process made before.
+    if is_name:
+        # A name that does not depend on earlier layers of the process.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config
