@@ -152,8 +152,8 @@ class Sampler:
         seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
         for index, (batch, spec) in enumerate(batches_of(self.model, inputs, batch_size)):
             together = _draws_together(batch, num_samples, max_rows) if self.rows_are_independent else 1
-            prefix, draw = self._traced(batch, spec, together > 1)
-            draw, seed_of_batch = functools.partial(draw, batch, prefix(batch)), random.fold_in(seed, index)
+            prefix, rest = self._traced(batch, spec, together > 1)
+            draw, seed_of_batch = functools.partial(rest, batch, prefix(batch)), random.fold_in(seed, index)
             starts = range(0, num_samples, together)
             draws = [draw(random.fold_in(seed_of_batch, i), min(together, num_samples - i)) for i in starts]
             results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
@@ -185,7 +185,10 @@ class Sampler:
             outputs = tree.pack_sequence_as(*structure, prefix.rest(inputs, shared, seed, count))
             return tree.map_structure(lambda x: _by_draw(x, count), outputs)
 
-        return prefix.first, draw
+        signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
+        rest = tf.function(draw, input_signature=signature, autograph=False)
+        rest.get_concrete_function()
+        return prefix.first, rest
 
 
 def _by_draw(x, count):

@@ -48,6 +48,9 @@ class SharedPrefix:
         remainder = self.traced.prune([*self.inputs, *shared, self.seed], [drawn, effects])
         # The first `prune` leaves the operations of the prefix in the graph, the second one removes them.
         self._remainder = remainder.prune(remainder.inputs, [remainder.outputs, remainder.graph.control_outputs])
+        self.specs = [
+            tf.TensorSpec((None, *x.shape[1:]) if self.has_rows[x.name] else x.shape, x.dtype) for x in shared
+        ]
 
     def rest(self, inputs, shared, seed, count):
         """Return the outputs of `count` draws, from the inputs and `first(inputs)`, which all draws share."""
