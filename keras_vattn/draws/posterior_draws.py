@@ -22,17 +22,18 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The context applies to the thread that enters it; leave it in this thread. Every call of the layers draws there, and
-    so do `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled
-    functions for the context. Other threads do not draw, and no thread waits. Contexts nest, and may be left in any
-    order: the innermost that is still entered counts. After `compile` inside, enter a new context before `predict` or
-    `evaluate`.
+    The context applies to the thread or coroutine that enters it. Every call of the layers draws there, and so do
+    `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled functions
+    for the context. Other threads do not draw. Contexts nest, and may be left in any order: the innermost that is still
+    entered counts, in `predict` the innermost of its model. After `compile` inside, enter a new context before
+    `predict` or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
     runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
 
-    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
-    so does the compiled function of another model that shares layers with this one.
+    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs.
+    So does the compiled function of another model that shares layers with this one: for `predict` of a model enter a
+    context with this model, not with one of its layers.
 
     Args:
         model: A `keras.Model` or layer.
