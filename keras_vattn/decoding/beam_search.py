@@ -156,13 +156,12 @@ def _extend(beams, log_words, length_penalty, end_id):
     count = min(beams["ids"].shape[1], log_words.shape[-1])
     # No more than K words of one beam can be among the K best of all.
     log_chosen, ids = tf.math.top_k(log_words, count)
-    # One that has ended goes on as itself, in the first place.
-    own = tf.range(count) == 0
+    # The first extension of an ended beam is the beam itself; it has no others.
     ended = beams["ended"][..., None]
-    stay = lambda new: tf.where(ended, tf.where(own, 0.0, DEAD), new)  # noqa: E731
+    log_chosen = tf.where(ended, tf.where(tf.range(count) == 0, 0.0, DEAD), log_chosen)
     extended = {
         "ids": tf.where(ended, 0, ids),
-        "log_probabilities": beams["log_probabilities"][..., None] + stay(log_chosen),
+        "log_probabilities": beams["log_probabilities"][..., None] + log_chosen,
         "lengths": beams["lengths"][..., None] + tf.where(ended, 0, 1) + tf.zeros_like(ids),
         "ended": ended | (ids == end_id),
     }

@@ -7,7 +7,7 @@ from keras_vattn.support.ids import as_integers
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
-# In place of -inf, which would make NaN: the log probability of what is never chosen.
+# The log probability of words that are never chosen: -inf would make NaN.
 DEAD = -1e30
 
 
@@ -166,7 +166,7 @@ def trace_kept(step, ids_shape, state, results):
         tf.TensorSpec(ids_shape, tf.int32),
         tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
     )
-    taken = set(results) & set(structure)
-    if taken:
-        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(taken))}")
+    duplicates = set(results) & set(structure)
+    if duplicates:
+        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(duplicates))}")
     return structure, specs
