@@ -1,7 +1,7 @@
 """Training on several GPUs or machines by `tf.distribute`: what Keras's `fit` still lacks for it."""
 
+import contextvars
 import functools
-import threading
 
 import tensorflow as tf
 from keras import tree
@@ -9,6 +9,9 @@ from keras import tree
 from keras_vattn.support import keras_private
 
 __all__ = ["prepare", "shard"]
+
+# Rows of a replica in a training step over their mean over replicas; the replicas of a process are threads.
+_SHARE = contextvars.ContextVar("share_of_a_batch", default=1.0)
 
 
 def prepare(model):
@@ -59,12 +62,10 @@ def prepare(model):
             f"with jit_compile=False. Received: jit_compile={model.jit_compile}, "
             f"steps_per_execution={model.steps_per_execution}"
         )
-    # The replicas of a process are threads.
-    here = threading.local()
-    model.train_step = _of_share(model, _plain(model.train_step), here, strategy)
-    model.test_step = _of_share(model, _plain(model.test_step), None, strategy)
+    model.train_step = _step_on_share(model, _plain(model.train_step), strategy, trains=True)
+    model.test_step = _step_on_share(model, _plain(model.test_step), strategy, trains=False)
     if model.optimizer is not None:
-        model.optimizer.apply = _summed_first(_plain(model.optimizer.apply), here)
+        model.optimizer.apply = _summed_first(_plain(model.optimizer.apply))
         keras_private.skip_gradient_sum(getattr(model.optimizer, "inner_optimizer", model.optimizer))
     build = _plain(keras_private.symbolic_build(model))
 
@@ -150,17 +151,17 @@ def _plain(method):
     return getattr(method, "instead_of", method)
 
 
-def _of_share(model, step, here, strategy):
+def _step_on_share(model, step, strategy, trains):
     """Return a step on a share of a batch, which may have no rows."""
-    # Of several workers Keras takes a mean over the first axis.
+    # With several workers Keras averages over the first axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
-    def of_share(data):
+    def step_on_share(data):
         rows = tf.shape(next(x for x in tree.flatten(data) if x is not None))[0]
-        if here is not None:
-            share = tf.cast(rows, "float32")
-            here.share = share / tf.distribute.get_replica_context().all_reduce("mean", share)
-        # A share without rows is one of ones, which counts nowhere: the mean over none would be NaN.
+        if trains:
+            num_rows = tf.cast(rows, "float32")
+            _SHARE.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
+        # A share without rows gets a row of ones that counts nowhere: the mean over no rows would be NaN.
         missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
             lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
@@ -173,7 +174,7 @@ def _of_share(model, step, here, strategy):
         logs = logs | {name: x for name, x in model.get_metrics_result().items() if name in logs}
         return tree.map_structure(lambda x: tf.convert_to_tensor(x)[None] if stacks else x, logs)
 
-    return _instead_of(step, of_share)
+    return _instead_of(step, step_on_share)
 
 
 def _ones(x):
@@ -192,21 +193,19 @@ def _sums_of_metrics(model):
     return list({id(x): x.value for x in variables}.values())
 
 
-def _summed_first(apply, here):
+def _summed_first(apply):
     """Return the `apply` of an optimizer that sums the gradients of the replicas, each by its share, before anything
     else."""
 
     def summed_first(grads, trainable_variables=None):
-        share = getattr(here, "share", 1.0)
-
         def weighted(x):
             if isinstance(x, tf.IndexedSlices):
                 return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
             # A share of 0 makes 0 of any number.
-            return tf.math.multiply_no_nan(x, tf.cast(share, x.dtype))
+            return tf.math.multiply_no_nan(x, tf.cast(_SHARE.get(), x.dtype))
 
-        given = [weighted(x) for x in grads if x is not None]
-        summed = iter(tf.distribute.get_replica_context().all_reduce("sum", given))
+        gradients = [weighted(x) for x in grads if x is not None]
+        summed = iter(tf.distribute.get_replica_context().all_reduce("sum", gradients))
         return apply([None if x is None else next(summed) for x in grads], trainable_variables)
 
     return _instead_of(apply, summed_first)

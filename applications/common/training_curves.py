@@ -4,8 +4,8 @@ import collections
 
 import numpy as np
 
-from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, legend_columns, new_figure
-from keras_vattn.plots.text import write
+from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
+from keras_vattn.plots.text import text_width, write
 
 
 def training_curves(histories, curves, path=None, x="epoch"):
@@ -34,7 +34,8 @@ def training_curves(histories, curves, path=None, x="epoch"):
         name: name if len(seeds) == 1 else f"{name} (mean ± sd, {len(seeds)} seeds)"
         for name, seeds in histories.items()
     }
-    num_columns = legend_columns(4.2 * across, names.values())
+    label_width = 0.6 + 0.085 * max(map(text_width, names.values()))  # inches
+    num_columns = min(len(names), max(1, int(4.2 * across // label_width)))
     height = 3.0 * down + 0.3 + 0.22 * (len(constants) - (-len(names) // num_columns))
     figure = new_figure(4.2 * across, height, layout="constrained")
     if constants:

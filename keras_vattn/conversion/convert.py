@@ -20,7 +20,7 @@ from keras_vattn.conversion.options import check_options, prior_of, seeds_and_na
 from keras_vattn.conversion.padding import HeadsWithPadding
 from keras_vattn.conversion.redirected_functions import PLACE, redirected_functions
 from keras_vattn.conversion.swapped_softmax import SwappedSoftmax, SwappedSoftmaxAttention, store_keys, swap_softmax
-from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
+from keras_vattn.conversion.understood import all_attentions, attentions_in, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
@@ -137,19 +137,19 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of the layers and models that `to_bayesian` has converted, or that make and hold a converted layer: their
-    config holds the config of the original and the conversion.
+    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer: their config holds
+    the config of the original and the conversion.
 
-    A subclass is made for each converted class. All subclasses are saved under the name of this class, so that a
-    process without them finds it. None is registered: KerasHub makes what it loads of the first registered class that
-    fits.
+    `_class_of` makes a subclass for each converted class. All subclasses are saved under the name of this class, which
+    another process can load. The subclasses are not registered, because KerasHub instantiates the first registered
+    class that fits.
     """
 
     def get_config(self):
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # A weight of a KL may have been changed since. `stochastic_config` warns of a legacy file, too.
+        # The user may have changed the weight of a KL. `stochastic_config` also warns of a legacy file.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_draws(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
@@ -159,13 +159,13 @@ class Converted:
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
-        # A file of an earlier version has none.
+        # Files of earlier versions lack the entry.
         restore_quantization(layers_of(layer), config.get("quantized", ()))
         return layer
 
 
 def converted_draws(model):
-    """Return what draws the weights of each converted attention, a layer, in the order of the attentions."""
+    """Return the layers that draw the weights of converted attentions, in the order of the attentions."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 
@@ -182,14 +182,17 @@ NAME = keras.saving.get_registered_name(Converted)
 
 
 def _chosen(model, attentions, layers, skip_unknown):
-    """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none, or if
-    some are not understood and not skipped."""
-    known = attentions_in(model)
+    """Return the attentions to convert, a dictionary as `attentions_in` returns it.
+
+    Raises:
+        ValueError: If there is no attention to convert, or one is not understood and not skipped.
+    """
+    convertible = attentions_in(model)
     # A share is a share of the attentions that can be converted.
     is_share = isinstance(layers, numbers.Real) and layers < 1
-    counted = [x for x in attentions if x in known] if skip_unknown and is_share else attentions
+    counted = [x for x in attentions if x in convertible] if skip_unknown and is_share else attentions
     chosen = select(counted, layers)
-    unknown = [x for x in chosen if x not in known]
+    unknown = [x for x in chosen if x not in convertible]
     if unknown and not skip_unknown:
         raise ValueError(
             "`to_bayesian` understands attention of Keras and KerasHub, and every other layer named an attention that "
@@ -210,7 +213,7 @@ def _chosen(model, attentions, layers, skip_unknown):
             "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
             f"of your own. Received: model={model}, {state}"
         )
-    return {x: path for x, path in known.items() if x in chosen}
+    return {x: path for x, path in convertible.items() if x in chosen}
 
 
 def _listed(layers):
@@ -219,50 +222,50 @@ def _listed(layers):
 
 def _convert(layer, conversion):
     """Convert the attentions in a built layer or model, in place."""
-    inside = keras_private.flatten_layers(layer)
-    own = zip(attentions_in(layer), conversion["attentions"], strict=True)
-    own = {x: of_one for x, of_one in own if of_one is not None}
-    # What makes its layers itself knows nothing of the conversion, unless it is told. One from the functional API has
-    # its layers' configs.
-    holders = [
+    options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
+    options = {attention: x for attention, x in options.items() if x is not None}
+    # A layer that creates its sublayers must convert them when it is rebuilt. The config of a functional model holds
+    # the configs of its layers instead.
+    creators = [
         x
-        for x in inside
-        if x not in own
+        for x in keras_private.flatten_layers(layer)
+        if x not in options
         and type(x) not in (keras.Sequential, _functional_class())
-        and any(each in own for each in keras_private.flatten_layers(x))
+        and any(each in options for each in keras_private.flatten_layers(x))
     ]
-    # One that another makes may have no config, as the blocks of KerasHub's Llama.
-    made = {each for x in holders for each in keras_private.flatten_layers(x) if each is not x}
-    originals = [(x, serialized(x, optional=x in made)) for x in (*own, *holders)]
-    inner = {x: attentions_in(x) for x, _ in originals}
-    for attention, of_one in own.items():
-        _convert_attention(attention, conversion, **of_one)
-    for converted, original in originals:
+    # A layer that another one creates may have no config, as the blocks of KerasHub's Llama.
+    created = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
+    configs = {x: serialized(x, optional=x in created) for x in (*options, *creators)}
+    inner_attentions = {x: attentions_in(x) for x in configs}
+    for attention, attention_options in options.items():
+        _convert_attention(attention, conversion, **attention_options)
+    for converted, original in configs.items():
         if original is None:
             continue
-        if converted not in own:
+        if converted not in options:
             converted.__class__ = _class_of(type(converted))
-        # When it is made again it stands alone: what its attentions have in this model is part of its config.
-        attentions = [own.get(x) for x in inner[converted]]
-        # A layer of Keras looks into what is assigned to it.
+        # A layer may be rebuilt without this model, so its config has the options of the attentions in it.
+        attentions = [options.get(x) for x in inner_attentions[converted]]
+        # A usual assignment would have Keras look for layers in the dictionaries.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Make an attention draw, with the same parameters, in place: whoever holds it has the new one."""
+    """Make an attention draw, with the same parameters, in place: its class changes."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
-    drawing = layer if is_understood(type(layer)) else swap_softmax(layer)
+    mixin = mixin_of(type(layer))
+    drawing = layer if mixin else swap_softmax(layer)
     with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
         if getattr(drawing, "seed_generator", None) is not None:
             del drawing.seed_generator
-        layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or SwappedSoftmaxAttention, PLACE in vars(layer))
+        layer.__class__ = _class_of(type(layer), mixin or SwappedSoftmaxAttention, PLACE in vars(layer))
         drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         if isinstance(drawing, ChunkedAttention):
-            # A file of an earlier version has none.
+            # Files of earlier versions lack the option.
             drawing.query_chunk_size = conversion.get("query_chunk_size")
         claim(drawing, "prior", drawing.alignment_prior)
     if drawing is not layer and drawing.reads_keys:
@@ -270,7 +273,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing.built:
         _build_prior(drawing)
     else:
-        # The layer that holds it builds it, in its first call. Keras has bound the `build` of the class that it was of.
+        # The enclosing layer builds it in its first call, with the `build` that Keras has bound to the layer.
         layer.build = _and_its_prior(layer, layer.build)
 
 
@@ -279,7 +282,7 @@ def _build_prior(layer):
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
-        # The keys of a `keras.layers.Attention` are its values where it has no others.
+        # The last input of a `keras.layers.Attention` is its keys, or its values, which serve as keys.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable
@@ -314,6 +317,6 @@ def _class_of(original, mixin=None, redirects=False):
     if redirects:
         namespace |= redirected_functions(original)
     bases = (Converted, *mixins, base)
-    made = types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace))
-    keras_private.save_as(made, Converted)
-    return made
+    converted_class = types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace))
+    keras_private.save_as(converted_class, Converted)
+    return converted_class

@@ -1,4 +1,4 @@
-"""A copy of a model: made again from its config, with the same weights."""
+"""Copies of models: rebuilt from the config, with the same weights and state."""
 
 import tempfile
 
@@ -14,7 +14,7 @@ def serialized(layer, optional=False):
     """Return the config of a layer or model with its class and build shapes, without its compilation. If a class has no
     working `get_config`: ValueError, or `None` where the config is optional."""
     try:
-        config = without_compilation(keras.saving.serialize_keras_object(layer))
+        config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:
         if optional:
             return None
@@ -23,37 +23,38 @@ def serialized(layer, optional=False):
             "no `get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
-    for each in keras_private.flatten_layers(layer):
-        # The config of a Llama of KerasHub 0.32 lacks this one option.
-        if "LlamaBackbone" in [x.__name__ for x in type(each).__mro__] and each.token_embedding.tie_weights:
-            _tie(config, each.name)
-    return config
+    llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
+    tied = [x.name for x in llamas if x.token_embedding.tie_weights]
+
+    def changed(entry):
+        entry = {key: value for key, value in entry.items() if key != "compile_config"}
+        if entry.get("name") in tied and "vocabulary_size" in entry:
+            # The config of a Llama of KerasHub 0.32 lacks this option.
+            entry.setdefault("tie_word_embeddings", True)
+        return entry
+
+    return map_config(changed, config)
 
 
-def _tie(config, name):
-    """Put the option into the config of the backbone of this name, wherever it stands in another config."""
+def _is_llama(layer_class):
+    return "LlamaBackbone" in [x.__name__ for x in layer_class.__mro__]
+
+
+def map_config(function, config):
+    """Return a config with the result of a function in place of each dictionary in it, from the outermost on."""
     if isinstance(config, dict):
-        if config.get("name") == name and "vocabulary_size" in config:
-            config.setdefault("tie_word_embeddings", True)
-        config = [*config.values()]
-    for value in config if isinstance(config, (list, tuple)) else ():
-        _tie(value, name)
-
-
-def without_compilation(config):
-    if isinstance(config, dict):
-        return {key: without_compilation(value) for key, value in config.items() if key != "compile_config"}
+        return {key: map_config(function, value) for key, value in function(config).items()}
     if isinstance(config, (list, tuple)):
-        return type(config)(without_compilation(value) for value in config)
+        return type(config)(map_config(function, value) for value in config)
     return config
 
 
 def rebuild(config, model):
     """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
     classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
-    own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in KNOWN_PACKAGES}
+    user_classes = {x.__name__: x for x in classes if x.__module__.split(".")[0] not in KNOWN_PACKAGES}
     try:
-        new = keras.saving.deserialize_keras_object(config, custom_objects=own, safe_mode=False)
+        new = keras.saving.deserialize_keras_object(config, custom_objects=user_classes, safe_mode=False)
     except (TypeError, NotImplementedError, ValueError) as error:
         raise ValueError(
             f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
@@ -68,8 +69,8 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError for layers that the config of the model does not describe: quantised, or of LoRA where it has to
-    stay what it is."""
+    """Raise ValueError for layers that the config of the model does not describe: quantised layers, and with `lora`
+    layers with LoRA."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
@@ -109,8 +110,8 @@ def copy_state(model, new, but=()):
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
             copied.trainable = old.trainable
-        own = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
-        if own and isinstance(old, type(copied)):
+        has_state = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
+        if has_state and isinstance(old, type(copied)):
             store = {}
             old.save_own_variables(store)
             copied.load_own_variables({key: np.asarray(value) for key, value in store.items()})
@@ -121,8 +122,8 @@ def copy_state(model, new, but=()):
 
 
 def layers_of(model, but=()):
-    """Return the layers of a model, without the layers of its preprocessor, which makes some when it is first called,
-    and without its inputs, which a model inside may share with it."""
+    """Return the layers of a model, without layers of its preprocessor, which may create some in its first call, and
+    without inputs, which an inner model may share with it."""
     outside = [*but, *_preprocessing(model)]
     left_out, inside = {id(layer) for layer in outside}, keras_private.flatten_layers(model)
     return [x for x in inside if id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)]

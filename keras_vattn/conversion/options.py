@@ -1,4 +1,4 @@
-"""What `to_bayesian` was asked for, as each attention of a model takes it."""
+"""The options of `to_bayesian`: which attentions they choose, and what each attention gets."""
 
 import copy
 import itertools
@@ -11,7 +11,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.swapped_softmax import key_projection
-from keras_vattn.conversion.understood import is_understood
+from keras_vattn.conversion.understood import mixin_of
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
@@ -41,14 +41,13 @@ def select(attentions, layers):
 
 
 def seeds_and_names(attentions, chosen, seed):
-    """Return the seed of each attention of a model and its name in the log, a list of dictionaries, with `None` for one
-    that is not chosen."""
+    """Return the seed of each attention and its name in the log: a list of dictionaries, `None` if it is not chosen."""
     names = [x.name for x, is_chosen in zip(attentions, chosen, strict=True) if is_chosen]
     seeds = itertools.count(seed or 0)
     return [
         {
             "seed": None if seed is None else next(seeds),
-            # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
+            # The blocks of a transformer have attentions of one name: their paths differ.
             "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
         if is_chosen
@@ -61,10 +60,10 @@ def serialized_prior(prior, alignment):
     """Return the config of a prior, without a dtype where the prior takes the dtype of each attention."""
     if prior is None:
         return None
-    made_here = not isinstance(prior, (Prior, dict))
+    is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
-    if made_here:
-        # A name that does not depend on what the process made before.
+    if is_name:
+        # A name that does not depend on earlier layers of the process.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config
@@ -95,7 +94,7 @@ def check_options(conversion, seed, attentions):
     StochasticLayer(**{name: conversion[name] for name in names}, seed=seed)
     for layer, path in attentions.items():
         num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
-        if not is_understood(type(layer)):
+        if mixin_of(type(layer)) is None:
             if prior is not None and prior.reads_keys:
                 key_projection(layer)
             if conversion["per_head_prior"]:

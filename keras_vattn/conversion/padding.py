@@ -1,4 +1,4 @@
-"""Which queries of a converted self-attention are padding: positions that no query sees. They add no KL."""
+"""Padding of a converted self-attention: positions that no query sees. As queries they add no KL."""
 
 import contextvars
 import functools
@@ -16,7 +16,7 @@ class HeadsWithPadding:
     """Mixin of a converted multi-head attention that finds the queries that are padding."""
 
     def __call__(self, *arguments, **options):
-        # Before Keras converts and casts its inputs, each for itself.
+        # Keras converts and casts each input, after which query and value are different objects.
         token = _ATTENDS_TO_ITSELF.set(self._attends_to_itself(arguments, options))
         try:
             return super().__call__(*arguments, **options)
@@ -27,7 +27,7 @@ class HeadsWithPadding:
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
-            # The call says what is wrong.
+            # `call` raises the error about its arguments.
             return False
         # With a cache it attends to earlier positions.
         return (

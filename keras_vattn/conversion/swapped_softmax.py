@@ -14,7 +14,7 @@ from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# How far below the largest logit of its row one is hidden.
+# Logits that are further below the largest logit of their row belong to hidden keys.
 HIDDEN = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
@@ -38,18 +38,18 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._key_of(inputs)
         if self.reads_keys and key is None:
-            # Beside a cache nothing is trained, and there is no KL.
+            # A call with a cache is no training: it adds no KL.
             weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
-        # Where a query sees no key, a mask that is added to the logits leaves an average over some.
+        # An additive mask averages over the masked keys of a query that sees no key.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 
     def _counts(self, inputs):
-        # Some models hide keys by -1e4 in half precision: a mask, and no logit.
+        # Some models add -1e4 to the logits of hidden keys in half precision.
         hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN
         return both(super()._counts(inputs), ops.logical_not(hidden))
 
@@ -68,13 +68,13 @@ class SwappedSoftmaxAttention:
     """Mixin of a converted attention whose weights come from the softmax that it holds."""
 
     def __call__(self, *arguments, **options):
-        # The keys of a cache are rotated, and nothing is trained with one.
+        # A call with a cache has rotated keys, and is no training: no keys are stored.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
         finally:
             _KEYS.reset(token)
-        # Of symbolic inputs Keras may ask for the shape of the result alone.
+        # With symbolic inputs Keras may compute the shape of the result alone.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
         if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(
@@ -86,7 +86,7 @@ class SwappedSoftmaxAttention:
 
 
 def swap_softmax(layer):
-    """Return the softmax of an attention, which draws from now on; a new one if the attention has none."""
+    """Return the softmax of an attention, made to draw; an attention that only calls Keras's function gets one."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -94,22 +94,22 @@ def swap_softmax(layer):
             setattr(layer, PLACE, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
-    # Keras reads the arguments of a call when a layer is made.
+    # Keras reads the signature of `call` in `__init__`.
     keras.layers.Softmax.__init__(softmax, **options)
     return softmax
 
 
 def softmax_of(layer):
-    """Return the softmax over the keys that an attention holds, `None` if it has none."""
+    """Return the softmax over the keys that an attention holds, or `None`."""
     if PLACE in vars(layer):
         return vars(layer)[PLACE]
-    held = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
+    candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Keras's own functions do not use it without dropout; a subclass may call the method that does.
+        # Without dropout Keras's own functions do not use the softmax; a subclass may call the method that does.
         names = {name for x in own_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
-        return held[0] if held and is_called else None
-    return next((x for x in held if x.axis in (-1, [-1], (-1,))), None)
+        return candidates[0] if candidates and is_called else None
+    return next((x for x in candidates if x.axis in (-1, [-1], (-1,))), None)
 
 
 def key_projection(layer):
@@ -118,19 +118,20 @@ def key_projection(layer):
     Raises:
         ValueError: If it is not known which layer this is.
     """
-    held = [x for name, x in vars(layer).items() if _KEY_PROJECTION.fullmatch(name) and isinstance(x, keras.Layer)]
+    sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
+    projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
     # A sink is an entry of the softmax beside the keys.
-    if len(held) != 1 or hasattr(layer, "sinks"):
+    if len(projections) != 1 or hasattr(layer, "sinks"):
         raise ValueError(
             "A contextual prior reads the projected keys, and which layer makes those of all entries of this softmax "
             f'is not known: take None, "fixed" or a fixed prior. Received: {type(layer).__name__}, path={layer.path!r}'
         )
-    read = held[0].get_build_config()["input_shape"]
-    *_, heads, width = made = held[0].compute_output_shape(read)
-    if len(made) == len(read):
+    input_shape = projections[0].get_build_config()["input_shape"]
+    *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
+    if len(output_shape) == len(input_shape):
         heads = next(getattr(layer, name) for name in _GROUPS if hasattr(layer, name))
         width //= heads
-    return held[0], (None, heads, None, width)
+    return projections[0], (None, heads, None, width)
 
 
 def store_keys(layer, softmax):

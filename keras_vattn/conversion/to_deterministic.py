@@ -1,7 +1,14 @@
 """The original of a model from `to_bayesian`, with the weights that the model has now."""
 
 from keras_vattn.conversion.convert import NAME, Converted, converted_draws
-from keras_vattn.conversion.copies import copy_state, copy_weights, rebuild, refuse_changed_layers, serialized
+from keras_vattn.conversion.copies import (
+    copy_state,
+    copy_weights,
+    map_config,
+    rebuild,
+    refuse_changed_layers,
+    serialized,
+)
 from keras_vattn.conversion.redirected_functions import PLACE
 from keras_vattn.support import keras_private
 
@@ -34,7 +41,7 @@ def to_deterministic(model):
             f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
         )
     refuse_changed_layers(model, lora=False)
-    new = rebuild(_unconverted(serialized(model)), model)
+    new = rebuild(map_config(_original, serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
     copy_state(model, new, _added_to(model))
     return new
@@ -50,17 +57,12 @@ def original_weights(model):
     return [weight for weight in model.weights if id(weight) not in added]
 
 
-def _unconverted(config):
-    """Return the config of a model with the originals in place of the converted layers."""
-    if isinstance(config, dict):
-        if config.get("registered_name") == NAME:
-            # In the config of a model a layer has the place that it is called at beside it.
-            place = {key: config[key] for key in ("name", "inbound_nodes") if key in config}
-            return _unconverted({**config["config"]["original"], **place})
-        return {key: _unconverted(value) for key, value in config.items()}
-    if isinstance(config, (list, tuple)):
-        return type(config)(_unconverted(value) for value in config)
-    return config
+def _original(entry):
+    """Return the config of the original of a converted layer, any other dictionary of a config unchanged."""
+    if entry.get("registered_name") != NAME:
+        return entry
+    # In the config of a functional model, a layer's name and inputs stand beside its config.
+    return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 
 def _added_to(model):

@@ -14,36 +14,36 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.sublayers import path_of
 
 
-def is_understood(layer_class):
-    """Return whether `to_bayesian` converts layers of a class."""
-    return mixin_of(layer_class) is not None
-
-
 def attentions_in(layer):
-    """Return the attentions that `to_bayesian` converts in a layer or model, with their names in the log, a dictionary:
-    attentions whose class it understands, and others that call a softmax."""
-    found = {}
-    for x in keras_private.flatten_layers(layer):
-        if is_understood(type(x)):
-            found[x] = path_of(x)
-        elif calls_softmax(x):
-            # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
-            found[x] = f"{path_of(x)}/softmax"
-    return found
+    """Return the attentions that `to_bayesian` converts in a layer or model, and their names in the log: a dictionary.
+
+    The names are paths. A softmax is built before it has a place in the model, and Keras may have numbered its name:
+    the name of its attention stands in its place.
+    """
+    names = {"class": "", "softmax": "/softmax"}
+    inside = {x: kind_of(x) for x in keras_private.flatten_layers(layer)}
+    return {x: path_of(x) + names[kind] for x, kind in inside.items() if kind in names}
 
 
 def all_attentions(model):
     """Return the attentions of a model, understood or not, in its order."""
-    inside = keras_private.flatten_layers(model)
-    return [x for x in inside if is_understood(type(x)) or calls_softmax(x) or is_unknown(x)]
+    return [x for x in keras_private.flatten_layers(model) if kind_of(x)]
 
 
-def calls_softmax(layer):
-    """Return whether an attention whose class is not understood holds a softmax or calls Keras's."""
-    if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
-        return False
-    has_softmax = softmax_of(layer) is not None or bool(redirected_functions(type(layer)))
-    return has_softmax and not _holds_attention(layer)
+def kind_of(layer):
+    """Return how `to_bayesian` treats a layer.
+
+    Returns:
+        `"class"` for an attention whose class gets a mixin, `"softmax"` for an attention that holds a softmax or calls
+        Keras's, `"unknown"` for attention that is not understood, and `None` for any other layer and for a wrapper,
+        whose attention is treated itself.
+    """
+    if mixin_of(type(layer)):
+        return "class"
+    if isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer) or _holds_attention(layer):
+        return None
+    has_softmax = softmax_of(layer) is not None or redirected_functions(type(layer))
+    return "softmax" if has_softmax and not isinstance(layer, StochasticLayer) else "unknown"
 
 
 def mixin_of(layer_class):
@@ -65,13 +65,6 @@ def _is_attention(layer):
     return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
 
 
-def is_unknown(layer):
-    """Return whether a layer attends, is not understood, and is no wrapper of an attention that is checked itself."""
-    if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
-        return False
-    return not calls_softmax(layer) and not _holds_attention(layer)
-
-
 def _holds_attention(layer):
     inside = [x for x in keras_private.flatten_layers(layer) if x is not layer and type(x) is not keras.layers.Softmax]
-    return any(isinstance(x, AlignmentLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
+    return any(isinstance(x, AlignmentLayer) or mixin_of(type(x)) or _is_attention(x) for x in inside)

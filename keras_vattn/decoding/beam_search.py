@@ -1,10 +1,9 @@
-import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_kept, without
 from keras_vattn.support.ids import as_integers
-from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
+from keras_vattn.support.validation import nonnegative_number, positive_integer
 
 RESULTS = ("ids", "lengths", "log_probabilities", "scores")
 
@@ -18,9 +17,7 @@ def beam_search(
     num_beams,
     num_results=1,
     length_penalty=0.0,
-    min_length=0,
     forbidden_ids=(),
-    pad_id=0,
 ):
     """Decode a batch by beam search, in graph, with a length penalty.
 
@@ -44,17 +41,14 @@ def beam_search(
         num_beams: Number of beams.
         num_results: Number of sentences returned, at most `num_beams`. Defaults to 1.
         length_penalty: a, at least 0. Defaults to 0.0.
-        min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
             probabilities, so that log p(y) is the model's. Defaults to `()`.
-        pad_id: Written after the end of a sentence. Defaults to 0.
 
     Returns:
-        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
-        end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
-        what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences than results,
-        for instance because no word may follow (all logits are -inf), the remaining results have length
-        0 and score -inf.
+        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
+        int32, with the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R)
+        float32; and what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences
+        than results, for instance because all logits are -inf, the remaining results have length 0 and score -inf.
 
     Raises:
         ValueError: For options out of range, and a step that keeps something under a name of the result.
@@ -72,14 +66,9 @@ def beam_search(
     max_length = positive_integer("max_length", max_length)
     num_beams = positive_integer("num_beams", num_beams)
     num_results = positive_integer("num_results", num_results)
-    min_length = whole_number("min_length", min_length)
     if num_results > num_beams:
         raise ValueError(
             f"`num_results` must be at most `num_beams`. Received: num_results={num_results}, num_beams={num_beams}"
-        )
-    if min_length > max_length:
-        raise ValueError(
-            f"`min_length` must be at most `max_length`. Received: min_length={min_length}, max_length={max_length}"
         )
     length_penalty = nonnegative_number("length_penalty", length_penalty)
     start_ids = as_integers("start_ids", start_ids, "int32")
@@ -99,28 +88,28 @@ def beam_search(
         # Logits that are all -inf have a softmax of NaN.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
-        # NumPy: constants of the graph, and no work of a step.
-        vocabulary = np.arange(vocabulary_size)
         log_words = without(log_words, forbidden_ids)
-        if min_length > 1:
-            log_words = tf.where((vocabulary == end_id) & (position + 1 < min_length), DEAD, log_words)
-        beams, parents = _best(_extend(beams, log_words, length_penalty, end_id, pad_id), num_beams)
+        beams, parents = _best(_extend(beams, log_words, length_penalty, end_id), num_beams)
         chosen = tf.reshape(rows + parents, [-1])
         new_state = [
             tf.ensure_shape(tf.gather(x, chosen), old.shape)
             for x, old in zip(tree.flatten(new_state), flat_state, strict=True)
         ]
+        kept = [
+            tf.reshape(x, tf.concat([[batch_size, num_beams], tf.shape(x)[1:]], axis=0)) for x in tree.flatten(kept)
+        ]
         arrays = {
             "ids": arrays["ids"].write(position, beams["ids"]),
             "parents": arrays["parents"].write(position, parents),
-            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
+            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], kept, strict=True)],
         }
         return position + 1, beams, arrays, new_state
 
+    shape = (static_size, num_beams)
     arrays = {
-        "ids": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
-        "parents": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
-        "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
+        "ids": tf.TensorArray(tf.int32, max_length, element_shape=shape),
+        "parents": tf.TensorArray(tf.int32, max_length, element_shape=shape),
+        "kept": [tf.TensorArray(x.dtype, max_length, element_shape=(*shape, *x.shape[1:])) for x in kept_specs],
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
@@ -130,7 +119,7 @@ def beam_search(
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
         maximum_iterations=max_length,
     )
-    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id)
+    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure)
 
 
 def _divisor(length, length_penalty):
@@ -162,18 +151,17 @@ def _first_beams(start_ids, num_beams):
     }
 
 
-def _extend(beams, log_words, length_penalty, end_id, pad_id):
+def _extend(beams, log_words, length_penalty, end_id):
     """Return every beam with each of its most probable next words, (B, K, C) each."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
     # No more than K words of one beam can be among the K best of all.
     log_chosen, ids = tf.math.top_k(log_words, count)
-    # One that has ended goes on as itself, in the first place.
-    own = tf.range(count) == 0
+    # The first extension of an ended beam is the beam itself; it has no others.
     ended = beams["ended"][..., None]
-    stay = lambda new: tf.where(ended, tf.where(own, 0.0, DEAD), new)  # noqa: E731
+    log_chosen = tf.where(ended, tf.where(tf.range(count) == 0, 0.0, DEAD), log_chosen)
     extended = {
-        "ids": tf.where(ended, pad_id, ids),
-        "log_probabilities": beams["log_probabilities"][..., None] + stay(log_chosen),
+        "ids": tf.where(ended, 0, ids),
+        "log_probabilities": beams["log_probabilities"][..., None] + log_chosen,
         "lengths": beams["lengths"][..., None] + tf.where(ended, 0, 1) + tf.zeros_like(ids),
         "ended": ended | (ids == end_id),
     }
@@ -195,7 +183,7 @@ def _best(extended, num_beams):
     return beams, tf.ensure_shape(parents, (None, num_beams))
 
 
-def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id):
+def _results(beams, arrays, num_steps, num_results, max_length, kept_structure):
     """Return the results, with their words and kept entries, by going back from each beam to its parents."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Ended ones first, dead ones last.
@@ -207,40 +195,24 @@ def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, 
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    ids, parents = arrays["ids"].stack(), arrays["parents"].stack()
-    kept = [array.stack() for array in arrays["kept"]]
-    num_beams = ids.shape[-1]
+    # A step that was not reached has no defined values: every beam is its own parent.
+    positions = tf.range(max_length)[:, None, None]
+    parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
+    # (L, B, R): the beam of each result before and after a step.
+    before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
+    after = tf.concat([before[1:], order[None]], axis=0)
+    inside = positions < lengths
 
-    def back(number, pointers, ids_out, kept_out):
-        position = max_length - 1 - number
-        # Steps that were not reached have no defined value: the pointers stay.
-        reached = position < num_steps
-        parent = tf.gather(parents[position], pointers, batch_dims=1)
-        parent = tf.where(reached, parent, pointers)
-        word = tf.where(reached, tf.gather(ids[position], pointers, batch_dims=1), pad_id)
-        ids_out = ids_out.write(position, tf.where(position < lengths, word, pad_id))
-        written = []
-        for array, x in zip(kept_out, kept, strict=True):
-            x = tf.reshape(x[position], [-1, num_beams, *tf.unstack(tf.shape(x)[2:])])
-            x = tf.gather(x, parent, batch_dims=1)
-            inside = tf.reshape(position < lengths, [*tf.unstack(tf.shape(lengths)), *[1] * (x.shape.rank - 2)])
-            written.append(array.write(position, tf.where(inside, x, tf.zeros_like(x))))
-        return number + 1, parent, ids_out, written
+    def by_result(array, beam):
+        x = tf.gather(array.stack(), beam, batch_dims=2)
+        x = tf.where(inside[(..., *[None] * (x.shape.rank - 3))], x, tf.zeros_like(x))
+        return ops.moveaxis(x, 0, 2)
 
-    ids_out = tf.TensorArray(tf.int32, max_length, element_shape=(None, num_results))
-    kept_out = [tf.TensorArray(x.dtype, max_length, element_shape=(None, num_results, *x.shape[2:])) for x in kept]
-    _, _, ids_out, kept_out = tf.while_loop(
-        lambda number, *_: number < max_length,
-        back,
-        (tf.constant(0), order, ids_out, kept_out),
-        maximum_iterations=max_length,
-    )
-    by_sentence = lambda x: ops.moveaxis(x, 0, 2)  # noqa: E731
     nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
     return {
-        "ids": by_sentence(ids_out.stack()),
+        "ids": by_result(arrays["ids"], after),
         "lengths": lengths,
         "log_probabilities": nothing(chosen["log_probabilities"]),
         "scores": nothing(chosen["scores"]),
-        **tree.pack_sequence_as(kept_structure, [by_sentence(x.stack()) for x in kept_out]),
+        **tree.pack_sequence_as(kept_structure, [by_result(x, before) for x in arrays["kept"]]),
     }

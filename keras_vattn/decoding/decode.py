@@ -7,11 +7,11 @@ from keras_vattn.support.ids import as_integers
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
-# In place of -inf, which would make NaN: the log probability of what is never chosen.
+# The log probability of words that are never chosen: -inf would make NaN.
 DEAD = -1e30
 
 
-def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbidden_ids=()):
+def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()):
     """Decode a batch word by word, in graph, until every sentence has ended or `max_length` is reached.
 
     Args:
@@ -23,12 +23,11 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         max_length: Longest sentence in words, the end-of-sentence token included: a positive integer or scalar tensor.
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
             (B,).
-        pad_id: Written after the end of a sentence. Defaults to 0.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
             probabilities, so that log p is the model's. Defaults to `()`.
 
     Returns:
-        A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
+        A dictionary: `"ids"` (B, max_length) int32, with the end-of-sentence token if it was reached, and 0 after it;
         `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
         words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step. A sentence with no allowed
         word at some step has length 0 and log probability -inf.
@@ -63,7 +62,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen, logits=logits)
         log_probabilities += tf.where(finished, 0.0, log_probability)
         lengths += tf.where(finished, 0, 1)
-        written = tf.where(finished, pad_id, chosen)
+        written = tf.where(finished, 0, chosen)
         dead |= ~finished & allows_no_word(allowed)
         finished = finished | dead | (chosen == end_id)
         arrays = {
@@ -89,19 +88,23 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         loop_variables,
         maximum_iterations=max_length,
     )
+
     # Rows of a TensorArray that were never written have no defined value.
-    reached = tf.range(max_length) < position
-    ids = tf.where(reached[:, None] & ~dead, arrays["ids"].stack(), pad_id)
-    kept = [_keep_reached(array.stack(), reached) for array in arrays["kept"]]
+    def reached(array):
+        x = ops.swapaxes(array.stack(), 0, 1)
+        condition = tf.range(max_length) < position
+        return tf.where(condition[(None, ..., *[None] * (x.shape.rank - 2))], x, tf.zeros_like(x))
+
+    kept = [reached(array) for array in arrays["kept"]]
     return {
-        "ids": tf.transpose(ids),
+        "ids": tf.where(dead[:, None], 0, reached(arrays["ids"])),
         "lengths": tf.where(dead, 0, lengths),
         "log_probabilities": tf.where(dead, float("-inf"), log_probabilities),
         **tree.pack_sequence_as(kept_structure, kept),
     }
 
 
-def greedy(step, state, start_ids, end_id, max_length, pad_id=0, forbidden_ids=()):
+def greedy(step, state, start_ids, end_id, max_length, forbidden_ids=()):
     """Decode with the most probable word at every step; arguments, result and errors as in `decode`.
 
     Example:
@@ -112,7 +115,7 @@ def greedy(step, state, start_ids, end_id, max_length, pad_id=0, forbidden_ids=(
     >>> keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)["lengths"].numpy().tolist()
     [2]
     """
-    return decode(step, state, start_ids, end_id, max_length, GreedySampler(), pad_id, forbidden_ids)
+    return decode(step, state, start_ids, end_id, max_length, GreedySampler(), forbidden_ids)
 
 
 def sample(
@@ -125,7 +128,6 @@ def sample(
     temperature=1.0,
     top_k=None,
     top_p=None,
-    pad_id=0,
     forbidden_ids=(),
 ):
     """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`.
@@ -140,7 +142,7 @@ def sample(
     [[2, 3, 0, 0]]
     """
     sampler = RandomSampler(seed, temperature, top_k, top_p)
-    return decode(step, state, start_ids, end_id, max_length, sampler, pad_id, forbidden_ids)
+    return decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids)
 
 
 def allows_no_word(logits):
@@ -164,12 +166,7 @@ def trace_kept(step, ids_shape, state, results):
         tf.TensorSpec(ids_shape, tf.int32),
         tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
     )
-    taken = set(results) & set(structure)
-    if taken:
-        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(taken))}")
+    duplicates = set(results) & set(structure)
+    if duplicates:
+        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(duplicates))}")
     return structure, specs
-
-
-def _keep_reached(stacked, reached):
-    shape = [-1] + [1] * (stacked.shape.rank - 1)
-    return ops.swapaxes(tf.where(tf.reshape(reached, shape), stacked, tf.zeros_like(stacked)), 0, 1)

@@ -49,7 +49,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # Its gradient is part of that of the entries.
+    # The gradient of the entries includes its gradient.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
@@ -65,7 +65,7 @@ def _entries(a, b, prior, row):
     leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        # B / A - b / a, by what has the more digits.
+        # B / A - b / a, in the form that keeps more digits.
         near = ops.abs(relative) < 0.5
         difference = ops.where(near, total_relative - relative, total_quotient - quotient)
         by_a = difference + a_row - scaled_trigamma(a) * relative / a
@@ -122,7 +122,7 @@ class Dirichlet(RowDistribution):
         return self.keys.log_softmax(ops.log(self.concentration))
 
     def relative_variance(self):
-        # (1 - m) / m over the sum and 1; a mean of 0 has none.
+        # (1 - m) / m over the sum and 1; 0 for a mean of 0.
         mean = self._mean()
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)
@@ -132,8 +132,8 @@ class Dirichlet(RowDistribution):
 
     def log_density(self, log_value):
         a, count = self.concentration, ops.maximum(self.keys.count(log_value), 1.0)
-        of_row = self.keys.spread(tf.math.lgamma(_total(a, self.keys)) / count)
-        return a * log_value - tf.math.lgamma(a) + of_row
+        row_term = self.keys.spread(tf.math.lgamma(_total(a, self.keys)) / count)
+        return a * log_value - tf.math.lgamma(a) + row_term
 
 
 def log_gamma_sample(log_concentration, shape, seed):

@@ -85,11 +85,11 @@ def _by_products(q, p):
     log_gamma = tf.math.lgamma(alpha + 1.0) - log_alpha
     slope = EULER / q.k + q.log_gamma - p.log_rate
     if alpha.shape == log_mean.shape:
-        of_entries = keys.sum(log_gamma + alpha * (slope - log_mean))
+        entry_terms = keys.sum(log_gamma + alpha * (slope - log_mean))
     else:
         # What is of p alone is the same for all queries.
-        of_entries = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
+        entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
     constant, total = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
     # The total where there is a key at all.
-    of_row = keys.of_count(lambda count: count * constant + total * ops.minimum(count, 1.0), log_mean)
-    return of_entries + of_row
+    row_term = keys.of_count(lambda count: count * constant + total * ops.minimum(count, 1.0), log_mean)
+    return entry_terms + row_term

@@ -113,8 +113,8 @@ def _to_log_normal(q, p, name=None):
 def _to_logistic_normal(q, p, name=None):
     square = _square(p.scale)(_centred(q.loc - p.loc, q.keys) / p.scale)
     ratio = q.scale / p.scale
-    of_row = (0.5 * (ratio**2 - 1.0) - math.log(ratio)) * ops.maximum(q.keys.count(square) - 1.0, 0.0)
-    return 0.5 * q.keys.sum(square) + of_row
+    row_term = (0.5 * (ratio**2 - 1.0) - math.log(ratio)) * ops.maximum(q.keys.count(square) - 1.0, 0.0)
+    return 0.5 * q.keys.sum(square) + row_term
 
 
 def _square(scale):

@@ -1,8 +1,8 @@
-"""Dropout at inference: which layers drop, and how they are told.
+"""Dropout at inference: which layers drop, and how they read the request to drop.
 
-A layer of this library asks `drops` in its call. A layer of Keras has only its argument `training`, and no public way
-leads to the argument of a layer inside another layer. Hence `follow_requests` gives such a layer, once and for good, a
-`call` that asks for the `training` requested in this thread; without a request it is the `call` of the class.
+A layer of this library calls `drops` in its call. A layer of Keras has only its argument `training`, and Keras has no
+public way to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and
+for good. The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
 """
 
 import functools
@@ -19,9 +19,9 @@ RATES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rat
 def has_dropout(layer):
     """Return whether the layer itself, the cell that it runs or a part of a recurrent decoder drops in training."""
     owners = [layer, getattr(layer, "cell", None)]
-    # In parts of the queries an attention takes the place of the dropout inside of it.
-    in_parts = getattr(layer, "query_chunk_size", None) is not None
-    owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or in_parts)]
+    # With query chunks an attention draws the masks itself, and its inner dropout layer does not run.
+    has_chunks = getattr(layer, "query_chunk_size", None) is not None
+    owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or has_chunks)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
         owners += layer.parts()
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
@@ -40,10 +40,10 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Have the calls of a layer take the requested `training`, if they have such an argument."""
+    """Have the calls of a layer take the requested `training`, if they have this argument and do not read requests."""
     call = type(layer).call
-    asks_itself = getattr(layer, "asks_for_dropout", False) or "training" not in inspect.signature(call).parameters
-    if asks_itself or "call" in vars(layer):
+    reads_requests = getattr(layer, "asks_for_dropout", False)
+    if reads_requests or "training" not in inspect.signature(call).parameters or "call" in vars(layer):
         return
 
     def following(*args, **kwargs):
@@ -56,13 +56,13 @@ def follow_requests(layer):
 
 
 def with_masks(noise, in_training):
-    """Return a dictionary of noise, nested or not, with the masks of dropout of another one."""
-    together = dict(noise)
+    """Return noise, a dictionary that may hold dictionaries, with the dropout masks of the noise of training."""
+    merged = dict(noise)
     for name, entry in in_training.items():
         if isinstance(entry, dict):
             inner = with_masks(noise.get(name, {}), entry)
             if inner or name in noise:
-                together[name] = inner
+                merged[name] = inner
         elif name.endswith("dropout"):
-            together[name] = entry
-    return together
+            merged[name] = entry
+    return merged

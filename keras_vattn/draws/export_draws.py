@@ -1,5 +1,6 @@
 """A SavedModel whose answers come from draws."""
 
+import functools
 import inspect
 import re
 
@@ -114,16 +115,34 @@ def export_draws(
 
 
 def _resources(model, preprocessor):
-    """Return the lookup tables and asset files that a model and a preprocessor track."""
+    """Return the lookup tables and asset files that a model and a preprocessor track.
+
+    A function, a method or a partial call tracks nothing: what it reads is searched for them.
+    """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
+    sources, pending = {id(model): model}, [preprocessor]
+    while pending:
+        source = pending.pop()
+        if id(source) not in sources:
+            sources[id(source)] = source
+            pending += _read_by(source)
     holder = tf.Module()
-    holder.roots = [model, preprocessor]
-    if inspect.isfunction(preprocessor):
-        # A function tracks nothing.
-        closure = inspect.getclosurevars(preprocessor)
-        names = closure.nonlocals | closure.globals
-        holder.roots += [x for x in names.values() if isinstance(x, (keras.layers.Layer, tf.Module, *resources))]
+    holder.roots = [x for x in sources.values() if isinstance(x, (keras.layers.Layer, tf.Module, *resources))]
     return [x for x in tf.train.TrackableView(holder).descendants() if isinstance(x, resources)]
+
+
+def _read_by(function):
+    """Return the objects that a function, a method or a partial call reads from outside; no functions of other
+    modules."""
+    if isinstance(function, functools.partial):
+        return [function.func, *function.args, *function.keywords.values()]
+    if inspect.ismethod(function):
+        return [function.__self__, function.__func__]
+    if not inspect.isfunction(function):
+        return []
+    names = inspect.getclosurevars(function)
+    objects = [*names.nonlocals.values(), *names.globals.values()]
+    return [x for x in objects if not inspect.isfunction(x) or x.__module__ == function.__module__]
 
 
 def _refuse_others(function, specs):

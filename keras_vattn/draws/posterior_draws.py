@@ -1,13 +1,15 @@
 """Draws from the posterior at inference."""
 
 import contextlib
+import dataclasses
+import itertools
 import threading
 
 import keras
 import tensorflow as tf
 
 from keras_vattn import random
-from keras_vattn.draws.request import Draws, Request, current_requests, requested
+from keras_vattn.draws.request import Draws, current_requests, requested
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
@@ -20,17 +22,18 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The context applies to the thread that enters it; leave it in this thread. Every call of the layers draws there, and
-    so do `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled
-    functions for the context. Other threads do not draw, and no thread waits. Contexts nest, and may be left in any
-    order: the innermost that is still entered counts. After `compile` inside, enter a new context before `predict` or
-    `evaluate`.
+    The context applies to the thread or coroutine that enters it. Every call of the layers draws there, and so do
+    `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled functions
+    for the context. Other threads do not draw. Contexts nest, and may be left in any order: the innermost that is still
+    entered counts, in `predict` the innermost of its model. After `compile` inside, enter a new context before
+    `predict` or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
     runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
 
-    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
-    so does the compiled function of another model that shares layers with this one.
+    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs.
+    So does the compiled function of another model that shares layers with this one: for `predict` of a model enter a
+    context with this model, not with one of its layers.
 
     Args:
         model: A `keras.Model` or layer.
@@ -61,20 +64,24 @@ def posterior_draws(model, seed=None, temperature=None):
     draws = {}
     for index, layer in enumerate(layers):
         draws[layer] = Draws(None if base_seed is None else random.fold_in(base_seed, index), temperature)
-    request = Request(draws)
-    # A model inside the model has compiled functions of its own.
+    with requested(draws) as request, compiled_functions(model, request):
+        yield model
+
+
+@contextlib.contextmanager
+def compiled_functions(model, request):
+    """Have the compiled functions of a model, and of models inside it, draw for a request."""
     models = [x for x in keras_private.flatten_layers(model) if isinstance(x, keras.Model)]
-    compiled = [(x, name) for x in models for name in CompiledFunction.NAMES] if tf.executing_eagerly() else []
+    names = CompiledFunction.NAMES if tf.executing_eagerly() else ()
     with _LOCK:
-        for each in compiled:
+        for each in itertools.product(models, names):
             CompiledFunction.of(*each).add(request)
-    with requested(request):
-        try:
-            yield model
-        finally:
-            with _LOCK:
-                for each in compiled:
-                    CompiledFunction.of(*each).remove(request)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            for each in itertools.product(models, names):
+                CompiledFunction.of(*each).remove(request)
 
 
 class CompiledFunction:
@@ -89,7 +96,9 @@ class CompiledFunction:
     NAMES = ("train_function", "test_function", "predict_function")
 
     def __init__(self, model, name):
-        self.model, self.name, self.plain, self.drawing = model, name, getattr(model, name), {}
+        self.model, self.name = model, name
+        # By their requests, `None` for the model's own; a function that is `None` is made when it is first called.
+        self.functions = {None: getattr(model, name)}
 
     @classmethod
     def of(cls, model, name):
@@ -99,56 +108,56 @@ class CompiledFunction:
 
     def add(self, request):
         """Take a request to draw."""
-        self.drawing[request] = DrawingFunction(request)
+        self.functions[request] = None
         setattr(self.model, self.name, self)
 
     def remove(self, request):
         """Forget a request. After the last one the model has its own function again, or none where `compile` was called
         meanwhile."""
-        self.plain = self.plain if self.drawing.pop(request, None) else None
-        if not self.drawing:
-            setattr(self.model, self.name, self.plain)
+        if request in self.functions:
+            del self.functions[request]
+        else:
+            self.functions[None] = None
+        if len(self.functions) == 1:
+            setattr(self.model, self.name, self.functions[None])
 
-    def _make(self):
-        """Return a function that Keras makes."""
+    def __call__(self, *arguments):
+        with _LOCK:
+            request = next((x for x in reversed(current_requests()) if x in self.functions), None)
+            self.functions[request] = function = self.functions[request] or self._make(request)
+        if request is not None and self.name != "train_function":
+            self._check(request)
+        return function(*arguments)
+
+    def _make(self, request):
+        """Return a function that Keras makes, which draws if there is a request."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         setattr(self.model, self.name, self)
-        return function
-
-    def __call__(self, *arguments):
-        drawing = next((self.drawing[x] for x in reversed(current_requests()) if x in self.drawing), None)
-        with _LOCK:
-            if drawing is None:
-                self.plain = self.plain or self._make()
-            else:
-                drawing.function = drawing.function or self._make()
-        if drawing is None:
-            return self.plain(*arguments)
-        if self.name != "train_function":
-            self._check(drawing.request)
-        return drawing(*arguments)
+        return function if request is None else _drawing(function, request.draws)
 
     def _check(self, request):
         num_replicas, num_steps = self.model.distribute_strategy.num_replicas_in_sync, self.model.steps_per_execution
-        if num_replicas > 1 or (request.is_seeded and num_steps > 1):
+        if num_replicas > 1 or (_is_seeded(request.draws) and num_steps > 1):
             raise ValueError(
                 "Inside `posterior_draws` compiled functions draw with one replica, and from a seed with "
                 f"steps_per_execution=1. Received: {num_replicas} replicas, steps_per_execution={num_steps}"
             )
 
 
-class DrawingFunction:
-    """A compiled function that draws for a request, and numbers its calls: they are the batches of a seed."""
+def _drawing(function, draws):
+    """Return a compiled function that draws, and numbers its calls: they are the batches of a seed."""
+    batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
+    draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}
 
-    def __init__(self, request):
-        self.function, self.request, self.batch = None, request, None
+    def call(*arguments):
+        if batch is not None:
+            batch.assign_add(1)
+        with requested(draws):
+            return function(*arguments)
 
-    def __call__(self, *arguments):
-        if self.request.is_seeded:
-            if self.batch is None:
-                self.batch = tf.Variable(-1, trainable=False, dtype="int64")
-                self.request = self.request.with_batch(self.batch)
-            self.batch.assign_add(1)
-        with requested(self.request):
-            return self.function(*arguments)
+    return call
+
+
+def _is_seeded(draws):
+    return any(x.seed is not None for x in draws.values())

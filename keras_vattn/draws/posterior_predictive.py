@@ -4,7 +4,7 @@ from keras_vattn.draws.sampler import Sampler
 
 
 def posterior_predictive(
-    model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256, posterior=True, reduce="none"
+    model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256, posterior=True
 ):
     """Return draws of a model's outputs from the posterior predictive distribution.
 
@@ -45,13 +45,9 @@ def posterior_predictive(
         max_rows: The memory limit: the largest number of rows (examples times draws) that go through the model
             together; at least one draw of a batch does. 1 means one draw at a time. Defaults to 256.
         posterior: Whether stochastic layers draw, instead of using their mean. Defaults to `True`.
-        reduce: `"mean"` for the mean of the draws, and `"log_mean_exp"` for the logarithm of the mean of their
-            exponentials, where the outputs are log-probabilities: float32, with `max_rows` rows in memory at a time
-            instead of all draws of (T, V) words. `"none"` for all draws. Defaults to `"none"`.
 
     Returns:
-        NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...), or (N, ...) where the draws
-        are reduced.
+        NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...).
 
     Raises:
         ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
@@ -71,5 +67,4 @@ def posterior_predictive(
     >>> keras_vattn.metrics.predictive_entropy(draws).shape
     (5,)
     """
-    sampler = Sampler(model, dropout, posterior)
-    return sampler(inputs, num_samples, seed, batch_size=batch_size, max_rows=max_rows, reduce=reduce)
+    return Sampler(model, dropout, posterior)(inputs, num_samples, seed, batch_size, max_rows)

@@ -1,6 +1,6 @@
 """The request to draw of `keras_vattn.posterior_draws` and `keras_vattn.Sampler`: the value of one context variable.
 
-A request belongs to the thread, or the coroutine, that makes it. Nothing on a layer changes, and no thread waits. A
+A request belongs to the thread or coroutine that makes it, and ends everywhere when its context manager exits. A
 function that is traced under a request draws for good; calling a traced function under a request changes nothing.
 """
 
@@ -36,44 +36,40 @@ class Draws:
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-    """A request to draw.
+    """A request to draw, from its context manager's entry to its exit.
 
     Attributes:
-        draws: Dictionary from layers to their `Draws`.
-        training: Dictionary from layers to the `training` of their calls: `True` for layers that drop.
+        draws: Dictionary from layers to their `Draws`; `None` for a layer that uses its mean.
+        training: Dictionary from layers to the `training` of their calls: `True` for layers that drop, `None` for the
+            call's own.
+        has_ended: Whether the context manager has exited. A copy of the context, as a task has, may still hold it.
     """
 
-    draws: dict
-    training: dict = dataclasses.field(default_factory=dict)
-
-    @property
-    def is_seeded(self):
-        return any(x.seed is not None for x in self.draws.values())
-
-    def with_batch(self, batch):
-        """Return the request in which a variable holds the number of the batch."""
-        return Request({layer: dataclasses.replace(x, batch=batch) for layer, x in self.draws.items()})
+    def __init__(self, draws, training):
+        self.draws, self.training, self.has_ended = draws, training, False
 
 
 @contextlib.contextmanager
-def requested(request):
-    """Add a request, which takes precedence over earlier ones."""
-    _REQUESTS.set((*_REQUESTS.get(), request))
+def requested(draws, training=None):
+    """Add a `Request` and yield it; it takes precedence over earlier requests."""
+    request = Request(draws, training or {})
+    _REQUESTS.set((*current_requests(), request))
     try:
-        yield
+        yield request
     finally:
-        _REQUESTS.set(tuple(x for x in _REQUESTS.get() if x is not request))
+        request.has_ended = True
+        _REQUESTS.set(current_requests())
 
 
 def current_requests():
     """Return the requests of this thread, the innermost last."""
-    return _REQUESTS.get()
+    return tuple(x for x in _REQUESTS.get() if not x.has_ended)
 
 
 def _innermost(name, layer):
-    return next((getattr(x, name)[layer] for x in reversed(_REQUESTS.get()) if layer in getattr(x, name)), None)
+    entries = (getattr(x, name) for x in reversed(current_requests()))
+    return next((x[layer] for x in entries if layer in x), None)
 
 
 # The attribute `draws` of a class of layers: the innermost `Draws` of a layer, `None` without a request.

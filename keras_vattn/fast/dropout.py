@@ -34,8 +34,6 @@ class Dropout(keras.layers.Dropout):
     True
     """
 
-    # `keras_vattn.posterior_predictive` calls it for each part of the batch, as it does with that of Keras.
-
     def call(self, inputs, training=False):
         if not training or not 0 < self.rate < 1:
             return super().call(inputs, training)

@@ -30,7 +30,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
     )
-    # Who is drawn from: p where there is no q.
+    # The distribution of the draws.
     source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
     if pair.estimator == "expected":
         return mixture(ops.exp(log_prior), value)

@@ -37,36 +37,36 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
     @custom_gradient
     def function(inputs, kernel, bias):
-        of_rows = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
-        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), of_rows)
+        scored = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
+        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), scored)
         num_rows = tf.shape(inputs)[0]
         num_chunks = tf.maximum(ceiling(num_rows, chunk_size), 1)
         size = ceiling(num_rows, num_chunks)
-        wanted = tf.ones((num_rows,), tf.bool) if counted is None else counted
-        chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
+        selected = tf.ones((num_rows,), tf.bool) if counted is None else counted
+        chunks, num_selected = _selected_first(selected, num_chunks, size)
         part_size = ceiling(size, num_parts)
         parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
-        # What stands in a condition TensorFlow neither fuses nor changes in place.
+        # TensorFlow neither fuses operations in a condition nor updates their results in place.
         in_parts = counted is not None and num_parts > 1
         if not in_parts:
             first_chosen, probabilities = output.chosen_and_probabilities(chunks[0])
             first_probabilities = [probabilities] if num_parts == 1 else [probabilities[part] for part in parts]
         else:
-            found = [output.chosen_and_probabilities_if(part.start < num_wanted, chunks[0][part]) for part in parts]
-            first_chosen = tf.concat([chosen for chosen, _ in found], axis=0)
-            first_probabilities = [probabilities for _, probabilities in found]
+            results = [output.chosen_and_probabilities_if(part.start < num_selected, chunks[0][part]) for part in parts]
+            first_chosen = tf.concat([chosen for chosen, _ in results], axis=0)
+            first_probabilities = [probabilities for _, probabilities in results]
 
         def body(chunk, chosen):
             log_likelihood, _ = output.chosen_and_probabilities(chunks[chunk])
             return chunk + 1, tf.tensor_scatter_nd_update(chosen, [[chunk]], log_likelihood[None])
 
         chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
-        (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_wanted, body, 1, chosen)
+        (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_selected, body, 1, chosen)
         place = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
-        log_likelihood = tf.where(wanted, tf.gather(tf.reshape(chosen, (-1,)), place), 0.0)
+        log_likelihood = tf.where(selected, tf.gather(tf.reshape(chosen, (-1,)), place), 0.0)
 
         def backward(upstream):
-            upstream = tf.where(wanted, upstream, 0.0)
+            upstream = tf.where(selected, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
             totals = tuple(tf.zeros_like(x, tf.float32) for x in (inputs, kernel, bias))
             with tf.name_scope("gradient/words"):
@@ -93,12 +93,12 @@ class _Words:
         labels = tf.gather(self.labels, rows)
         chosen = tf.gather(probabilities, labels, batch_dims=1)
 
-        def of_improbable_ones():
+        def by_logits_of_words():
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # Where one has no digits left, by the logits: that reads all of them, twice.
-        return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), of_improbable_ones)
+        # A probability near 0 has no digits left: then by the logits, which are all read twice more.
+        return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), by_logits_of_words)
 
     def by_logits(self, probabilities, rows):
         """Return the gradient of the log-likelihoods by the logits, (r, V), negative, in the dtype of the p."""
@@ -156,7 +156,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         by_inputs, by_kernel, by_bias = totals
-        # The upstream gradient goes on what is narrow; a column of its own gives the sum for the bias.
+        # The upstream gradient multiplies the narrow factors; as a column it gives the sum for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         by_logits = self.targets.by_logits(probabilities, rows)
         by_rows = upstream * tf.matmul(by_logits, self.kernel, transpose_b=True)
@@ -177,16 +177,16 @@ class _Output:
         )
 
     def add_others(self, totals, upstream, num_chunks, size):
-        """Add the gradients of all rows whose upstream gradient (R,) is not 0, their probabilities computed again."""
-        wanted = tf.not_equal(upstream, 0.0)
-        chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
+        """Add the gradients of all rows whose upstream gradient (R,) is not 0, with recomputed probabilities."""
+        selected = tf.not_equal(upstream, 0.0)
+        chunks, num_selected = _selected_first(selected, num_chunks, size)
 
         def body(chunk, *totals):
             rows = chunks[chunk]
             _, probabilities = self.chosen_and_probabilities(rows)
             return chunk + 1, *self.add_rows(totals, rows, probabilities, tf.gather(upstream, rows))
 
-        return _loop(num_chunks > 1, lambda chunk, *_: chunk * size < num_wanted, body, 0, *totals)
+        return _loop(num_chunks > 1, lambda chunk, *_: chunk * size < num_selected, body, 0, *totals)
 
 
 def _largest(logits, probabilities):
@@ -194,13 +194,13 @@ def _largest(logits, probabilities):
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
-def _wanted_first(wanted, num_chunks, size):
-    """Return the indices of all rows, the wanted ones first, filled up with row 0 to chunks (n, size), and the number
-    of wanted ones."""
-    order = _argsort(tf.cast(~wanted, tf.int64))
+def _selected_first(selected, num_chunks, size):
+    """Return the indices of all rows, the selected ones first, filled up with row 0 to chunks (n, size), and the number
+    of selected ones."""
+    order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
-    num_wanted = tf.reduce_sum(tf.cast(wanted, tf.int64))
-    return tf.reshape(order, tf.stack([num_chunks, size])), tf.cast(num_wanted, tf.int32)
+    num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
+    return tf.reshape(order, tf.stack([num_chunks, size])), tf.cast(num_selected, tf.int32)
 
 
 def _argsort(values):

@@ -74,7 +74,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # Where one has no digits left, by logarithms: that is three more passes over the logits.
+    # A probability near 0 has no digits left: then by logarithms, three more passes over the logits.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,

@@ -118,32 +118,8 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return the log-likelihood of each step, 0 where it does not count, and whether the step counts.
-
-    Args:
-        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
-        y_pred: Logits or probabilities, (B, T, V), of any float dtype.
-        mask: Boolean (B, T), whether a step counts. `None` takes the Keras mask of `y_pred`, if it has one. Defaults to
-            `None`.
-        from_logits: Whether `y_pred` holds logits. Defaults to `True`.
-        ignore_class: Integer label whose steps do not count. Defaults to `None`.
-        label_smoothing: Number in [0, 1). Share of the target spread evenly over the vocabulary. Defaults to 0.0.
-
-    Returns:
-        Float32 (B, T), in nats, and boolean (B, T).
-
-    Raises:
-        ValueError: If the shapes do not fit.
-
-    Example:
-
-    >>> import numpy as np
-    >>> labels, logits = np.array([[1, 0]]), np.zeros((1, 2, 10), "float32")
-    >>> from keras_vattn.losses.sequence_crossentropy import token_log_likelihood
-    >>> log_likelihood, valid = token_log_likelihood(labels, logits, ignore_class=0)
-    >>> log_likelihood.numpy().astype("float64").round(4).tolist(), valid.numpy().tolist()
-    ([[-2.3026, 0.0]], [[True, False]])
-    """
+    """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and whether the step counts,
+    boolean (B, T); the arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
     if mask is None:
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
@@ -157,44 +133,32 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
         )
     if has_weights:
         refuse_ignore_class("y_true", targets, ignore_class)
-    if mask is None:
-        mask = ops.ones_like(y_pred[..., 0])
-    valid = ops.cast(ops.convert_to_tensor(mask), "bool")
+    valid = ops.ones_like(y_pred[..., 0], dtype="bool") if mask is None else ops.cast(mask, "bool")
     if len(valid.shape) != 2:
         raise ValueError(f"Expected a mask of shape (batch, time). Received: mask.shape={tuple(valid.shape)}")
     if has_weights:
-        log_likelihood = _of_weights(targets, y_pred, valid, from_logits, label_smoothing)
-        return ops.where(valid, log_likelihood, 0.0), valid
+        weights = ops.where(valid[..., None], ops.cast(targets, "float32"), 0.0)
+        log_words = _log_probabilities(y_pred, from_logits)
+        if label_smoothing:
+            mean_weights = ops.mean(weights, axis=-1, keepdims=True)
+            weights = (1.0 - label_smoothing) * weights + label_smoothing * mean_weights
+        # A word of weight 0 may be impossible: 0 log 0 is 0.
+        return ops.sum(weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words), axis=-1), valid
     labels = as_integers("y_true", targets)
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
     # A label at a step that does not count may lie outside the vocabulary.
     labels = ops.where(valid, labels, 0)
-
     if from_logits:
         log_likelihood = -ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
-        if label_smoothing:
-            uniform = ops.mean(y_pred, axis=-1) - ops.logsumexp(y_pred, axis=-1)
     else:
-        chosen = ops.take_along_axis(y_pred, labels[..., None], axis=-1)[..., 0]
-        log_likelihood = ops.log(ops.maximum(chosen, _SMALLEST_PROBABILITY))
-        if label_smoothing:
-            uniform = ops.mean(ops.log(ops.maximum(y_pred, _SMALLEST_PROBABILITY)), axis=-1)
+        log_likelihood = _log_probabilities(ops.take_along_axis(y_pred, labels[..., None], axis=-1)[..., 0], False)
     if label_smoothing:
+        uniform = ops.mean(_log_probabilities(y_pred, from_logits), axis=-1)
         log_likelihood = (1.0 - label_smoothing) * log_likelihood + label_smoothing * uniform
     return ops.where(valid, log_likelihood, 0.0), valid
 
 
-def _of_weights(weights, y_pred, valid, from_logits, label_smoothing):
-    """Return sum_v weights[v] log p(v), (B, T), of the steps that count."""
-    weights = ops.where(valid[..., None], ops.cast(weights, "float32"), 0.0)
-    log_words = ops.log_softmax(y_pred) if from_logits else ops.log(ops.maximum(y_pred, _SMALLEST_PROBABILITY))
-    if label_smoothing:
-        spread = ops.mean(weights, axis=-1, keepdims=True)
-        weights = (1.0 - label_smoothing) * weights + label_smoothing * spread
-    # A word that no one asks for may be impossible: 0 log 0 is 0.
-    return ops.sum(weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words), axis=-1)
-
-
-# Near the smallest normal float32: the log of a zero probability is -85 nats, with a zero gradient.
-_SMALLEST_PROBABILITY = 1e-37
+def _log_probabilities(y_pred, from_logits):
+    # The log of a probability of 0 is -85 nats, with a zero gradient: the bound is near the smallest normal float32.
+    return ops.log_softmax(y_pred) if from_logits else ops.log(ops.maximum(y_pred, 1e-37))

@@ -49,8 +49,8 @@ class _PerSequence(keras.losses.Loss):
 
 def _check_step_weight(sample_weight, log_likelihood):
     expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
-    of_every_step = (*expected[:1], *(1 for _ in expected[1:]))
-    if not (fits(received, expected) or fits(received, of_every_step)):
+    single_step = (*expected[:1], *(1 for _ in expected[1:]))
+    if not (fits(received, expected) or fits(received, single_step)):
         raise ValueError(
             "`sample_weight` must be a scalar, (batch,), or (batch, time) beside losses of steps. "
             f"Received: sample_weight.shape={received} for losses of shape {expected}"

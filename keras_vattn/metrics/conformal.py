@@ -56,14 +56,14 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
     >>> sets.tolist()  # k = 3: a class needs a probability of 0.7
     [[True, False], [False, False]]
     """
-    known, new = (_draws.probabilities(x).mean(axis=0) for x in (calibration_draws, draws))
-    if known.shape[1] != new.shape[1]:
+    calibration, predicted = (_draws.probabilities(x).mean(axis=0) for x in (calibration_draws, draws))
+    if calibration.shape[1] != predicted.shape[1]:
         raise ValueError(
             "`calibration_draws` and `draws` must have the same classes. "
-            f"Received: {known.shape[1]} and {new.shape[1]} classes"
+            f"Received: {calibration.shape[1]} and {predicted.shape[1]} classes"
         )
     threshold = conformal_threshold(calibration_draws, calibration_labels, alpha, score)
-    return _scores(new, score) <= threshold
+    return _scores(predicted, score) <= threshold
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
@@ -83,9 +83,6 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     Raises:
         ValueError: As `conformal_sets`.
 
-    Reference:
-        As `conformal_sets`.
-
     Example:
 
     >>> known = [[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]]
@@ -93,10 +90,10 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     0.3
     """
     alpha, score = number("alpha", alpha, above=0, below=1), one_of("score", score, SCORES)
-    known = _draws.probabilities(draws).mean(axis=0)
-    labels = _draws.class_labels(labels, *known.shape)
-    scores = np.sort(_scores(known, score)[np.arange(len(labels)), labels])
-    # Of a product such as 30 * 0.7, whose rounding would add one.
+    predicted = _draws.probabilities(draws).mean(axis=0)
+    labels = _draws.class_labels(labels, *predicted.shape)
+    scores = np.sort(_scores(predicted, score)[np.arange(len(labels)), labels])
+    # Rounded, because a product such as 30 * 0.7 may be a little above an integer.
     rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
     return float(scores[rank - 1]) if rank <= len(labels) else math.inf
 

@@ -7,11 +7,12 @@ def predictive_statistics(draws):
     """Return the mean of draws of probabilities (S, ..., C), and the entropy and the mutual information of the
     prediction (...), in nats: a dictionary of tensors."""
     mean = tf.reduce_mean(draws, axis=0)
-    whole = entropy(mean)
-    information = tf.maximum(whole - tf.reduce_mean(entropy(draws), axis=0), 0.0)
-    return {"mean": mean, "entropy": whole, "mutual_information": information}
+    total = entropy(mean)
+    information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)
+    return {"mean": mean, "entropy": total, "mutual_information": information}
 
 
 def entropy(probabilities):
     """Return the entropy (nats) along the last axis, a tensor."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+    # Subtracted from 0, because -0.0 is printed with its sign.
+    return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

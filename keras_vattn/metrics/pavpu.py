@@ -163,7 +163,7 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Exactly 0 for equal draws, of which the mean may be rounded.
+    # Exactly 0 for equal draws, although their mean may be rounded.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 

@@ -83,7 +83,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)
-        # Without the logarithm of what is one: 0 log 0 is 0.
+        # A word of probability 0 has the logarithm -inf: 0 log 0 is 0.
         entropies -= tf.reduce_sum(tf.math.multiply_no_nan(log_words, words), axis=-1)
         written = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, written)
@@ -102,18 +102,20 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     num_draws, num_words = tf.cast(num_samples, "float32"), tf.math.count_nonzero(mask, axis=1, dtype="int32")
     entropy = tf.where(mask, entropy_of(total / num_draws), 0.0)
     mutual_information = tf.where(mask, tf.maximum(entropy - entropies / num_draws, 0.0), 0.0)
-    of_words = log_likelihoods.stack()  # (M, B, T)
-    of_sequences = tf.reduce_sum(of_words, axis=2)
-    predictive = predictive_log_likelihood(of_sequences)
+    word_log_likelihoods = log_likelihoods.stack()  # (M, B, T)
+    sequence_log_likelihoods = tf.reduce_sum(word_log_likelihoods, axis=2)
+    predictive = predictive_log_likelihood(sequence_log_likelihoods)
     per_word = lambda x: tf.math.divide_no_nan(x, tf.cast(num_words, "float32"))  # noqa: E731
     return {
-        "word_log_likelihoods": of_words,
+        "word_log_likelihoods": word_log_likelihoods,
         "word_entropy": entropy,
         "word_mutual_information": mutual_information,
-        "log_likelihoods": of_sequences,
+        "log_likelihoods": sequence_log_likelihoods,
         "predictive_log_likelihood": predictive,
         "entropy": per_word(tf.reduce_sum(entropy, axis=1)),
         "mutual_information": per_word(tf.reduce_sum(mutual_information, axis=1)),
-        "reverse_mutual_information": per_word(tf.maximum(predictive - tf.reduce_mean(of_sequences, axis=0), 0.0)),
+        "reverse_mutual_information": per_word(
+            tf.maximum(predictive - tf.reduce_mean(sequence_log_likelihoods, axis=0), 0.0)
+        ),
         "num_words": num_words,
     }

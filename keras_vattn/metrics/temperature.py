@@ -51,7 +51,7 @@ def fit_temperature(logits, labels):
         )
     logits = logits if logits.ndim == 3 else logits[None]
     labels = _draws.class_labels(labels, *logits.shape[1:])
-    # The logits less that of the label.
+    # Relative to the logit of the label.
     logits = logits - logits[:, np.arange(len(labels)), labels, None]
 
     def loss(log_temperature):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_vattn.metrics import _draws
+from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.metrics.perplexity import predictive_log_likelihood
 from keras_vattn.support.validation import positive_integer
 
@@ -138,7 +139,7 @@ def predictive_entropy(draws):
     >>> keras_vattn.metrics.predictive_entropy([[[1.0, 0.0]], [[0.0, 1.0]]]).round(4).tolist()  # log 2
     [0.6931]
     """
-    return _entropy(_draws.probabilities(draws).mean(axis=0))
+    return predictive_statistics(_draws.probabilities(draws))["entropy"].numpy()
 
 
 def mutual_information(draws):
@@ -168,8 +169,7 @@ def mutual_information(draws):
     >>> keras_vattn.metrics.mutual_information(draws).round(4).tolist()
     [0.6931, 0.0]
     """
-    draws = _draws.probabilities(draws)
-    return np.maximum(_entropy(draws.mean(axis=0)) - _entropy(draws).mean(axis=0), 0.0)
+    return predictive_statistics(_draws.probabilities(draws))["mutual_information"].numpy()
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
@@ -234,9 +234,3 @@ def _confidence(draws, labels):
     """Return the largest mean probability (N,), and 1.0 where its class, the first of equals, is wrong."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")
-
-
-def _entropy(probabilities):
-    """Return the entropy over the last axis, in nats; 0 log 0 is 0."""
-    positive = np.where(probabilities > 0, probabilities, 1.0)
-    return -np.sum(probabilities * np.log(positive), axis=-1) + 0.0

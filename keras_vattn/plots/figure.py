@@ -3,17 +3,12 @@
 import os
 import pathlib
 
-from keras_vattn.plots.text import readable, text_width, write
+from keras_vattn.plots.text import readable, write
 
 # Okabe and Ito's palette: it can be told apart by colour-blind readers and in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
-
-
-def legend_columns(width, labels):
-    """Columns of a legend that fit into a figure of that many inches."""
-    return min(len(labels), max(1, int(width // (0.6 + 0.085 * max(map(text_width, labels))))))
 
 
 def require_matplotlib():

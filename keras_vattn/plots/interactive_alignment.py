@@ -125,13 +125,13 @@ def _rows(pair, drawn):
         spread = pair["spread"].get(panel)
         for place in itertools.product(*map(range, weights.shape[:-2])):
             chosen = {name: number + 1 for name, number in zip(("head", "layer"), place[::-1])}
-            for token, of_token in enumerate(target):
-                row = {"example": pair["title"], "panel": panel, **chosen, "target": of_token, "source": source}
-                row["weight"] = np.round(weights[place][token].astype("float64"), 4).tolist()
+            for index, token in enumerate(target):
+                row = {"example": pair["title"], "panel": panel, **chosen, "target": token, "source": source}
+                row["weight"] = np.round(weights[place][index].astype("float64"), 4).tolist()
                 if drawn:
                     row["spread"] = len(source) * [None]
                 if spread is not None:
-                    row["spread"] = np.round(np.asarray(spread, "float64")[place][token], 4).tolist()
+                    row["spread"] = np.round(np.asarray(spread, "float64")[place][index], 4).tolist()
                 rows.append(row)
     return rows
 

@@ -38,9 +38,9 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
     """
     require_matplotlib()
     curves, shares = {}, []
-    for number, (name, of_model) in enumerate(by_name(draws).items()):
-        counts, confidence, accuracy = confidence_bins(of_model, labels, num_bins)
-        error = expected_calibration_error(of_model, labels, num_bins)
+    for number, (name, model_draws) in enumerate(by_name(draws).items()):
+        counts, confidence, accuracy = confidence_bins(model_draws, labels, num_bins)
+        error = expected_calibration_error(model_draws, labels, num_bins)
         options = {"marker": MARKERS[number % len(MARKERS)], "markersize": 3.0, "alpha": 0.7}
         points = confidence[counts > 0], accuracy[counts > 0], options
         curves[f"{name}, ECE {error:.3f}".removeprefix(", ")] = points

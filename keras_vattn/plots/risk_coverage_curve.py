@@ -40,8 +40,8 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
     """
     require_matplotlib()
     curves = {}
-    for name, of_model in by_name(draws).items():
-        risks = selective_risks(of_model, labels, uncertainty and uncertainty(of_model))
+    for name, model_draws in by_name(draws).items():
+        risks = selective_risks(model_draws, labels, uncertainty and uncertainty(model_draws))
         coverage = np.arange(1, len(risks) + 1) / len(risks)
         curves[f"{name}, area {np.mean(risks):.3f}".removeprefix(", ")] = coverage, risks, {}
     return draw_curves(curves, False, "coverage", "risk", title, path, dpi)

@@ -88,12 +88,12 @@ def test_it_stops_when_all_have_ended():
         calls.append(position)
         return tf.gather(table, ids), state, {"seen": ids}
 
-    decoded = greedy(counting, (), tf.constant([1, 5]), END, max_length=50, pad_id=6)
+    decoded = greedy(counting, (), tf.constant([1, 5]), END, max_length=50)
     # The first call is the trace that finds out what is kept.
     assert [int(position) for position in calls[1:]] == [0, 1, 2]
     assert decoded["ids"].shape == (2, 50)
-    assert (decoded["ids"][:, 3:].numpy() == 6).all()
-    assert decoded["ids"][1].numpy().tolist()[:4] == [2, 6, 6, 6]
+    assert (decoded["ids"][:, 3:].numpy() == 0).all()
+    assert decoded["ids"][1].numpy().tolist()[:4] == [2, 0, 0, 0]
     assert (decoded["seen"][:, 3:].numpy() == 0).all()
 
 

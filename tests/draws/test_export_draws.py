@@ -1,11 +1,14 @@
 """A SavedModel of draws: what it takes and returns, and that it answers as the model does."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
 from predictive_cases import D, T, X, latent_model
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import GaussianLatent, Sampler, export_draws, metrics
@@ -223,3 +226,32 @@ def test_tables_are_in_the_saved_model(tmp_path):
     draws = Sampler(model).draws(model, tf.constant(["a", "good", "bad"]), 4, 1)
     answer = ask(loaded(tmp_path), 1, texts=["A", "fine", "bad"])
     np.testing.assert_allclose(answer["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", slow_after(["method", "partial", "function"]))
+def test_tables_that_a_preprocessor_reaches(kind, tmp_path):
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["good"], [1.0]), 0.0)
+
+    class Words(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def values(self, texts):
+            return self.table.lookup(texts)[:, None]
+
+    words = Words()
+    called = lambda texts: words.values(texts)  # noqa: E731
+    preprocessors = {
+        "method": words.values,
+        "partial": functools.partial(Words.values, words),
+        "function": lambda texts: called(texts),
+    }
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, GaussianLatent(2)(inputs))
+    signature = tf.TensorSpec([None], tf.string, "texts")
+    options = {"num_samples": 2, "outputs": "values", "input_signature": signature}
+    export_draws(model, tmp_path, preprocessor=preprocessors[kind], **options)
+    found = ask(loaded(tmp_path), 1, texts=["good", "bad"])["mean"]
+    draws = Sampler(model).draws(model, tf.constant([[1.0], [0.0]]), 2, 1)
+    np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)

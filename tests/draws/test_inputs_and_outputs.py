@@ -129,18 +129,6 @@ def test_a_graph_is_one_batch():
         draw(model, graph, 3)
 
 
-@pytest.mark.parametrize("max_rows", [1, 7, 256])
-def test_draws_are_reduced_a_few_at_a_time(max_rows):
-    model, options = latent_model(), {"seed": 1, "batch_size": 2, "max_rows": max_rows}
-    draws = draw(model, X, 5, **options).astype("float64")
-    np.testing.assert_allclose(draw(model, X, 5, reduce="mean", **options), draws.mean(axis=0), rtol=1e-5, atol=1e-6)
-    found = draw(model, X, 5, reduce="log_mean_exp", **options)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, np.log(np.exp(draws).mean(axis=0)), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r'"none", "mean", "log_mean_exp".*Received: reduce=\'sum\''):
-        draw(model, X, 5, reduce="sum")
-
-
 def test_a_subclassed_model_and_a_layer():
     class Model(keras.Model):
         def __init__(self):

@@ -77,6 +77,14 @@ def test_what_is_random_is_the_samplers():
     assert all(x.std(axis=0).min() > 0 for x in draws)
 
 
+def test_outer_requests_do_not_change_what_is_random():
+    model = model_of()
+    for options in ({"posterior": False, "dropout": True}, {}):
+        draws = posterior_predictive(model, X, 4, seed=1, **options)
+        with keras_vattn.posterior_draws(model, 2), Sampler(model, dropout=True).drawn_from(3):
+            np.testing.assert_array_equal(posterior_predictive(model, X, 4, seed=1, **options), draws)
+
+
 def test_every_layer_has_seeds_of_its_own():
     """Layers of Keras, one inside a loop too, and one without a generator of its own."""
 

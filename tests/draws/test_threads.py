@@ -1,6 +1,9 @@
 """Draws in one thread while another thread uses the same layers."""
 
+import asyncio
 import concurrent.futures
+import contextlib
+import contextvars
 
 import numpy as np
 import pytest
@@ -63,6 +66,53 @@ def test_a_predict_of_replicas_is_refused(two_replicas):
     with posterior_draws(model), pytest.raises(ValueError, match="Received: 2 replicas"):
         predict(model)
     np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_a_context_ends_in_copies_of_it():
+    """As a task has that outlives it; its `predict` leaves no function that draws."""
+    model = latent_model()
+    mean = predict(model)
+    with posterior_draws(model, 1):
+        drawn, copied = model(X), contextvars.copy_context()
+        np.testing.assert_array_equal(copied.run(model, X), drawn)
+    np.testing.assert_allclose(copied.run(model, X), mean, rtol=1e-5)
+    np.testing.assert_array_equal(copied.run(predict, model), mean)
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_a_generator_that_another_thread_closes():
+    model = latent_model()
+    mean = predict(model)
+
+    def drawing():
+        with posterior_draws(model, 1):
+            yield
+
+    generator = drawing()
+    next(generator)
+    assert np.any(predict(model) != mean)
+    elsewhere(generator.close)
+    np.testing.assert_allclose(model(X), mean, rtol=1e-5)
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_tasks_of_one_thread_draw_for_themselves():
+    model = latent_model()
+    mean, seeds = predict(model), (1, 2)
+    expected = [seeded(model, seed) for seed in seeds]
+
+    async def task(seed):
+        with posterior_draws(model, seed) if seed else contextlib.nullcontext():
+            await asyncio.sleep(0)
+            result = predict(model)
+            await asyncio.sleep(0)
+        return result
+
+    async def tasks():
+        return await asyncio.gather(*(task(seed) for seed in (*seeds, None)))
+
+    for result, x in zip(asyncio.run(tasks()), (*expected, mean), strict=True):
+        np.testing.assert_allclose(result, x, rtol=1e-5)
 
 
 def test_threads_enter_and_leave_contexts_of_one_model():
