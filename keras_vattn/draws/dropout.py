@@ -36,23 +36,30 @@ def has_unknown_rate(layer):
 
 
 def _has_generator(layer):
-    return any(isinstance(x, keras.random.SeedGenerator) for x in vars(layer).values())
+    values = [y for x in vars(layer).values() for y in (x if isinstance(x, (list, tuple)) else [x])]
+    return any(isinstance(x, keras.random.SeedGenerator) for x in values)
 
 
 def follow_requests(layer):
     """Have the calls of a layer take the requested `training`, if they have this argument and do not read requests."""
-    call = type(layer).call
-    reads_requests = getattr(layer, "asks_for_dropout", False)
-    if reads_requests or "training" not in inspect.signature(call).parameters or "call" in vars(layer):
+    signature = inspect.signature(layer.call)
+    reads_requests = getattr(layer, "asks_for_dropout", False) or hasattr(layer.call, "follows_requests")
+    if reads_requests or "training" not in signature.parameters:
         return
+    own_call = vars(layer).get("call")
 
-    def following(*args, **kwargs):
-        training = training_requested(layer)
+    def call(*args, **kwargs):
         # The class at the time of the call: `to_bayesian` changes it.
-        return type(layer).call(layer, *args, **(kwargs if training is None else {**kwargs, "training": training}))
+        original = own_call or functools.partial(type(layer).call, layer)
+        training = training_requested(layer)
+        if training is None:
+            return original(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["training"] = training
+        return original(*bound.args, **bound.kwargs)
 
-    following.__signature__ = inspect.signature(functools.partial(call, layer))
-    layer.call = following
+    call.__signature__, call.follows_requests = signature, True
+    layer.call = call
 
 
 def with_masks(noise, in_training):

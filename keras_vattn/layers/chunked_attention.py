@@ -140,7 +140,7 @@ class ChunkedAttention(AlignmentLayer):
         # A prediction leaves out the KL, which nothing reads.
         together = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if together else [("context",), ("divergence",)]:
-            results |= map_chunks(partial(step, names), rows, keys, shared, size, self)
+            results |= map_chunks(partial(step, names), rows, keys, shared, size)
         by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
         divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
         # A query counts where it has a key in a head.

@@ -148,7 +148,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
         stacked, state = scan(
-            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",), self
+            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
         )
         given = {**inputs, **stacked}
         for part in parts:

@@ -1,4 +1,4 @@
-"""The private names of Keras and TensorFlow that the library uses, and nothing else of the library uses any.
+"""The private names of Keras and TensorFlow that the library uses. No other module uses one.
 
 A method that a class of the library overrides has its private name there: `_get_own_losses` in `StochasticLayer`,
 `_compute_attention` in `MultiHeadMixin`, and in `fast.LSTM` `inner_loop`, which is not documented. `FEATURES` says of
@@ -135,7 +135,7 @@ def flatten_layers(layer):
     def visit(layer):
         if id(layer) not in found:
             found[id(layer)] = layer
-            # Keras's own order of what is deeper turns with every level.
+            # Keras's recursive order reverses at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
