@@ -1,8 +1,8 @@
 """Dropout at inference: which layers drop, and how they read the request to drop.
 
-A layer of this library calls `drops` in its call. A layer of Keras has only its argument `training`, and Keras has no
-public way to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and
-for good. The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
+Layers of this library call `draw_seeds`. A layer of Keras has only its argument `training`, and Keras has no public way
+to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and for good.
+The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
 """
 
 import functools
@@ -60,16 +60,3 @@ def follow_requests(layer):
 
     call.__signature__, call.follows_requests = signature, True
     layer.call = call
-
-
-def with_masks(noise, in_training):
-    """Return noise, a dictionary that may hold dictionaries, with the dropout masks of the noise of training."""
-    merged = dict(noise)
-    for name, entry in in_training.items():
-        if isinstance(entry, dict):
-            inner = with_masks(noise.get(name, {}), entry)
-            if inner or name in noise:
-                merged[name] = inner
-        elif name.endswith("dropout"):
-            merged[name] = entry
-    return merged

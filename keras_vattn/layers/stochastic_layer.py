@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
-from keras_vattn.draws.request import DRAWS, training_requested
+from keras_vattn.draws.request import DRAWS, Seeds, training_requested
 from keras_vattn.layers.added_divergences import AddedDivergence, AddedDivergences
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
@@ -182,13 +182,14 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             return random.draw_seed(self.seed_generator)
         return random.fold_in_replica(draws.seed_of_batch())
 
-    def draws_noise(self, training):
-        """Return whether this call draws noise: in training, and where a request asks for it."""
-        return bool(training) or self.draws is not None
-
-    def drops(self, training):
-        """Return whether this call drops: in training, and where `keras_vattn.Sampler` requests it."""
-        return bool(training or training_requested(self))
+    def draw_seeds(self, training):
+        """Return the `Seeds` of a call. It drops in training, and where `keras_vattn.Sampler` requests it."""
+        if self.seed_generator is None:
+            return Seeds()
+        noise, dropout = self.noise_seed(training), None
+        if training or training_requested(self):
+            dropout = random.draw_seed(self.seed_generator) if noise is None else noise
+        return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the temperature of `posterior_draws` or the layer's own."""
