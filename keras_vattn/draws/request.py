@@ -53,7 +53,7 @@ class Seeds(NamedTuple):
     def fold_in(self, number):
         """Return the seeds of a query chunk from its number."""
         noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
-        return self._replace(noise=noise, dropout=dropout)
+        return Seeds(noise, dropout, self.training)
 
 
 class Request:

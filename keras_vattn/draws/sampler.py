@@ -75,7 +75,8 @@ class Sampler:
         self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
-                "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
+                "Draws need a model with a stochastic layer, or dropout=True and a layer with a seed generator and a "
+                "dropout rate above 0. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
         unknown = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]

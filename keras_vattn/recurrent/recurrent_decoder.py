@@ -2,7 +2,7 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.draws.request import training_requested
+from keras_vattn.draws.request import Seeds, training_requested
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import first_mask, where_rows
@@ -70,7 +70,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
             dropping = [part.draw_seeds(memory, True).dropout for part in parts]
-            seeds = [x._replace(dropout=dropout) for x, dropout in zip(seeds, dropping, strict=True)]
+            seeds = [Seeds(x.noise, dropout, x.training) for x, dropout in zip(seeds, dropping, strict=True)]
         noise = [part.draw_noise(batch_size, num_steps, memory, x) for part, x in zip(parts, seeds, strict=True)]
         return _together("noise", noise)
 
