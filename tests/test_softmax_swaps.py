@@ -32,7 +32,7 @@ def test_export(llama, tmp_path):
 
 def test_what_projects_the_keys_must_be_known():
     for name in ("GPTNeoXBackbone", "GptOssBackbone"):
-        with pytest.raises(ValueError, match=r"which layer makes those.* is not known: take None, .*self_attention'"):
+        with pytest.raises(ValueError, match=r"one layer that projects the keys.*take None, .*self_attention'"):
             bayesian_of(made(name))
 
 
@@ -227,3 +227,25 @@ def test_heads_of_ones_own():
     bayesian = bayesian_of(model, prior=None)
     np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
     assert np.abs(bayesian(ROWS, training=True) - model(ROWS)).max() > 1e-3
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SingleHeadAttention(keras.layers.Layer):
+    """Has a key projection and no number of heads."""
+
+    def build(self, shape):
+        self.query, self.key = keras.layers.Dense(shape[-1]), keras.layers.Dense(shape[-1])
+        for layer in (self.query, self.key):
+            layer.build(shape)
+
+    def call(self, x):
+        scores = keras.ops.matmul(self.query(x), keras.ops.transpose(self.key(x), (0, 2, 1)))
+        return keras.ops.matmul(keras.ops.softmax(scores), x)
+
+
+def test_a_contextual_prior_needs_a_number_of_heads():
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, SingleHeadAttention()(inputs))
+    with pytest.raises(ValueError, match=r"a number of heads \(.*num_heads.*SingleHeadAttention"):
+        keras_vattn.to_bayesian(model, layers=None, prior="contextual")
+    assert keras_vattn.to_bayesian(model, layers=None, prior="fixed")(np.ones((2, 5, 8))).shape == (2, 5, 8)

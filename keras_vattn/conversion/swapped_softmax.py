@@ -120,18 +120,20 @@ def key_projection(layer):
     """
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
+    num_heads = [getattr(layer, name) for name in _GROUPS if hasattr(layer, name)]
     # A sink is an entry of the softmax beside the keys.
-    if len(projections) != 1 or hasattr(layer, "sinks"):
-        raise ValueError(
-            "A contextual prior reads the projected keys, and which layer makes those of all entries of this softmax "
-            f'is not known: take None, "fixed" or a fixed prior. Received: {type(layer).__name__}, path={layer.path!r}'
-        )
-    input_shape = projections[0].get_build_config()["input_shape"]
-    *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
-    if len(output_shape) == len(input_shape):
-        heads = next(getattr(layer, name) for name in _GROUPS if hasattr(layer, name))
-        width //= heads
-    return projections[0], (None, heads, None, width)
+    if len(projections) == 1 and not hasattr(layer, "sinks"):
+        input_shape = projections[0].get_build_config()["input_shape"]
+        *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
+        if len(output_shape) > len(input_shape):
+            return projections[0], (None, heads, None, width)
+        if num_heads:
+            return projections[0], (None, num_heads[0], None, width // num_heads[0])
+    raise ValueError(
+        "A contextual prior needs an attention with one layer that projects the keys of all entries of its softmax, "
+        f'and a number of heads ({", ".join(_GROUPS)}): take None, "fixed" or a fixed prior. '
+        f"Received: {type(layer).__name__}, path={layer.path!r}"
+    )
 
 
 def store_keys(layer, softmax):

@@ -1,8 +1,8 @@
 """Dropout at inference: which layers drop, and how they read the request to drop.
 
-A layer of this library calls `drops` in its call. A layer of Keras has only its argument `training`, and Keras has no
-public way to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and
-for good. The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
+Layers of this library call `draw_seeds`. A layer of Keras has only its argument `training`, and Keras has no public way
+to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and for good.
+The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
 """
 
 import functools
@@ -36,33 +36,27 @@ def has_unknown_rate(layer):
 
 
 def _has_generator(layer):
-    return any(isinstance(x, keras.random.SeedGenerator) for x in vars(layer).values())
+    values = [y for x in vars(layer).values() for y in (x if isinstance(x, (list, tuple)) else [x])]
+    return any(isinstance(x, keras.random.SeedGenerator) for x in values)
 
 
 def follow_requests(layer):
     """Have the calls of a layer take the requested `training`, if they have this argument and do not read requests."""
-    call = type(layer).call
-    reads_requests = getattr(layer, "asks_for_dropout", False)
-    if reads_requests or "training" not in inspect.signature(call).parameters or "call" in vars(layer):
+    signature = inspect.signature(layer.call)
+    reads_requests = getattr(layer, "asks_for_dropout", False) or hasattr(layer.call, "follows_requests")
+    if reads_requests or "training" not in signature.parameters:
         return
+    own_call = vars(layer).get("call")
 
-    def following(*args, **kwargs):
-        training = training_requested(layer)
+    def call(*args, **kwargs):
         # The class at the time of the call: `to_bayesian` changes it.
-        return type(layer).call(layer, *args, **(kwargs if training is None else {**kwargs, "training": training}))
+        original = own_call or functools.partial(type(layer).call, layer)
+        training = training_requested(layer)
+        if training is None:
+            return original(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["training"] = training
+        return original(*bound.args, **bound.kwargs)
 
-    following.__signature__ = inspect.signature(functools.partial(call, layer))
-    layer.call = following
-
-
-def with_masks(noise, in_training):
-    """Return noise, a dictionary that may hold dictionaries, with the dropout masks of the noise of training."""
-    merged = dict(noise)
-    for name, entry in in_training.items():
-        if isinstance(entry, dict):
-            inner = with_masks(noise.get(name, {}), entry)
-            if inner or name in noise:
-                merged[name] = inner
-        elif name.endswith("dropout"):
-            merged[name] = entry
-    return merged
+    call.__signature__, call.follows_requests = signature, True
+    layer.call = call

@@ -24,9 +24,9 @@ def posterior_draws(model, seed=None, temperature=None):
 
     The context applies to the thread or coroutine that enters it. Every call of the layers draws there, and so do
     `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled functions
-    for the context. Other threads do not draw. Contexts nest, and may be left in any order: the innermost that is still
-    entered counts, in `predict` the innermost of its model. After `compile` inside, enter a new context before
-    `predict` or `evaluate`.
+    for the context. Other threads do not draw. Contexts nest, and may be left in any order. Calls follow the
+    innermost open context, `predict` and `evaluate` the innermost open context of their own model. After `compile`
+    inside, enter a new context before `predict` or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
     runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
@@ -112,13 +112,10 @@ class CompiledFunction:
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Forget a request. After the last one the model has its own function again, or none where `compile` was called
-        meanwhile."""
-        if request in self.functions:
-            del self.functions[request]
-        else:
-            self.functions[None] = None
-        if len(self.functions) == 1:
+        """Forget a request. After the last one the model has its own function again. Without one this object stays and
+        makes it, because `predict` of another thread may be about to call it."""
+        self.functions.pop(request, None)
+        if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])
 
     def __call__(self, *arguments):
@@ -133,7 +130,8 @@ class CompiledFunction:
         """Return a function that Keras makes, which draws if there is a request."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
-        setattr(self.model, self.name, self)
+        if len(self.functions) > 1:
+            setattr(self.model, self.name, self)
         return function if request is None else _drawing(function, request.draws)
 
     def _check(self, request):

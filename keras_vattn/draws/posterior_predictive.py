@@ -19,14 +19,15 @@ def posterior_predictive(
 
     `dropout=True` is not `training=True`. The model runs as at inference, batch normalisation with its moving
     averages. Only layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout`, `feature_dropout` or
-    `dropout_rate` above 0 and a seed generator), including `keras_vattn.WordDropout`, drop as in training. No variable
-    of the model changes, whatever the options: not the averages, the layers' counts of training calls, the KL in the
-    log or the seed generators.
+    `dropout_rate` above 0 and a seed generator), including `keras_vattn.WordDropout`, drop as in training. No Keras
+    variable of the model changes, whatever the options: not the averages, the layers' counts of training calls, the KL
+    in the log or the seed generators.
 
     What no draw changes is computed once a batch. The rest runs for several draws of a batch together, repeated on the
     first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`.
     A model whose examples share noise runs one draw at a time: it has a layer with `mixes_examples` (`GraphAttention`),
-    or a Keras dropout whose `noise_shape` begins with 1.
+    or a Keras dropout whose `noise_shape` begins with 1. Set `mixes_examples = True` in a layer of your own whose
+    output for an example depends on the other examples or on the number of its row.
 
     Every call traces the model. For repeated calls make one `keras_vattn.Sampler`, which traces it once. Threads may
     call both at once; the model behaves as always in every other thread.

@@ -7,6 +7,7 @@ function that is traced under a request draws for good; calling a traced functio
 import contextlib
 import contextvars
 import dataclasses
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -34,6 +35,25 @@ class Draws:
         if self.batch is None:
             return self.seed
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
+
+
+class Seeds(NamedTuple):
+    """What a call draws from, decided once at its start.
+
+    Attributes:
+        noise: Seed of the noise, int32 (2,), `None` for a call that uses the mean.
+        dropout: Seed of the dropout masks, int32 (2,), `None` for a call that does not drop.
+        training: Whether the call trains: a warm start depends on it.
+    """
+
+    noise: object = None
+    dropout: object = None
+    training: bool = False
+
+    def fold_in(self, number):
+        """Return the seeds of a query chunk from its number."""
+        noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
+        return Seeds(noise, dropout, self.training)
 
 
 class Request:

@@ -75,7 +75,8 @@ class Sampler:
         self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
-                "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
+                "Draws need a model with a stochastic layer, or dropout=True and a layer with a seed generator and a "
+                "dropout rate above 0. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
         unknown = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
@@ -86,7 +87,7 @@ class Sampler:
                 f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown)}",
                 stacklevel=3,
             )
-        # A layer that drops may hand its `training` on to a normalisation.
+        # A layer with training=True passes it to a BatchNormalization inside, which stays at inference.
         normalising = [x for x in self.layers if self.dropping and isinstance(x, layers.BatchNormalization)]
         # Layers that do not draw or drop have an entry too, which hides an outer request.
         self._training = dict.fromkeys(with_dropout, True if dropout else None) | dict.fromkeys(normalising, False)
@@ -149,6 +150,8 @@ class Sampler:
     def __call__(self, inputs, num_samples, seed=None, batch_size=32, max_rows=256):
         for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
             positive_integer(name, value)
+        if not tf.executing_eagerly():
+            raise ValueError("A `Sampler` is called eagerly. Received: a call in a `tf.function`; use `Sampler.draws`")
         seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
         for index, (batch, spec) in enumerate(batches_of(self.model, inputs, batch_size)):
             together = _draws_together(batch, num_samples, max_rows) if self.rows_are_independent else 1

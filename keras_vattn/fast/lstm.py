@@ -63,7 +63,7 @@ class LSTM(keras.layers.LSTM):
             inputs["mask"] = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         if self.go_backwards:
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
-        outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training, owner=self)
+        outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
             # What a masked step gives: zeros, or the output before it, which is zeros at first.
             kept = inputs["mask"]

@@ -167,7 +167,10 @@ class CategoricalAttention(StochasticLayer):
         if pair.objective == "elbo" and posterior_logits is not None:
             self._add_alignment_divergence(alignment, query_mask, training)
         with_baseline = self.objective.has_baseline_entry(pair, training)
-        seed = self._seed(training) if pair.draws else None
+        seed = self.noise_seed(training) if pair.draws else None
+        if pair.draws and seed is None:
+            # `inference="importance_weighted/sample"` draws wherever it is evaluated.
+            seed = random.draw_seed(self.seed_generator)
         candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
         log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
         result = {"candidates": candidates, "log_prior": log_prior, "log_weights": log_weights}
@@ -220,11 +223,6 @@ class CategoricalAttention(StochasticLayer):
         p = Categorical(ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior)
         valid = both(keys.any_valid(), query_mask)
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
-
-    def _seed(self, training):
-        seed = self.noise_seed(training)
-        # `inference="importance_weighted/sample"` draws wherever it is evaluated.
-        return random.draw_seed(self.seed_generator) if seed is None else seed
 
     def prior_distribution(self, *arguments, **options):
         """Return p(z) for the arguments of a call, a TensorFlow Probability categorical distribution over the keys, of

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(eq=False)
 class AddedDivergence:
-    """The KL behind one loss.
+    """The KL of one loss.
 
     Attributes:
         loss: The tensor that was added to the losses.
@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs behind the losses of a layer. It is neither a dictionary nor a list, which Keras and TensorFlow track."""
+    """The KLs of the losses of a layer. Keras and TensorFlow would track a dictionary or a list."""
 
     def __init__(self):
         self._divergences = []
@@ -40,8 +40,8 @@ class AddedDivergences:
     def add(self, divergence):
         self._divergences.append(divergence)
 
-    def behind(self, losses):
-        """Return the KLs behind these losses, and drop all others, whose losses the layer has cleared."""
+    def keep_only(self, losses):
+        """Drop the KLs whose losses the layer has cleared, and return the KLs of these losses."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]
         return self._divergences

@@ -13,7 +13,7 @@ class AlignmentLayer(StochasticLayer):
     which returns the `AlignmentInputs` of a call from the call's arguments.
     """
 
-    # `drops` says whether a call drops.
+    # `draw_seeds` reads the request to drop.
     asks_for_dropout = True
     # What else a subclass takes for a prior, for an error message.
     _other_priors = ""
@@ -41,35 +41,24 @@ class AlignmentLayer(StochasticLayer):
         """The number of training calls so far."""
         return 0 if self.training_calls is None else self.training_calls.value
 
-    def noise_seed(self, training):
-        """Return an int32 seed (2,) where this call draws or drops, `None` where it does neither."""
-        seed = super().noise_seed(training)
-        return random.draw_seed(self.seed_generator) if seed is None and self.drops(training) else seed
-
-    def draw_alignment(self, shape, seed, training):
-        """Return the noise of the alignment and of the dropout on its weights, of the shape of the logits."""
+    def draw_alignment(self, shape, seeds):
+        """Return the noise of the alignment and of the dropout on its weights, of the shape of the logits: a
+        dictionary, empty where the `Seeds` are `None`."""
         noise = {}
-        if self.draws_noise(training):
-            noise = self.variational.draw_noise(shape, seed, self.current_step, training)
-        if self.drops(training) and self.dropout:
-            kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
-            noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
+        if seeds.noise is not None:
+            noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
+        if seeds.dropout is not None and self.dropout:
+            mask = random.uniform(shape, random.fold_in(seeds.dropout, 2)) >= self.dropout
+            noise["dropout"] = ops.cast(mask, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
-    def draw_rows(self, shape, seed, training, chunk=None):
-        """Return the result of `draw_alignment` for a call or one of its query chunks, a `Chunk`; empty without a
-        seed."""
-        if seed is None:
-            return {}
-        if chunk is None or chunk.num_keys is None:
-            return self.draw_alignment(shape, seed, training)
+    def draw_rows(self, shape, seeds, num_keys=None):
+        """Return the result of `draw_alignment`, for logits that may be the first of `num_keys` in their rows."""
+        if num_keys is None:
+            return self.draw_alignment(shape, seeds)
         # XLA computes all keys: so that its draws are the same, noise is drawn for all keys here too.
-        noise = self.draw_alignment((*shape[:-1], chunk.num_keys), seed, training)
+        noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
-
-    def call_seed(self, training, chunk=None):
-        """Return the seed of a call or of one of its query chunks, a `Chunk`; `None` where it does not draw."""
-        return self.noise_seed(training) if chunk is None else chunk.seed
 
     def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
         """Return what `add_divergence` takes for a call: the KL of each query, summed over the heads and with the KL of
@@ -87,7 +76,7 @@ class AlignmentLayer(StochasticLayer):
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
         if scored is not None:
-            seed = lambda: random.fold_in(self.call_seed(training, chunk), 4)  # noqa: E731
+            seed = lambda: random.fold_in(self.noise_seed(training) if chunk is None else chunk.seeds.noise, 4)  # noqa: E731
             number = None if chunk is None else chunk.number
             divergence = self.variational.divergence(scored, noise, self.current_step, seed, number)
         if divergence is not None:

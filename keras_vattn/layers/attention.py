@@ -178,7 +178,7 @@ class Attention(AttentionSteps):
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
-        noise = self.draw_noise(shape[0], shape[1], memory, training)
+        noise = self.draw_noise(shape[0], shape[1], memory, self.draw_seeds(training))
         attended = self.attend(query, memory, noise, training, posterior_logits)
         self.account(attended, memory, noise, query_mask, training, posterior_logits)
         if return_attention_scores:
@@ -190,7 +190,7 @@ class Attention(AttentionSteps):
 
         def attend(queries, keys, entries, valid, chunk):
             memory = self.prepare_memory(*keys, valid.valid)
-            noise = self.draw_noise(1, size, memory, training, chunk)
+            noise = self.draw_noise(1, size, memory, chunk.seeds, chunk.num_keys)
             attended = self.attend(*queries, memory, noise, training, *entries)
             divergence = self.divergence(attended, memory, noise, None, training, *(entries or [None]), chunk)
             return attended["context"], divergence

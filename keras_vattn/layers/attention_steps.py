@@ -36,17 +36,14 @@ class AttentionSteps(ChunkedAttention):
             "log_psi": self.variational.log_psi(key, keys),
         }
 
-    def draw_noise(self, batch_size, num_queries, memory, training=False, chunk=None):
-        """Return the noise of all queries, or of a `Chunk`, a nested dictionary of (B, T, ...) tensors, empty where the
-        call does not draw."""
-        seed = self.call_seed(training, chunk)
-        if seed is None:
-            return {}
+    def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
+        """Return the noise of all queries from the result of `draw_seeds`, a nested dictionary of (B, T, ...) tensors,
+        empty where the call does not draw; `num_keys` as in `draw_rows`."""
         value = memory["value"]
-        noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seed, training, chunk)
-        if not self.draws_noise(training):
+        noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
+        if seeds.noise is None:
             return noise
-        context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
+        context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seeds.noise, 1))
         if context_noise is not None:
             noise["context"] = _where_any_valid(memory["keys"], context_noise)
         return noise

@@ -5,7 +5,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn import random
 from keras_vattn.alignments import DenseKeys
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.keras_private import in_xla
@@ -22,18 +21,13 @@ class Chunk(NamedTuple):
 
     Attributes:
         number: Number of the chunk in its call, int64 ().
-        seed_of_call: Seed of the call, int32 (2,), `None` where it does not draw.
+        seeds: The `Seeds` of the chunk.
         num_keys: Number of keys of the call, where the chunk computes only the first of them; otherwise `None`.
     """
 
     number: object
-    seed_of_call: object
+    seeds: object
     num_keys: object
-
-    @property
-    def seed(self):
-        """The seed of this chunk, `None` where it does not draw."""
-        return None if self.seed_of_call is None else random.fold_in(self.seed_of_call, self.number)
 
 
 class ChunkedAttention(AlignmentLayer):
@@ -103,7 +97,7 @@ class ChunkedAttention(AlignmentLayer):
         # `tf.cast` to the same dtype returns a variable unread, which the loops would read.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
-        seed = self.noise_seed(training)
+        seeds = self.draw_seeds(training)
         skips_hidden_keys = is_causal and not in_xla()
 
         def visible(group, first, num_visible):
@@ -130,7 +124,7 @@ class ChunkedAttention(AlignmentLayer):
                     [x[None, ..., :num_visible, :] for x in keys],
                     entries,
                     visible(group, first, num_visible),
-                    Chunk(number, seed, num_keys if skips_hidden_keys else None),
+                    Chunk(number, seeds.fold_in(number), num_keys if skips_hidden_keys else None),
                 )
             results = {"context": context, "divergence": _columns(divergence)}
             return {name: tf.nest.map_structure(lambda x: ops.moveaxis(x[0], -2, 0), results[name]) for name in names}
@@ -140,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
         # A prediction leaves out the KL, which nothing reads.
         together = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if together else [("context",), ("divergence",)]:
-            results |= map_chunks(partial(step, names), rows, keys, shared, size, self)
+            results |= map_chunks(partial(step, names), rows, keys, shared, size)
         by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
         divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
         # A query counts where it has a key in a head.

@@ -121,7 +121,8 @@ class GaussianLatent(GaussianLayer):
     def call(self, inputs, mask=None, training=None):
         parameters = self.parameters(inputs)
         self.account(parameters, mask, training)
-        return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
+        noise = self.draw_noise(ops.shape(parameters["mean"]), self.noise_seed(training))
+        return self.sample(parameters, noise, training)
 
     def posterior_distribution(self, inputs):
         """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""

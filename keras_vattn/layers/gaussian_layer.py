@@ -46,10 +46,9 @@ class GaussianLayer(StochasticLayer):
         joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
         return ops.split(joined, 2, axis=-1)
 
-    def draw_noise(self, shape, training=False):
-        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
-        not draw."""
-        seed = self.noise_seed(training)
+    def draw_noise(self, shape, seed):
+        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the seed of
+        the call is `None`."""
         return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
 
     def sample(self, parameters, noise, training=False):

@@ -171,7 +171,7 @@ class GraphAttention(AlignmentLayer):
     def call(self, nodes, edges, nodes_mask=None, edges_mask=None, return_attention_scores=False, training=None):
         self._check(nodes, edges, nodes_mask, edges_mask)
         keys = self.keys_of(nodes, edges, nodes_mask, edges_mask)
-        noise = self.draw_noise(ops.shape(nodes), ops.shape(keys.row_ids)[0], training)
+        noise = self.draw_noise(ops.shape(nodes), ops.shape(keys.row_ids)[0], self.draw_seeds(training))
         value = self._project(nodes, nodes_mask, noise)
         scored = self._score(value, keys, nodes_mask)
         weights = self.variational.weights(scored, noise)
@@ -208,20 +208,18 @@ class GraphAttention(AlignmentLayer):
             source, target = (ops.concatenate([ends, loops]) for ends in (source, target))
         return SegmentKeys(target, count, source, valid)
 
-    def draw_noise(self, nodes_shape, num_entries, training=False):
+    def draw_noise(self, nodes_shape, num_entries, seeds):
         """Return the noise of a call, a dictionary, empty where the call does not draw.
 
         Args:
             nodes_shape: (N, D).
             num_entries: Number of edges, with the self-loops.
-            training: The call's `training`.
+            seeds: Result of `draw_seeds`.
         """
-        seed = None if self.seed_generator is None else self.noise_seed(training)
-        if seed is None:
-            return {}
-        noise = self.draw_alignment((self.num_heads, num_entries), seed, training)
-        if self.drops(training) and self.feature_dropout:
-            noise["feature_dropout"] = random.dropout_mask(nodes_shape, self.feature_dropout, random.fold_in(seed, 3))
+        noise = self.draw_alignment((self.num_heads, num_entries), seeds)
+        if seeds.dropout is not None and self.feature_dropout:
+            seed = random.fold_in(seeds.dropout, 3)
+            noise["feature_dropout"] = random.dropout_mask(nodes_shape, self.feature_dropout, seed)
         return noise
 
     def _project(self, nodes, nodes_mask, noise):

@@ -31,7 +31,8 @@ class KerasAttentionMixin(ChunkedAttention):
         size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:
             scored = self._score(inputs, mask, use_causal_mask)
-            output, weights, divergence = self._attend(scored, inputs[1], query_mask, training)
+            noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
+            output, weights, divergence = self._attend(scored, noise, inputs[1], query_mask, training)
         else:
             output, divergence = self._in_chunks(inputs, mask, size, query_mask, training, use_causal_mask)
         self.add_divergence(**divergence, training=training)
@@ -39,9 +40,8 @@ class KerasAttentionMixin(ChunkedAttention):
             output = ops.where(query_mask[..., None], output, 0)
         return (output, weights) if return_attention_scores else output
 
-    def _attend(self, scored, value, query_mask, training, chunk=None):
+    def _attend(self, scored, noise, value, query_mask, training, chunk=None):
         """Return the context, the weights, and the result of `divergence_of`, for all queries or a `Chunk`."""
-        noise = self.draw_rows(ops.shape(scored.logits), self.call_seed(training, chunk), training, chunk)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
         return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training, chunk=chunk)
@@ -53,7 +53,8 @@ class KerasAttentionMixin(ChunkedAttention):
         def attend(queries, keys, entries, valid, chunk):
             logits = ops.cast(self._calculate_scores(query=queries[0], key=keys[-1]), "float32")
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(keys[-1], valid))
-            context, _, divergence = self._attend(scored, keys[0], None, training, chunk)
+            noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
+            context, _, divergence = self._attend(scored, noise, keys[0], None, training, chunk)
             return context, divergence
 
         weights = self.trainable_variables

@@ -8,6 +8,7 @@ from keras import ops
 from keras_vattn import alignments, random
 from keras_vattn.alignments import AlignmentInputs, DenseKeys
 from keras_vattn.alignments.variational_alignment import as_finite_float32
+from keras_vattn.draws.request import Seeds, training_requested
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.support import keras_private
@@ -143,7 +144,7 @@ class MultiHeadMixin(ChunkedAttention):
             attention_mask = both(axes.expand_mask(attention_mask), causal)
         axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
-        noise = self.draw_noise(ops.shape(scored.logits), training)
+        noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         query_mask = None if query_mask is None else axes.fold_queries(query_mask)
         divergence = self.divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
@@ -192,7 +193,7 @@ class MultiHeadMixin(ChunkedAttention):
             key, value = keys
             logits = ops.cast(tf.matmul(*queries, key, transpose_b=True), "float32")
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
-            noise = self.draw_noise(ops.shape(logits), training, chunk)
+            noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
             if self.is_softmax:
                 # Where no key is valid, the weights of Keras are equal.
                 weights = tf.nn.softmax(valid.mask_out(logits))
@@ -272,31 +273,18 @@ class MultiHeadMixin(ChunkedAttention):
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
-    def draw_noise(self, shape, training=False, chunk=None):
-        """Return the noise of a call, a dictionary, empty where the call does not draw.
+    def draw_alignment(self, shape, seeds):
+        if not self.is_softmax or seeds.dropout is None:
+            return super().draw_alignment(shape, seeds)
+        mask = ops.cast(random.dropout_mask(shape, min(self.dropout, 1.0 - 2**-23), seeds.dropout), self.compute_dtype)
+        return {"dropout": mask / (1.0 - self.dropout) if self.dropout < 1.0 else ops.zeros_like(mask)}
 
-        Args:
-            shape: Shape of the logits, (..., H, T, S).
-            training: The call's `training`.
-            chunk: The `Chunk` of the queries, or `None`.
-        """
-        return self.draw_rows(shape, self.call_seed(training, chunk), training, chunk)
-
-    def draw_alignment(self, shape, seed, training):
+    def draw_seeds(self, training):
         if not self.is_softmax:
-            return super().draw_alignment(shape, seed, training)
-        kept = ops.cast(random.dropout_mask(shape, min(self.dropout, 1.0 - 2**-23), seed), self.compute_dtype)
-        return {"dropout": kept / (1.0 - self.dropout) if self.dropout < 1.0 else ops.zeros_like(kept)}
-
-    def noise_seed(self, training):
-        if not self.is_softmax:
-            return super().noise_seed(training)
-        # That of Keras's dropout, in float32.
-        return (
-            random.dropout_seed(keras_private.dropout_of(self).seed_generator)
-            if self.drops(training) and self.dropout
-            else None
-        )
+            return super().draw_seeds(training)
+        # The seed that Keras's own dropout takes, for the same mask in float32.
+        drops = self.dropout and (training or training_requested(self))
+        return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 
     def get_config(self):
         return {

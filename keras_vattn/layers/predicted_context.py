@@ -140,7 +140,8 @@ class PredictedContext(GaussianLayer):
         if target is not None:
             self.account(parameters, target, mask, training)
             parameters = self.posterior(parameters, target)
-        return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
+        noise = self.draw_noise(ops.shape(parameters["mean"]), self.noise_seed(training))
+        return self.sample(parameters, noise, training)
 
     def distribution(self, inputs):
         """Return p(tilde(c) | z), a TensorFlow Probability distribution of event shape (units,). The layer must be

@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
-from keras_vattn.draws.request import DRAWS, training_requested
+from keras_vattn.draws.request import DRAWS, Seeds, training_requested
 from keras_vattn.layers.added_divergences import AddedDivergence, AddedDivergences
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
@@ -56,8 +56,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             queries, beside a token mean; `"mean"`: divided by the number of valid entries of all queries. Defaults to
             `"sum"`.
         seed: Integer or `None`, for all draws of the layer and the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. A layer without has no seed generator, whose state is a variable.
-            Defaults to `True`.
+        draws_noise: Whether the layer draws noise. With `False` it has no seed generator, and so no variable for
+            its state. Defaults to `True`.
 
     Example:
 
@@ -91,7 +91,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     # The request of `keras_vattn.posterior_draws` to this layer, in this thread.
     draws = DRAWS
     logged_as = "kl"
-    # Whether the first axis is none of examples, each by itself: the nodes of a graph are not.
+    # Whether examples on the first axis influence each other, as the nodes of a graph do.
     mixes_examples = False
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
@@ -182,13 +182,14 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             return random.draw_seed(self.seed_generator)
         return random.fold_in_replica(draws.seed_of_batch())
 
-    def draws_noise(self, training):
-        """Return whether this call draws noise: in training, and where a request asks for it."""
-        return bool(training) or self.draws is not None
-
-    def drops(self, training):
-        """Return whether this call drops: in training, and where `keras_vattn.Sampler` requests it."""
-        return bool(training or training_requested(self))
+    def draw_seeds(self, training):
+        """Return the `Seeds` of a call. It drops in training, and where `keras_vattn.Sampler` requests it."""
+        if self.seed_generator is None:
+            return Seeds()
+        noise, dropout = self.noise_seed(training), None
+        if training or training_requested(self):
+            dropout = random.draw_seed(self.seed_generator) if noise is None else noise
+        return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the temperature of `posterior_draws` or the layer's own."""
@@ -253,7 +254,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
-        self._added.behind(keras_private.own_losses(self))
+        self._added.keep_only(keras_private.own_losses(self))
         self._added.add(AddedDivergence(loss, total, above_floor, batch_size, _replica_thread()))
         self.add_loss(loss)
         self._shows_divergence = True
@@ -266,7 +267,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     def _losses_of_this_replica(self):
         """Return the losses of this layer, and the KLs behind them."""
         losses, thread = keras_private.own_losses(self), _replica_thread()
-        added = self._added.behind(losses)
+        added = self._added.keep_only(losses)
         if thread is None:
             return losses, added
         # Replicas are threads that share one list of losses: each counts the KL that it added itself.

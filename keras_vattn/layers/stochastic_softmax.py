@@ -99,8 +99,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     def drawn(self, scored, training):
         """Return the weights of a call, drawn or not, and their noise."""
-        seed = self.noise_seed(training)
-        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+        noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
 
     def _require_key(self, key):

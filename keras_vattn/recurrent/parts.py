@@ -5,6 +5,7 @@ from keras import ops, tree
 from keras_vattn import random
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.distributions.normal import clip_log_scale
+from keras_vattn.draws.request import Seeds
 from keras_vattn.recurrent.feeding import NoFeeding
 
 
@@ -29,6 +30,8 @@ class Part:
 
     # Whether nothing in the loop depends on what `after` gives, so that it runs once, for all steps.
     leaves_loop = False
+    # A `keras.random.SeedGenerator`, for a part that draws without a layer.
+    seed_generator = None
 
     def prepare_memory(self, memory, mask):
         """Return what every step needs of the memory, computed once. `memory` and `mask` are arguments of the call."""
@@ -39,11 +42,16 @@ class Part:
         tensors where the decoder takes one step."""
         return {}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
+    def draw_seeds(self, memory, training):
+        """Return the seeds of a call: `draw_seeds(training)` of the layer that draws, or seeds from `seed_generator` in
+        training. `keras_vattn.Sampler(model, dropout=True)` has a part drop as in training, and draw no other noise."""
+        seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
+        return Seeds(noise=seed, dropout=seed)
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
         """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. No gradient goes
-        through the noise: what depends on a weight, such as the rate of a learned dropout, belongs in the step. Dropout
-        masks have the name `"dropout"`, or one that ends so (`"lower_dropout"`), in the dictionary or in one inside it:
-        `keras_vattn.posterior_predictive` draws these masks alone where it is asked for dropout."""
+        through the noise: what depends on a weight, such as the rate of a learned dropout, belongs in the step.
+        Dropout masks are drawn from `seeds.dropout`, other noise from `seeds.noise`; a seed is `None` for no draw."""
         return {}
 
     def start(self, batch_size, memory, initial_state):
@@ -113,14 +121,18 @@ class CellsPart(Part):
         first = self.cells[0]
         return {self.prefix + "projected": first.project_inputs(ops.cast(inputs["inputs"], first.compute_dtype))}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        if not (training and self.dropout and len(self.cells) > 1):
+    def draw_seeds(self, memory, training):
+        drops = training and self.dropout and len(self.cells) > 1
+        return Seeds(dropout=random.draw_seed(self.seed_generator) if drops else None)
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
+        if seeds.dropout is None:
             return {}
-        seed, masks = random.draw_seed(self.seed_generator), []
+        masks = []
         for index, cell in enumerate(self.cells[1:], start=1):
             shape = (batch_size, num_steps, self.cells[index - 1].units)
-            kept = random.uniform(shape, random.fold_in(seed, index)) >= self.dropout
-            masks.append(ops.cast(kept, cell.compute_dtype) / (1.0 - self.dropout))
+            mask = random.uniform(shape, random.fold_in(seeds.dropout, index)) >= self.dropout
+            masks.append(ops.cast(mask, cell.compute_dtype) / (1.0 - self.dropout))
         return {self.prefix + "dropout": masks}
 
     def start(self, batch_size, memory, initial_state):
@@ -204,8 +216,11 @@ class AttentionPart(Part):
         posterior_logits = None if self.leaves_loop else self._posterior_logits(inputs)
         return {} if posterior_logits is None else {self.prefix + "posterior_logits": posterior_logits}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        return {self.name: self.attention.draw_noise(batch_size, num_steps, memory[self.name], training)}
+    def draw_seeds(self, memory, training):
+        return self.attention.draw_seeds(training)
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
+        return {self.name: self.attention.draw_noise(batch_size, num_steps, memory[self.name], seeds)}
 
     def start(self, batch_size, memory, initial_state):
         score = self.attention.score
@@ -302,8 +317,11 @@ class LatentPart(Part):
     def prepare_memory(self, memory, mask):
         return {self.name: self.latent.kernels()}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        return {self.name: self.latent.draw_noise((batch_size, num_steps, self.latent.units), training)}
+    def draw_seeds(self, memory, training):
+        return self.latent.draw_seeds(training)
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
+        return {self.name: self.latent.draw_noise((batch_size, num_steps, self.latent.units), seeds.noise)}
 
     def step(self, given, state, memory, noise, training):
         gives, parameters = {}, None

@@ -2,8 +2,7 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.draws.dropout import with_masks
-from keras_vattn.draws.request import training_requested
+from keras_vattn.draws.request import Seeds, training_requested
 from keras_vattn.support.features import FeatureInputs
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import first_mask, where_rows
@@ -45,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` asks whether a call drops.
+    # `draw_noise` reads the request to drop.
     asks_for_dropout = True
 
     def __init__(self, **kwargs):
@@ -65,14 +64,15 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _together("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it."""
-
-        def drawn(training):
-            parts = [part.draw_noise(batch_size, num_steps, memory, training) for part in self.parts()]
-            return _together("noise", parts)
-
-        noise = drawn(training)
-        return with_masks(noise, drawn(True)) if training_requested(self) and not training else noise
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it. A call and
+        a loop over `step` begin here: the parts decide whether they draw, and from which seeds."""
+        parts = self.parts()
+        seeds = [part.draw_seeds(memory, training) for part in parts]
+        if training_requested(self) and not training:
+            dropping = [part.draw_seeds(memory, True).dropout for part in parts]
+            seeds = [Seeds(x.noise, dropout, x.training) for x, dropout in zip(seeds, dropping, strict=True)]
+        noise = [part.draw_noise(batch_size, num_steps, memory, x) for part, x in zip(parts, seeds, strict=True)]
+        return _together("noise", noise)
 
     def start(self, batch_size, memory, initial_state=None):
         """Return the state before the first step, a dictionary.
@@ -148,7 +148,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
         stacked, state = scan(
-            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",), self
+            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
         )
         given = {**inputs, **stacked}
         for part in parts:

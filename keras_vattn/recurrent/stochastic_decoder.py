@@ -3,6 +3,7 @@ from functools import partial
 import keras
 from keras import ops
 
+from keras_vattn.draws.request import Seeds
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.predicted_context import PredictedContext
@@ -242,8 +243,11 @@ class _OptionalAttention(AttentionPart):
     def prepare_memory(self, memory, mask):
         return {} if memory is None else super().prepare_memory(memory, mask)
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        return super().draw_noise(batch_size, num_steps, memory, training) if self.name in memory else {}
+    def draw_seeds(self, memory, training):
+        return super().draw_seeds(memory, training) if self.name in memory else Seeds()
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
+        return super().draw_noise(batch_size, num_steps, memory, seeds) if self.name in memory else {}
 
     def start(self, batch_size, memory, initial_state):
         return super().start(batch_size, memory, initial_state) if self.name in memory else {}
@@ -272,8 +276,8 @@ class _PriorMean(LatentPart):
     def prepare_memory(self, memory, mask):
         return {}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        return {}
+    def draw_seeds(self, memory, training):
+        return Seeds()
 
 
 class _PredictionPart(Part):
@@ -289,9 +293,12 @@ class _PredictionPart(Part):
     def prepare_memory(self, memory, mask):
         return {"predicted_context": self.prediction.kernels()}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
+    def draw_seeds(self, memory, training):
+        return self.prediction.draw_seeds(training)
+
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
         shape = (batch_size, num_steps, self.prediction.units)
-        return {"predicted_context": self.prediction.draw_noise(shape, training)}
+        return {"predicted_context": self.prediction.draw_noise(shape, seeds.noise)}
 
     def step(self, given, state, memory, noise, training):
         parameters = self.prediction.parameters(given["latent"], memory["predicted_context"])

@@ -1,4 +1,4 @@
-"""The private names of Keras and TensorFlow that the library uses, and nothing else of the library uses any.
+"""The private names of Keras and TensorFlow that the library uses. No other module uses one.
 
 A method that a class of the library overrides has its private name there: `_get_own_losses` in `StochasticLayer`,
 `_compute_attention` in `MultiHeadMixin`, and in `fast.LSTM` `inner_loop`, which is not documented. `FEATURES` says of
@@ -42,7 +42,6 @@ FEATURES = {
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
     "_compute_attention": ("`MultiHeadAttention` and `MultiHeadMixin`", "they raise an error"),
     "_gate_dense": ("`MultiHeadAttention(use_gate=True)`", "it raises an error"),
-    "_dropout_layer": ("dropout in a softmax `MultiHeadAttention` with query chunks", "it raises an error"),
     "_calculate_scores": ("`to_bayesian` of `keras.layers.Attention`", "it refuses these layers"),
     "inner_loop": ("`fast.LSTM`", "it is the LSTM of Keras"),
     "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
@@ -135,7 +134,7 @@ def flatten_layers(layer):
     def visit(layer):
         if id(layer) not in found:
             found[id(layer)] = layer
-            # Keras's own order of what is deeper turns with every level.
+            # Keras's recursive order reverses at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
@@ -173,7 +172,7 @@ def gate_of(layer):
 
 def dropout_of(layer):
     """Return the dropout layer of a `keras.layers.MultiHeadAttention`."""
-    return read(layer, "_dropout_layer")
+    return next(x for x in flatten_layers(layer) if isinstance(x, keras.layers.Dropout))
 
 
 def computes_weights_as_keras(layer_class):

@@ -1,14 +1,15 @@
 """Loops over time: eagerly, in graph mode and under XLA, with static or unknown length.
 
 TensorFlow's gradient of a `tf.while_loop` stores every intermediate of every step, and adds up the gradient of each
-kernel step by step. In training the loop here has a backward loop of its own. It stores the states and the products of
-a step with kernels (`products.py`), recomputes the rest of a step, which is cheap and stays in the cache, and computes
-the gradients of kernels after the loop: one product each, of the rows of all steps.
+kernel step by step. In training the loop here has a backward loop of its own. The
+forward loop stores the states and the products of a step with kernels (`products.py`). The backward loop recomputes the
+rest of a step, which is cheap and stays in the cache. The gradients of kernels are computed after it: one product each,
+of the rows of all steps.
 
 Before a change: a step in training is traced once (`traced_step.py`), and both loops copy its operations. Variables are
 read before the loop, and both loops use these values. A step that draws, assigns, prints, or reads a variable in a
-branch or an inner loop falls back to TensorFlow's gradient, which is right but slow: no test of values fails. Without
-`maximum_iterations` a loop has no gradient under XLA.
+branch or an inner loop falls back to TensorFlow's gradient. Its values are right, it is slower, and no test of values
+shows this. Without `maximum_iterations` a loop has no gradient under XLA.
 """
 
 import tensorflow as tf
@@ -23,7 +24,7 @@ NO_SECOND_GRADIENT = (
 )
 
 
-def scan(step, state, inputs, length, training=False, noise=(), owner=None):
+def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
     `keras.ops.scan` on TensorFlow keeps one of several outputs, refuses outputs that are not shaped like the state, and
@@ -38,7 +39,6 @@ def scan(step, state, inputs, length, training=False, noise=(), owner=None):
         training: Whether a gradient will be computed. The gradient with `training=False` is right too, but slower. The
             gradient with `training=True` cannot be differentiated.
         noise: Names of the entries of the dictionary `inputs` that need no gradient.
-        owner: The layer whose step this is, which stores the gradient function, or `None`.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
@@ -52,7 +52,7 @@ def scan(step, state, inputs, length, training=False, noise=(), owner=None):
         inputs = tree.map_structure(lambda x: _padded(tf.convert_to_tensor(x), num_steps - length), inputs)
     loop = _Loop(step, state, inputs, num_steps)
     has_backward_loop = training and loop.step.is_pure and not tf.executing_eagerly()
-    outputs, last = loop.run_in_training(noise, owner) if has_backward_loop else loop.run()
+    outputs, last = loop.run_in_training(noise) if has_backward_loop else loop.run(step)
     outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
     if not is_known:
         outputs = [_cut(x, length) for x in outputs]
@@ -87,7 +87,7 @@ class _Loop:
     """The loops that run a step, forward and backward."""
 
     def __init__(self, step, state, inputs, length):
-        self.call_step, self.length = step, length
+        self.length = length
         self.inputs, self.state = (tree.map_structure(tf.convert_to_tensor, x) for x in (inputs, state))
         self.flat_inputs, self.flat_state = tree.flatten(self.inputs), tree.flatten(self.state)
         self.inputs_by_time = [ops.swapaxes(x, 0, 1) for x in self.flat_inputs]
@@ -97,20 +97,20 @@ class _Loop:
             tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), self.state),
         )
 
-    def run(self):
+    def run(self, step):
         """Return the outputs, (T, B, ...), and the last state, both flat, with TensorFlow's gradient."""
         # The gradient of a slice is as large as the sliced tensor, unlike the gradient of an array's entry.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
         def call(time, flat_state):
             inputs = tree.pack_sequence_as(self.inputs, [array.read(time) for array in arrays])
-            outputs, new_state = self.call_step(inputs, tree.pack_sequence_as(self.state, flat_state))
+            outputs, new_state = step(inputs, tree.pack_sequence_as(self.state, flat_state))
             tree.assert_same_structure(self.step.output_structure, outputs)
             return tree.flatten(outputs), tree.flatten(new_state)
 
         return self._run_forward(call, self.step.outputs)
 
-    def run_in_training(self, noise, owner):
+    def run_in_training(self, noise):
         """Return the results of `run`, whose gradient is a backward loop."""
         step = self.step
         is_noise = tree.map_structure(lambda _: False, self.inputs)
@@ -118,16 +118,14 @@ class _Loop:
             is_noise[name] = tree.map_structure(lambda _: True, self.inputs[name])
         pairs = zip(self.flat_inputs, tree.flatten(is_noise), strict=True)
         has_gradient = [is_float(x) and not flag for x, flag in pairs]
-        # Identities belong to this graph. The gradient of a loop around this one cannot capture eager tensors.
-        self.shared = [tf.identity(x) for x in [*step.captures, *step.variables]]
-        self.kernels = [tf.identity(ops.cast(entry.kernel, entry.rows.dtype)) for entry in step.products]
+        self.shared, self.kernels = step.read()
 
         def call(time, flat_state):
             inputs = _read(self.inputs_by_time, time)
             outputs, new_state, results = step.forward(inputs, flat_state, self.shared, self.kernels)
             return [*outputs, *flat_state, *results], new_state
 
-        @custom_gradient(owner=owner)
+        @custom_gradient
         def run(*_):
             lists = step.outputs, self.flat_state, [entry.result for entry in step.products]
             stored, last = self._run_forward(call, [x for each in lists for x in each])
@@ -135,8 +133,7 @@ class _Loop:
 
             def gradient(*upstream):
                 upstream = split([x if x is None else tf.convert_to_tensor(x) for x in upstream], outputs, last)
-                with tf.name_scope(f"gradient/{'loop' if owner is None else owner.name}"):
-                    return self._run_backward(has_gradient, states, results, *upstream)
+                return self._run_backward(has_gradient, states, results, *upstream)
 
             return (*outputs, *last), gradient
 

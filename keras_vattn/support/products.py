@@ -92,15 +92,17 @@ class ProductRecorder:
     Attributes:
         graph: The graph of the step.
         products: List of `Product`s.
+        kernels: List of their kernels, tensors or variables.
     """
 
     def __init__(self, graph):
-        self.graph, self.products = graph, []
+        self.graph, self.products, self.kernels = graph, [], []
 
     def product(self, x, kernel):
         if not _has_outer_kernel(x, kernel):
             return matmul(x, kernel)
-        self.products.append(Product(kernel, x if len(x.shape) == 2 else tf.squeeze(x, axis=1)))
+        self.products.append(Product(x if len(x.shape) == 2 else tf.squeeze(x, axis=1), kernel.shape))
+        self.kernels.append(kernel)
         result = self.products[-1].result
         return result if len(x.shape) == 2 else tf.expand_dims(result, axis=1)
 
@@ -109,7 +111,6 @@ class Product:
     """A product in the graph of a step: (B, D) x (D, units), or (B, D) x (B, D, units) with a kernel per example.
 
     Attributes:
-        kernel: Tensor or variable outside the graph.
         rows: Tensor (B, D) in the graph.
         kernel_input: Placeholder of the kernel in the graph.
         transposed_input: Placeholder (units, D) of the transposed kernel, or `None` with a kernel per example.
@@ -117,11 +118,11 @@ class Product:
         is_differentiated: Whether a gradient of the rows has been computed.
     """
 
-    def __init__(self, kernel, rows):
-        self.kernel, self.rows, self.is_differentiated = kernel, rows, False
-        self.kernel_input, self.transposed_input = tf.compat.v1.placeholder(rows.dtype, kernel.shape), None
-        if len(kernel.shape) == 2:
-            self.transposed_input = tf.compat.v1.placeholder(rows.dtype, kernel.shape[::-1])
+    def __init__(self, rows, kernel_shape):
+        self.rows, self.is_differentiated = rows, False
+        self.kernel_input, self.transposed_input = tf.compat.v1.placeholder(rows.dtype, kernel_shape), None
+        if len(kernel_shape) == 2:
+            self.transposed_input = tf.compat.v1.placeholder(rows.dtype, kernel_shape[::-1])
         self.result = custom_gradient(lambda rows: (self._multiply(rows), self._row_gradient))(rows)
 
     def _multiply(self, rows):

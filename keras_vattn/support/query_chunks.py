@@ -20,7 +20,7 @@ _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 
 
-def map_chunks(step, rows, memory, shared, size, owner):
+def map_chunks(step, rows, memory, shared, size):
     """Return the results of a step for all rows, from its results for chunks of `size` rows of one group.
 
     Eagerly every chunk's intermediates are stored.
@@ -33,19 +33,18 @@ def map_chunks(step, rows, memory, shared, size, owner):
         memory: List of floats (G, ...).
         shared: List of floats of any shape.
         size: Number of rows of a chunk, an integer.
-        owner: The layer whose step this is, which stores the gradient function.
 
     Returns:
         A dictionary of tensors (G, T, ...).
     """
     num_groups, length = ops.shape(rows[0])[:2]
-    # Nothing cannot be stacked: without groups or rows the step runs on zeros, which are cut off.
+    # `tf.stack` needs an entry: without groups or rows the step runs on zeros, and the result is cut to length 0.
     loops, num_chunks = _at_least_one(num_groups), _at_least_one(-(-length // size))
     memory = [_extended(x, 0, num_groups, loops) for x in memory]
     rows = [_extended(_extended(x, 0, num_groups, loops), 1, length, num_chunks * size) for x in rows]
     chunks = [tf.reshape(x, (loops, num_chunks, size, *ops.shape(x)[2:])) for x in rows]
     run = _run_eagerly if tf.executing_eagerly() else _run_in_graph
-    results = run(step, chunks, memory, shared, owner)
+    results = run(step, chunks, memory, shared)
 
     def joined(x):
         return tf.reshape(x, (loops, num_chunks * size, *ops.shape(x)[3:]))[:num_groups, :length]
@@ -53,7 +52,7 @@ def map_chunks(step, rows, memory, shared, size, owner):
     return tf.nest.map_structure(joined, results)
 
 
-def _run_eagerly(step, chunks, memory, shared, _):
+def _run_eagerly(step, chunks, memory, shared):
     loops, num_chunks = chunks[0].shape[:2]
     groups = [
         [
@@ -66,7 +65,7 @@ def _run_eagerly(step, chunks, memory, shared, _):
     return tf.nest.map_structure(lambda *x: tf.stack(x), *stacked)
 
 
-def _run_in_graph(step, chunks, memory, shared, owner):
+def _run_in_graph(step, chunks, memory, shared):
     """Return the results of all chunks, (G, number of chunks, size, ...)."""
     inputs = (chunks, 2), (memory, 1), (shared, 0)
     specs = [[tf.TensorSpec(x.shape[num_axes:], x.dtype) for x in tensors] for tensors, num_axes in inputs]
@@ -84,7 +83,7 @@ def _run_in_graph(step, chunks, memory, shared, owner):
         def call(flat):
             return tf.nest.flatten(traced(*tf.nest.pack_sequence_as(tensors, flat), group, chunk))
 
-        @custom_gradient(owner=owner)
+        @custom_gradient
         def recomputed(*flat):
             def gradient(*upstream):
                 with tf.GradientTape() as tape:

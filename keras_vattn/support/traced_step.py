@@ -1,7 +1,7 @@
 """A step of a loop, traced once, whose forward and backward operations the loops copy into their bodies."""
 
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
 
 from keras_vattn.support.products import record_products
 
@@ -18,10 +18,8 @@ class TracedStep:
         output_structure: Structure of the outputs.
         outputs: List of the outputs, tensors of the graph.
         products: List of the recorded `Product`s.
-        captures: List of the outer tensors that the step reads, without variables.
-        variables: List of the `tf.Variable`s that the step reads.
-        is_pure: Whether the step has no draws and no side effects. A variable in a branch or in an inner loop counts as
-            a side effect.
+        is_pure: Whether the step has no draws, no side effects and no complex numbers. A variable in a branch or in an
+            inner loop counts as a side effect.
     """
 
     def __init__(self, step, inputs, state):
@@ -31,7 +29,7 @@ class TracedStep:
             with record_products() as recorder:
                 results = step(tree.pack_sequence_as(inputs, flat_inputs), tree.pack_sequence_as(state, flat_state))
             self.output_structure = tree.map_structure(lambda _: None, results[0])
-            self.products = recorder.products
+            self.products, self._kernels = recorder.products, recorder.kernels
             outputs, new_state = map(tree.flatten, results)
             return outputs, shaped_like(new_state, specs[1])
 
@@ -43,7 +41,7 @@ class TracedStep:
         self.is_pure = not any(entry.is_differentiated for entry in self.products)
         self._find_variables(captures, {id(variable.handle): variable for variable in function.variables})
         captures = [pair for pair in captures if pair[0].dtype != tf.resource]
-        self._captured, self.captures = [inner for inner, _ in captures], [outer for _, outer in captures]
+        self._captured, self._outer_tensors = [inner for inner, _ in captures], [outer for _, outer in captures]
 
     def _find_variables(self, captures, variables):
         handles, reads = {inner.name: id(outer) for inner, outer in captures}, {}
@@ -53,7 +51,22 @@ class TracedStep:
                 reads.setdefault(handle, []).append(operation.outputs[0])
             elif operation.op_def.is_stateful or tf.resource in {x.dtype for x in operation.inputs}:
                 self.is_pure = False
-        self.variables, self._reads = [variables[handle] for handle in reads], list(reads.values())
+            if any(x.dtype.is_complex for x in operation.outputs):
+                self.is_pure = False
+        self._outer_variables, self._reads = [variables[handle] for handle in reads], list(reads.values())
+
+    def read(self):
+        """Return lists of the values of captures and variables, and of the kernels of the products.
+
+        The step releases the outer objects: TensorFlow may keep a graph for the life of the process, and the graph
+        keeps the step for its gradient, but no layer and no weight.
+        """
+        # Identities belong to the current graph. The gradient of a loop around it cannot capture eager tensors.
+        shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
+        pairs = zip(self._kernels, self.products, strict=True)
+        kernels = [tf.identity(ops.cast(kernel, entry.rows.dtype)) for kernel, entry in pairs]
+        del self._outer_tensors, self._outer_variables, self._kernels
+        return shared, kernels
 
     def forward(self, inputs, state, shared, kernels):
         """Run the step in the current graph.
@@ -165,7 +178,8 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # A pure step needs no order, and its copy is not differentiated.
+        # Control inputs order side effects, which a pure step has none of. Gradients come from the traced graph, not
+        # from the copy.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)

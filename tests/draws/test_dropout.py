@@ -116,3 +116,46 @@ def test_a_layer_with_dropout_and_normalisation_inside():
     kept = np.where(draws == 0, 0, np.broadcast_to(2 * predict(model), draws.shape))
     np.testing.assert_allclose(draws, kept, rtol=1e-5)
     assert (draws == 0).any() and (draws != 0).any()
+
+
+def test_a_call_of_the_instance_follows_the_request():
+    model = keras.Sequential([keras.Input((3,)), layers.Dropout(0.5)])
+    dropout, plain = model.layers[0], model.layers[0].call
+    dropout.call = lambda x, training=False: 2.0 * plain(x, training=training)
+    draws = draw(model, np.ones((4, 3), "float32"), 8, seed=1, dropout=True)
+    assert {*np.unique(draws)} == {0.0, 4.0}
+    np.testing.assert_array_equal(model(np.ones((4, 3))), np.full((4, 3), 2.0))
+
+
+class CallsDropout(layers.Layer):
+    """Passes `training` to its dropout by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout_layer = layers.Dropout(0.5)
+
+    def call(self, x):
+        return self.dropout_layer.call(x, False)
+
+
+def test_training_by_position():
+    model = keras.Sequential([keras.Input((3,)), CallsDropout()])
+    draws = draw(model, np.ones((4, 3), "float32"), 8, seed=1, dropout=True)
+    assert {*np.unique(draws)} == {0.0, 2.0}
+
+
+class SeveralGenerators(layers.Layer):
+    """Has seed generators in a list, and a rate of an unknown name."""
+
+    def __init__(self):
+        super().__init__()
+        self.p, self.generators = 0.5, [keras.random.SeedGenerator(1)]
+
+    def call(self, x, training=False):
+        return keras.random.dropout(x, self.p, seed=self.generators[0]) if training else x
+
+
+def test_generators_in_a_list_are_found():
+    model = keras.Sequential([keras.Input((3,)), SeveralGenerators(), layers.Dropout(0.5)])
+    with pytest.warns(UserWarning, match="SeveralGenerators"):
+        draw(model, np.ones((4, 3), "float32"), 2, seed=1, dropout=True)

@@ -65,29 +65,27 @@ def test_the_attention_drops_its_weights_and_does_not_draw_as_in_training(rate):
 
 
 class Masks(recurrent.Part):
-    """Drops, and adds in training what is no dropout, all of it inside of entries of its own."""
+    """Drops, and adds other noise in training."""
 
     def __init__(self, generator):
-        self.generator = generator
+        self.seed_generator = generator
 
     def prepare_inputs(self, inputs):
         return {"x": inputs["inputs"]}
 
-    def draw_noise(self, batch_size, num_steps, memory, training):
-        if not training:
-            return {}
-        seed = keras_vattn.random.draw_seed(self.generator)
-        uniform = keras_vattn.random.uniform((batch_size, num_steps, 1), seed)
-        dropped = {"dropout": 2.0 * keras.ops.cast(uniform >= 0.5, "float32"), "added": 100.0 * uniform}
-        return {"own_dropout": dropped, "more": {"added": uniform}}
+    def draw_noise(self, batch_size, num_steps, memory, seeds):
+        shape, noise = (batch_size, num_steps, 1), {}
+        if seeds.noise is not None:
+            noise["added"] = 100.0 * keras_vattn.random.uniform(shape, seeds.noise)
+        if seeds.dropout is not None:
+            noise["mask"] = keras.ops.cast(keras_vattn.random.uniform(shape, seeds.dropout) >= 0.5, "float32")
+        return noise
 
     def step(self, given, state, memory, noise, training):
-        own = noise.get("own_dropout", {})
-        hidden = own.get("dropout", 1.0) * given["x"] + own.get("added", 0.0)
-        return {"hidden": hidden + 1.0 if "more" in noise else hidden}, {}
+        return {"hidden": 2.0 * noise.get("mask", 0.5) * given["x"] + noise.get("added", 0.0)}, {}
 
 
-def test_dropout_inside_an_entry_of_the_noise():
+def test_a_part_drops_without_its_other_noise():
     class Dropping(recurrent.RecurrentDecoder):
         def __init__(self):
             super().__init__()

@@ -7,6 +7,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 from predictive_cases import D, X
 
@@ -139,3 +140,9 @@ def test_the_functions_go_with_the_sampler():
 def test_an_unbuilt_model_is_refused():
     with pytest.raises(ValueError, match=r"need a built model: call it once\. Received: .*\.built=False"):
         Sampler(keras.Sequential([keras_vattn.GaussianLatent(2)]))
+
+
+def test_a_call_in_a_function_is_refused():
+    sampler = Sampler(model_of())
+    with pytest.raises(ValueError, match="called eagerly"):
+        tf.function(lambda: sampler(X, 2))()

@@ -129,14 +129,14 @@ def test_it_is_its_parts():
     z = layer(SEQUENCE, mask=tf.constant(MASK), training=True)
     other.build(SEQUENCE.shape)
     other.set_weights(layer.get_weights())
-    noise = other.draw_noise((6, 5, 3), training=True)
+    noise = other.draw_noise((6, 5, 3), other.noise_seed(training=True))
     steps = [other.parameters(SEQUENCE[:, t]) for t in range(5)]
     drawn = [other.sample(x, {"latent": noise["latent"][:, t]}, training=True) for t, x in enumerate(steps)]
     assert other.losses == []
     np.testing.assert_allclose(tf.stack(drawn, axis=1), z, rtol=1e-5, atol=1e-6)
     other.account({name: tf.stack([x[name] for x in steps], axis=1) for name in steps[0]}, tf.constant(MASK), True)
     assert [float(x) for x in other.losses] == pytest.approx([float(layer.losses[0])], rel=1e-6)
-    assert other.draw_noise((6, 5, 3)) == {}
+    assert other.draw_noise((6, 5, 3), other.noise_seed(training=False)) == {}
     np.testing.assert_array_equal(other.sample(steps[0], {}), steps[0]["mean"])
 
 

@@ -89,7 +89,7 @@ def the_gate_reads_the_query():
     assert layer._gate_dense(x).shape == (1, 3, 2, 4)
 
 
-def the_dropout_of_heads_has_a_seed_generator():
+def test_the_dropout_of_heads_has_a_seed_generator():
     layer = keras.layers.MultiHeadAttention(2, 4, dropout=0.5, seed=3)
     layer.build((1, 3, 5), (1, 3, 5))
     assert keras_private.dropout_of(layer).seed_generator.get_config()["seed"] == 3
@@ -142,7 +142,6 @@ PRIVATE = {
     "_get_own_losses": (keras.layers.Layer, own_losses_are_what_was_added),
     "_tracker": (keras.layers.Layer, a_tracker_lets_a_built_layer_have_more_layers),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
-    "_dropout_layer": (keras.layers.MultiHeadAttention, the_dropout_of_heads_has_a_seed_generator),
     "_calculate_scores": (keras.layers.Attention, attention_scores_are_made_in_one_method),
     "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
     "_all_reduce_sum_gradients": (keras.optimizers.Optimizer, optimizers_sum_the_gradients_of_replicas_in_one_method),

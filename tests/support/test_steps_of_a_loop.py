@@ -168,3 +168,24 @@ def test_outputs_and_states_of_all_kinds():
 def test_products_of_any_rank_outside_of_a_loop():
     assert product(tf.ones((2, 3, 4, 5)), tf.ones((2, 3, 5, 6))).shape == (2, 3, 4, 6)
     assert product(tf.ones((2, 3, 5), tf.float16), tf.ones((2, 5, 6))).dtype == tf.float32
+
+
+@pytest.mark.parametrize("place", ["variable", "captured tensor", "state"])
+def test_complex_numbers(place):
+    kernel = tf.complex(KERNEL[:UNITS], KERNEL[:UNITS])
+    if place == "variable":
+        kernel = tf.Variable(kernel)
+
+    def gradient(scale):
+        def step(x, hidden):
+            if place == "state":
+                return tf.math.real(hidden), hidden * tf.complex(tf.cos(scale * x), tf.sin(scale * x))
+            return (tf.tanh(hidden + scale * tf.abs(tf.complex(x, hidden) @ kernel)),) * 2
+
+        start = tf.complex(START, START) if place == "state" else START
+        with tf.GradientTape() as tape:
+            tape.watch([scale, *([kernel] if place == "captured tensor" else [])])
+            loss = tf.reduce_sum(scan(step, start, SMALL, STEPS, training=True)[0] ** 2)
+        return tape.gradient(loss, [scale] if place == "state" else [scale, kernel])
+
+    compared(gradient, tf.constant(0.7))
