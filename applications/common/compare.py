@@ -11,7 +11,7 @@ import yaml
 from applications.common.errors import InputError
 from applications.common.jobs import Jobs
 from applications.common.option_values import values_of
-from applications.common.page import Page, write_page
+from applications.common.page import Page, pictures_in, write_page
 from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.records import read_record
@@ -231,8 +231,7 @@ def compare(application, options):
         title=f"{application.program.name.rpartition('.')[2]}: {', '.join(records)}",
         heading=f"{len(records)} models; {claim}",
         tables=table,
-        histories=histories,
-        curves=application.curves,
+        pictures=pictures_in(comparison.folder),
         shown=joined(comparison.shown()),
         details={"Options": values_of(options)},
     )

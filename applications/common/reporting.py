@@ -2,7 +2,7 @@
 
 import shlex
 
-from applications.common.page import Page
+from applications.common.page import Page, pictures_in
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
@@ -38,13 +38,13 @@ def write_report(application, folder, record, lines, example, has_endpoints):
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
 
 
-def page_of_run(application, record, rows, shown):
+def page_of_run(application, folder, record, shown):
     """Return the `page.Page` of a run.
 
     Args:
         application: `Application`.
+        folder: `RunFolder`, its pictures drawn.
         record: The content of metrics.json.
-        rows: The rows of its history.
         shown: Its `shown.Shown`.
     """
     figures, collapsed = figures_of(application.columns, record), collapsed_posteriors(record["history"])
@@ -53,8 +53,7 @@ def page_of_run(application, record, rows, shown):
         heading=f"{application.heading(record)}; one seed, no claim",
         tables="\n\n".join([figures, trained(record), *collapsed]),
         summary=application.summary(record["report"]),
-        histories={record["model"]: [rows]},
-        curves=application.curves,
+        pictures=pictures_in(folder.path),
         shown=shown,
         details={"Options": record["options"], "Environment": record["environment"]},
     )

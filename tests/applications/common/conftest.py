@@ -72,9 +72,7 @@ def without_pictures(monkeypatch):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
     for module in (training, compare):
         monkeypatch.setattr(module, "training_curves", lambda histories, curves, path: draw(path=path))
-    for name in ("alignment_spec", "region_spec"):
-        monkeypatch.setattr(page, name, lambda alignments: {})
-    monkeypatch.setattr(page, "curve_charts", lambda histories, curves, most_epochs: {})
+    monkeypatch.setattr(page, "_chart", lambda alignments: {})
 
 
 @pytest.fixture
