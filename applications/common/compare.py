@@ -61,10 +61,7 @@ class Comparison:
         for run in runs:
             if run not in missing:
                 RunFolder.load(run.options.run.out).require_data(digests[run.name])
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
+        self.folder.mkdir(parents=True, exist_ok=True)
         baseline = self.options.baseline
         if baseline not in self.models:
             print(f"{_NO_BASELINE.format(baseline)} --baseline names another.", file=sys.stderr, flush=True)
@@ -147,10 +144,8 @@ class Comparison:
         """Return what the runs of the first seed show, a dictionary from the names of models to `Shown`, an empty one
         for a run without pages."""
 
-        def of(run):
-            return Shown.of(self.read(run, SHOWN)) if pathlib.Path(run.options.run.out, SHOWN).exists() else Shown()
-
-        return {run.name: of(run) for run in self.of_first_seed}
+        have = {run.name: pathlib.Path(run.options.run.out, SHOWN).exists() for run in self.of_first_seed}
+        return {run.name: Shown.of(self.read(run, SHOWN)) if have[run.name] else Shown() for run in self.of_first_seed}
 
     @property
     def of_first_seed(self):

@@ -71,7 +71,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # The comparison holds the other end of the pipe, which closes however the comparison ends.
+    # The comparison holds the other end of the pipe: the operating system closes it when the comparison ends.
     os.read(0, 1)
     os._exit(1)
 

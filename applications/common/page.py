@@ -56,7 +56,7 @@ def write_page(path, page):
     """Write a `Page` into an HTML file that needs no other file and no network."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
-    # A word of which the model is sure has a colour all the same, of no strength.
+    # The template divides by the largest value.
     nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
@@ -90,7 +90,7 @@ def _drawable(alignments):
 
 
 def _chart(alignments):
-    """Return the specification of the interactive alignments, one of which is chosen."""
+    """Return the specification of an interactive chart with a list of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
     return finished(chart).to_dict(validate=False) | {"datasets": datasets}

@@ -114,9 +114,9 @@ def _folder(out, name, seed, more=""):
 
 
 def _check_folder(program, run_options, fixed):
-    """Raise `InputError` if the folder of a run holds one with other options.
+    """Raise `InputError` if the folder of a run holds a run with other options.
 
-    A longer run that starts from another would go on, and not start again from a longer one: its length is fixed.
+    The length of a run that starts from another is fixed: a longer run would not have a longer start.
     """
     out = pathlib.Path(run_options.run.out)
     if (out / "config.yaml").exists():

@@ -39,7 +39,7 @@ def write_results(comparison, path):
     kept = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
     environments = [] if before is None else [before["environment"]]
     for run in comparison.planned:
-        # The CPU time is the run's, and that of the run that it starts from.
+        # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
         figures = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}

@@ -100,7 +100,7 @@ def joined(of_models):
     samples, alignments = {}, {}
     for name, shown in of_models.items():
         for place, sample in enumerate(shown.samples):
-            # Samples of one source may be several, in their order.
+            # Several samples of one source are matched in their order.
             before = sum(other[0] == sample[0] for other in shown.samples[:place])
             lines = samples.setdefault(repr((sample[0], before)), {})
             for line in sample:
@@ -109,19 +109,18 @@ def joined(of_models):
             key = repr((own.title, own.source, own.target))
             merged, names = alignments.setdefault(key, (dataclasses.replace(own, weights={}, spread={}), []))
             names.append(name)
-            merged.weights |= {_of(name, panel): values for panel, values in own.weights.items()}
-            merged.spread |= {_of(name, panel): values for panel, values in own.spread.items()}
+            for panels, panels_of_model in ((merged.weights, own.weights), (merged.spread, own.spread)):
+                panels |= {f"{name}: {panel}" if panel else name: x for panel, x in panels_of_model.items()}
     for merged, names in alignments.values():
         if len(names) < len(of_models):
             merged.title += f" ({', '.join(names)})"
 
-    def of_lines(lines):
-        # A line that all models have, such as the source, is nobody's.
-        label_of = lambda label, names: label if len(names) == len(of_models) else _of(", ".join(names), label)  # noqa: E731
-        return [(label_of(label, names), text) for (label, text), names in lines.values()]
-
-    return Shown(list(map(of_lines, samples.values())), [merged for merged, _ in alignments.values()])
-
-
-def _of(name, panel):
-    return f"{name}: {panel}" if panel else name
+    # A line of all models, such as the source, keeps its label.
+    samples = [
+        [
+            (label if len(names) == len(of_models) else f"{', '.join(names)}: {label}", text)
+            for (label, text), names in lines.values()
+        ]
+        for lines in samples.values()
+    ]
+    return Shown(samples, [merged for merged, _ in alignments.values()])
