@@ -1,4 +1,4 @@
-"""Pictures of where models look, in reports and comparisons."""
+"""Pictures of the alignments of words."""
 
 import numpy as np
 

@@ -26,10 +26,9 @@ from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import fields_of, is_file, values_of, with_values
-from applications.common.page import write_page
 from applications.common.program import config_of
 from applications.common.replicas import LogOfFirst, agree, own_folder, strategy_of
-from applications.common.reporting import counts_of, page_of_run, write_report
+from applications.common.reporting import counts_of, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
@@ -320,8 +319,7 @@ class TrainingRun(Run):
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         example = application.example_of(self.data[split])
-        write_report(application, folder, record, lines, example, endpoints is not None)
-        write_page(folder.file("report.html"), page_of_run(application, folder, record, shown))
+        write_report(application, folder, record, shown, lines, example, endpoints is not None)
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
