@@ -20,7 +20,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, random_rows, verdict
+from applications.common.shown import Shown, random_rows, verdict
 from applications.common.tables import Column, spread, title_from
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
@@ -28,7 +28,6 @@ from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
-from applications.vision.images import thumbnail
 from applications.vision.program import BATCH
 
 CURVES = {
@@ -43,8 +42,6 @@ PICTURES = "pictures.json"
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.
 SEED = 0
-# Draws of weights behind their standard deviation.
-NUM_DRAWS = 16
 # Metrics of the most certain captions.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
@@ -200,35 +197,21 @@ def statistics(run, part):
     return report
 
 
-def looks(run, part, chosen, texts, own=False):
+def looks(run, part, chosen, texts):
     """Return captions of some images with the weights of their words: dictionaries of "words", "weights" (T, R), and
-    of BAM "prior" and "posterior", (T, R): draws for each word. The model's own captions also have "summed" (T, R),
-    p(region | word) where regions are summed over, and "spread" (T, R), the standard deviation of weights that are
-    drawn; "prior_mean" and "prior_spread" (R,), the mean and the standard deviation of a prior."""
+    of BAM "prior" and "posterior", (T, R): draws for each word."""
     kind, captioner = MODELS[run.options.model], Captioner(run)
     ids = [part.captions.ids[index] for index in chosen]
     asked = Part(Captions(ids, [[text] for text in texts]), part.sources)
     of_texts = encode(run.options, part.codec, asked)
     each, rows = of_texts.batches(run.options).unbatch(), []
-    if own and kind.alignment is not None:
-        captions = arguments_of(next(iter(each.padded_batch(len(ids))))[0])
-        draws = [captioner.read_drawn(*captions, tf.constant([SEED, draw]))["weights"] for draw in range(NUM_DRAWS)]
-        spread = np.std(draws, axis=0)
     for (inputs, _), tokens in zip(each.batch(1), of_texts.tokens, strict=True):
         captions, shape = arguments_of(inputs), (len(tokens), int(inputs["num_regions"][0]))
-        figures = captioner.read(*captions)
-        weights = {"weights": figures["weights"]}
-        if own and "posterior" in figures:
-            weights["summed"] = figures["posterior"]
-        if own and kind.alignment is not None:
-            weights["spread"] = spread[len(rows)][None]
+        weights = {"weights": captioner.read(*captions)["weights"]}
         if kind.is_bayesian:
             weights["prior"] = prior_draws(run, inputs, *shape)[None]
             weights["posterior"] = captioner.read_drawn(*captions, tf.constant([SEED, 0]))["weights"]
         cut = {name: np.array(x)[0, : shape[0], : shape[1]] for name, x in weights.items()}
-        if own and kind.is_bayesian:
-            of_prior = prior_draws(run, inputs, NUM_DRAWS, shape[1])
-            cut |= {"prior_mean": of_prior.mean(axis=0), "prior_spread": of_prior.std(axis=0)}
         rows.append({"words": tokens, **cut})
     return rows
 
@@ -276,12 +259,7 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
-    for picture, row in zip(pictures, random_rows(len(part), NUM_PICTURES), strict=True):
-        for alignment in _alignments(part, picture):
-            if sentences is not None:
-                alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
-            alignments.append(alignment)
+    sentences = outputs.get("sentences")
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
     verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
     rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
@@ -289,41 +267,13 @@ def shown(run, part, outputs):
         [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
         for image, text, references, last in rows
     ]
-    return Shown(samples, alignments, drawn=pictures)
+    return Shown(samples, drawn=pictures_of(run, part, outputs["hypotheses"]))
 
 
 def _verdict(scene, text):
     """Return the last line of a sample: whether the caption of a scene is true, or the most similar true caption."""
     captions = scenes.true_captions(scene)
     return [verdict("" if text in captions else difflib.get_close_matches(text, captions, n=1, cutoff=0.0)[0])]
-
-
-def attention(run, part):
-    chosen = random_rows(len(part), NUM_PICTURES)
-    texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
-    pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
-    return [alignment for picture in pictures for alignment in _alignments(part, picture)]
-
-
-def _alignments(part, picture):
-    """Return where the model looks for the words of its own caption: one `Alignment`, none of what has no picture."""
-    image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]
-    # As in `_draw`.
-    if image is None or not np.any(picture["boxes"]) or not words:
-        return []
-    alignment = Alignment(f"{picture['image']}: {' '.join(words)}", words, *_panels(picture["caption"]))
-    alignment.image, alignment.size, alignment.boxes = *image, picture["boxes"]
-    return [alignment]
-
-
-def _panels(own):
-    """Return the weights of a model's own caption, and their standard deviations, by the names of panels."""
-    if "prior_mean" not in own:
-        weights = {"weights": "weights", "p(region | word)": "summed"}
-        weights = {name: own[key] for name, key in weights.items() if key in own}
-        return weights, {"weights": own["spread"]} if "spread" in own else {}
-    prior, of_prior = (np.tile(own[name], (len(own["words"]), 1)) for name in ("prior_mean", "prior_spread"))
-    return {"p": prior, "q": own["weights"]}, {"p": of_prior, "q": own["spread"]}
 
 
 def report(run, part, record, outputs, shown):
@@ -345,7 +295,7 @@ def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
     chosen = random_rows(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
-    own = looks(run, part, chosen, [hypotheses[index] for index in chosen], own=True)
+    own = looks(run, part, chosen, [hypotheses[index] for index in chosen])
     of_reference = looks(run, part, chosen, [row[0] for row in references])
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
     ids = [part.captions.ids[index] for index in chosen]

@@ -1,7 +1,6 @@
 """Trains models with several seeds, paired, and prints tables with means, differences and 95% intervals."""
 
 import concurrent.futures
-import contextlib
 import json
 import pathlib
 import sys
@@ -11,14 +10,19 @@ import yaml
 
 from applications.common.errors import InputError
 from applications.common.jobs import Jobs
+from applications.common.option_values import values_of
+from applications.common.page import Page, pictures_in, write_page
 from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.records import read_record
 from applications.common.results import results_before, write_results
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 from applications.common.shown import SHOWN, Shown, joined
+from applications.common.tables import difference_table, main_table, titled
+from applications.common.training_curves import training_curves
 from keras_vattn.plots.chart import require_altair
 
+_MEND = "Remove it to train the run again."
 _NO_BASELINE = "No differences: the baseline {} is not among the models."
 
 
@@ -52,43 +56,25 @@ class Comparison:
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
         # Bad input is found here once, and not by every run.
-        known = []
+        first_of = {run.name: run.options for run in reversed(runs)}
+        digests = {name: self._digest_of_data(options) for name, options in first_of.items()}
         for run in runs:
-            digest = self._digest_of_data(run.options, known)
             if run not in missing:
-                RunFolder.load(run.options.run.out).require_data(digest)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
-        if self.options.baseline not in self.models:
-            print(
-                f"{_NO_BASELINE.format(self.options.baseline)} --baseline names another.", file=sys.stderr, flush=True
-            )
+                RunFolder.load(run.options.run.out).require_data(digests[run.name])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        baseline = self.options.baseline
+        if baseline not in self.models:
+            print(f"{_NO_BASELINE.format(baseline)} --baseline names another.", file=sys.stderr, flush=True)
         starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
-        # Starts come first, so that a run only waits for one that has begun.
-        order = sorted((run.options for run in missing), key=lambda options: options.run.start_from in starts)
-        with self._threads() as executor:
-            begun = {out: executor.submit(self._train, options) for out, options in starts.items()}
-
-            def train(options):
-                start = begun.get(options.run.start_from)
-                if start is not None and start.result() is not None:
-                    name = pathlib.Path(options.run.out).name
-                    return f"train {name} was not begun: what it starts from is not trained."
-                return self._train(options)
-
-            _raise_failures([*begun.values(), *(executor.submit(train, options) for options in order)])
+        failures = dict(zip(starts, self._in_parallel(self._train, starts.values()), strict=True))
+        begun = [run.options for run in missing if failures.get(run.options.run.start_from) is None]
+        _raise_failures([*failures.values(), *self._in_parallel(self._train, begun)])
         self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
 
-    @contextlib.contextmanager
-    def _threads(self):
-        """Return a context with threads that wait for commands. After an error no other command begins."""
-        executor = concurrent.futures.ThreadPoolExecutor(self.options.jobs)
-        try:
-            yield executor
-        finally:
-            executor.shutdown(cancel_futures=True)
+    def _in_parallel(self, function, items):
+        """Return the results of a function for each item, `--jobs` at a time. After an exception no call begins."""
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
+            return list(executor.map(function, items))
 
     def of_models(self, read, planned=None):
         """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
@@ -106,9 +92,8 @@ class Comparison:
             command, written: As of `report`.
         """
         planned = [run for run in self.planned if arguments_of(run) is not None]
-        reports = self.report(command, name, arguments_of, planned, written=written)
-        of_runs = {run.options.run.out: report for run, report in zip(planned, reports, strict=True)}
-        return self.of_models(lambda run: of_runs[run.options.run.out], planned)
+        reports = iter(self.report(command, name, arguments_of, planned, written=written))
+        return self.of_models(lambda run: next(reports), planned)
 
     def report(self, command, name, arguments_of, runs, files=(), written=None):
         """Run a command that reports on runs, unless it has done so before, and return the reports, a list.
@@ -121,49 +106,46 @@ class Comparison:
             files: Paths among these, whose contents count.
             written: The .json file of a command without `--name`, in the folder of the run.
         """
-        contents = [np.fromfile(path, np.uint8) for path in files]
+        contents, file = [np.fromfile(path, np.uint8) for path in files], written or f"{name}.json"
 
         def report(run):
-            arguments = ["--run", run.options.run.out, *([] if written else ["--name", name]), *arguments_of(run)]
-            known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
+            folder = pathlib.Path(run.options.run.out)
+            arguments = ["--run", str(folder), *([] if written else ["--name", name]), *arguments_of(run)]
             digest = digest_of([arguments, self.read(run, "metrics.json"), *contents])
-            path = pathlib.Path(run.options.run.out, written or f"{name}.json")
-            if path.exists() and _has_digest(known, digest):
+            path, known = folder / file, folder / f"{name}.arguments.json"
+            if path.exists() and known.exists() and digest in known.read_text(encoding="utf-8"):
                 return None
             if not written:
                 path.unlink(missing_ok=True)
-            failure = self._command(pathlib.Path(run.options.run.out).name, [command, *arguments])
+            failure = self._command(folder.name, [command, *arguments])
             if failure is None:
                 write_json(known, digest)
             return failure
 
-        with self._threads() as executor:
-            _raise_failures([executor.submit(report, run) for run in runs])
-        reports = [self.read(run, written or f"{name}.json") for run in runs]
+        _raise_failures(self._in_parallel(report, runs))
+        reports = [self.read(run, file) for run in runs]
         for run, of_run in zip(runs, reports, strict=True):
             self.reports.setdefault(run.options.run.out, {})[name] = of_run
         return reports
 
     def read(self, run, name):
         """Return the content of a .json file of a run."""
-        return _json(pathlib.Path(run.options.run.out, name))
+        return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def lines(self, run, name):
         """Return the lines of a text file that a run has left, one of `Application.files`."""
-        return _text(pathlib.Path(run.options.run.out, f"{name}.txt")).split("\n")[:-1]
+        path = pathlib.Path(run.options.run.out, f"{name}.txt")
+        try:
+            return path.read_text(encoding="utf-8").split("\n")[:-1]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error
 
     def shown(self):
-        """Return what the runs of the first seed show, a dictionary from the names of models to `Shown`; nothing of a
-        run that ended before there were pages."""
+        """Return what the runs of the first seed show, a dictionary from the names of models to `Shown`, an empty one
+        for a run without pages."""
 
-        def of(run):
-            return Shown.of(self.read(run, SHOWN)) if pathlib.Path(run.options.run.out, SHOWN).exists() else Shown()
-
-        return {run.name: of(run) for run in self.of_first_seed}
-
-    def history(self, run):
-        """Return the rows of a run's history.csv, `None` where one has nothing."""
-        return RunFolder(run.options.run.out, {}).history()
+        have = {run.name: pathlib.Path(run.options.run.out, SHOWN).exists() for run in self.of_first_seed}
+        return {run.name: Shown.of(self.read(run, SHOWN)) if have[run.name] else Shown() for run in self.of_first_seed}
 
     @property
     def of_first_seed(self):
@@ -175,17 +157,11 @@ class Comparison:
         """Dictionary from each name to the model of `train` that it is."""
         return {run.name: run.options.model for run in self.planned}
 
-    def _digest_of_data(self, run_options, known):
-        """Return the digest of a run's data, which are read unless a list has the digest for these options."""
-        for asked, digest in known:
-            if all(getattr(run_options, name) == value for name, value in asked.items()):
-                return digest
-        watched = _Watched(run_options)
-        parts = self.application.read(watched)
+    def _digest_of_data(self, run_options):
+        parts = self.application.read(run_options)
         if getattr(self.options, "has_methods", False):
-            self.application.layouts["uncertainty"].require(watched, parts, self.options.other)
-        known.append((watched.asked, digest_of(parts)))
-        return known[-1][1]
+            self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
+        return digest_of(parts)
 
     def _is_finished(self, run_options):
         """Return whether a run with these options has been trained and reported on."""
@@ -195,7 +171,7 @@ class Comparison:
         # A resumed run may have changed some options, such as the number of beams.
         asked, default = (json.loads(json.dumps(config_of(x))) for x in (run_options, self.application.program.default))
         # An option that the record of a run lacks has its default.
-        reported = default | _json(path).get("options", {})
+        reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == asked[name] for name in asked if name not in ("out", "export"))
 
     def _train(self, run_options):
@@ -215,37 +191,17 @@ class Comparison:
         print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
         if status == 0:
             return None
-        if status is None:
+        if status < 0:
             return f"{arguments[0]} {name} failed: its process ended, see {log}. The same comparison goes on."
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return f"{arguments[0]} {name} failed: {' '.join(last)}"
-
-
-class _Watched:
-    """Options that remember which of them, or which groups of them, were asked for."""
-
-    def __init__(self, options):
-        self._options, self.asked = options, {}
-
-    def __getattr__(self, name):
-        return self.asked.setdefault(name, getattr(self._options, name))
 
 
 def compare(application, options):
     """Train the missing runs, then write the tables, the differences and the curves."""
     require_altair()
     comparison = Comparison(application, options)
-    with comparison.jobs:
-        comparison.train()
-        _write(application, options, comparison)
-
-
-def _write(application, options, comparison):
-    from applications.common.option_values import values_of
-    from applications.common.page import Page, write_page
-    from applications.common.tables import difference_table, main_table, titled
-    from applications.common.training_curves import training_curves
-
+    comparison.train()
     records, columns = comparison.records, application.columns
     (first, *others) = next(iter(records.values()))
     claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
@@ -260,7 +216,7 @@ def _write(application, options, comparison):
     # The table is not lost if a picture fails.
     write_text_atomically(comparison.folder / "table.md", "\n\n".join(parts) + "\n")
     write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
-    histories = comparison.of_models(comparison.history)
+    histories = comparison.of_models(lambda run: RunFolder.load(run.options.run.out).history())
     training_curves(histories, application.curves, comparison.folder / "curves.png")
     parts += application.compared(comparison)
     table = "\n\n".join(parts) + "\n"
@@ -270,8 +226,7 @@ def _write(application, options, comparison):
         title=f"{application.program.name.rpartition('.')[2]}: {', '.join(records)}",
         heading=f"{len(records)} models; {claim}",
         tables=table,
-        histories=histories,
-        curves=application.curves,
+        pictures=pictures_in(comparison.folder),
         shown=joined(comparison.shown()),
         details={"Options": values_of(options)},
     )
@@ -281,26 +236,8 @@ def _write(application, options, comparison):
     print(f"written: {comparison.folder}")
 
 
-def _raise_failures(futures):
-    """Raise `InputError` with the messages that calls have returned, one a line."""
-    failures = [message for future in futures if (message := future.result()) is not None]
+def _raise_failures(messages):
+    """Raise `InputError` with the messages of commands that failed, one a line; the others have `None`."""
+    failures = list(filter(None, messages))
     if failures:
         raise InputError("\n".join(failures))
-
-
-def _has_digest(path, digest):
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) == digest
-    except (OSError, ValueError):
-        return False
-
-
-def _json(path):
-    return read_record(path, "Remove it to train the run again.")
-
-
-def _text(path):
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error

@@ -1,20 +1,15 @@
 """Commands of a program in processes of their own, several at a time, each with its share of the machine."""
 
-import concurrent.futures.process
-import gc
-import multiprocessing.connection
 import os
 import queue
+import runpy
+import subprocess
 import sys
 import threading
-import traceback
-
-# TensorFlow never frees 50 to 200 MB of compiled code of a run.
-RUNS_OF_A_PROCESS = 16
 
 
 class Jobs:
-    """Processes that run one command after the other; a context.
+    """Runs commands of a program, each in a process of its own.
 
     Args:
         program: `Program`.
@@ -22,74 +17,24 @@ class Jobs:
     """
 
     def __init__(self, program, num_jobs):
-        self._program = program
+        self._program, self._free = program, queue.SimpleQueue()
         gpus = _gpus()
-        self._environments = [environment_of(gpus, num_jobs, index) for index in range(num_jobs)]
-        self._pools, self._free = [None] * num_jobs, queue.SimpleQueue()
         for index in range(num_jobs):
-            self._free.put(index)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for pool in filter(None, self._pools):
-            pool.shutdown()
+            self._free.put(environment_of(gpus, num_jobs, index))
 
     def run(self, arguments, log):
-        """Run a command, its output at the end of the file `log`, and return its exit status.
-
-        The status is `None` where the process ended before, by a signal for instance.
-        """
-        index = self._free.get()
+        """Run a command, append its output to the file `log`, and return its exit status, negative for a signal."""
+        environment = self._free.get()
+        words = [sys.executable, "-m", "applications.common.jobs", self._program.name, *arguments]
+        streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            if self._pools[index] is None:
-                self._pools[index] = concurrent.futures.ProcessPoolExecutor(
-                    1,
-                    multiprocessing.get_context("spawn"),
-                    initializer=_start,
-                    initargs=(self._environments[index],),
-                    max_tasks_per_child=RUNS_OF_A_PROCESS,
-                )
-            return self._pools[index].submit(_command, self._program, arguments, log).result()
-        except concurrent.futures.process.BrokenProcessPool:
-            # The next command gets another process.
-            self._pools[index] = None
-            return None
+            with (
+                open(log, "ab") as file,
+                subprocess.Popen(words, stdout=file, env=os.environ | environment, **streams) as process,
+            ):
+                return process.wait()
         finally:
-            self._free.put(index)
-
-
-def _start(variables):
-    """Set the environment of a process that ends when its parent does, however that ends."""
-    os.environ.update(variables)
-
-    def follow():
-        multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-def _command(program, arguments, log):
-    from applications.common.command_line import main
-
-    with open(log, "a", encoding="utf-8") as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-    try:
-        return main(program, arguments)
-    except SystemExit as error:
-        return error.code
-    except Exception:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if "keras" in sys.modules:
-            sys.modules["keras"].backend.clear_session()
-            gc.collect()
+            self._free.put(environment)
 
 
 def _gpus():
@@ -123,3 +68,15 @@ def environment_of(gpus, num_jobs, index):
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return variables
+
+
+def _end_with_comparison():
+    # The comparison holds the other end of the pipe: the operating system closes it when the comparison ends.
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_comparison, daemon=True).start()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -43,20 +43,14 @@ def plan(program, options):
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
-        _refuse_own("--options", values)
-        default = with_values(default, values)
-    _refuse_own("compare", options.of_train)
-    default = with_values(default, options.of_train)
+        default = with_values(default, _without_own("--options", values))
+    default = with_values(default, _without_own("compare", options.of_train))
+    first, seeds = options.first_seed, range(options.first_seed, options.first_seed + options.seeds)
     # The baseline may be one that is not trained, but it has to be a name.
-    _planned(program, options, default, options.baseline, options.first_seed, "--baseline")
-    planned = [
-        _planned(program, options, default, name, options.first_seed + index)
-        for name in options.models
-        for index in range(options.seeds)
-    ]
-    num_members = getattr(options, "num_members", 0)
-    for index in range(options.seeds, options.seeds * num_members):
-        run = _planned(program, options, default, options.baseline, options.first_seed + index)
+    _planned(program, options, default, options.baseline, first, "--baseline")
+    planned = [_planned(program, options, default, name, seed) for name in options.models for seed in seeds]
+    for seed in range(seeds.stop, first + options.seeds * getattr(options, "num_members", 0)):
+        run = _planned(program, options, default, options.baseline, seed)
         planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
         raise InputError("--start-epochs: none of the models is MODEL@START.")
@@ -65,7 +59,6 @@ def plan(program, options):
         other = outs.setdefault(run.options.run.out, run)
         if other is not run:
             raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
-    for run in planned:
         for run_options in filter(None, (run.options, run.start)):
             if run_options.fit.strategy == "multi_worker":
                 raise InputError("--strategy multi_worker: train such a run by itself, on all workers at once.")
@@ -74,11 +67,12 @@ def plan(program, options):
     return planned
 
 
-def _refuse_own(place, values):
-    """Raise `InputError` for options that a comparison sets itself."""
+def _without_own(place, values):
+    """Return the values of options; `InputError` for an option that a comparison sets itself."""
     own = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if own:
         raise InputError(f"{place}: a comparison sets {', '.join(own)} of each run itself.")
+    return values
 
 
 def _planned(program, options, default, name, seed, option="--models"):
@@ -94,26 +88,24 @@ def _planned(program, options, default, name, seed, option="--models"):
             raise InputError(f"{option}: {name}: {item} cannot be read.") from error
         if not equals:
             raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
-    values = typed(f"{option}: {name}", values, program.options)
-    _refuse_own(f"{option}: {name}", values)
+    values = _without_own(f"{option}: {name}", typed(f"{option}: {name}", values, program.options))
     known = typing.get_args(typing.get_type_hints(program.options)["model"])
-    for model in filter(None, (match["model"], match["start"])):
-        if model not in known:
-            raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")
-    asked = with_values(default, values | {"seed": seed})
-    text = f":{match['values']}" if match["values"] else ""
-    own = {"model": match["model"], "out": _folder(options.out, name, seed)}
+    if not {match["model"], match["start"]} <= {*known, None}:
+        raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")
+    own = {"model": match["model"], "seed": seed, "out": _folder(options.out, name, seed)}
+    run_options = with_values(default, values | own)
     if match["start"] is None:
-        return Planned(name, seed, with_values(asked, own))
-    epochs = asked.fit.epochs
+        return Planned(name, seed, run_options)
+    epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
         raise InputError(f"{option}: {name} needs an epoch at least after the {first} of its start. It has {epochs}.")
-    if asked.fit.max_steps and asked.fit.max_steps * first < epochs:
-        raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {asked.fit.max_steps}.")
-    out = _folder(options.out, f"{match['start']}{text}", seed, f"_{first}_epochs")
-    start = with_values(asked, {"model": match["start"], "out": out, "stop_after": first, "export": False})
-    return Planned(name, seed, with_values(asked, own | {"start_from": out, "continue_training": True}), start)
+    if max_steps and max_steps * first < epochs:
+        raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {max_steps}.")
+    out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
+    start = {"model": match["start"], "out": out, "stop_after": first, "export": False}
+    rest = with_values(run_options, {"start_from": out, "continue_training": True})
+    return Planned(name, seed, rest, with_values(run_options, start))
 
 
 def _folder(out, name, seed, more=""):
@@ -122,13 +114,11 @@ def _folder(out, name, seed, more=""):
 
 
 def _check_folder(program, run_options, fixed):
-    """Raise `InputError` if the folder of a run holds one with other options.
+    """Raise `InputError` if the folder of a run holds a run with other options.
 
-    With more epochs or steps than before one that starts from another would go on, and not start again from a longer
-    one.
+    The length of a run that starts from another is fixed: a longer run would not have a longer start.
     """
     out = pathlib.Path(run_options.run.out)
-    if not (out / "config.yaml").exists():
-        return
-    may_differ = set(program.changeable) - set(fixed)
-    RunFolder.check(out, config_of(run_options), True, may_differ, config_of(program.default))
+    if (out / "config.yaml").exists():
+        may_differ = set(program.changeable) - set(fixed)
+        RunFolder.check(out, config_of(run_options), True, may_differ, config_of(program.default))

@@ -1,8 +1,8 @@
-"""The report of a run: its table, and the commands that come next."""
+"""The report of a run: its table, its page, and the commands that come next."""
 
 import shlex
 
-from applications.common.page import Page
+from applications.common.page import Page, pictures_in, write_page
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
@@ -11,53 +11,34 @@ from applications.common.training_curves import value_of
 COLLAPSED_NATS = 0.1
 
 
-def write_report(application, folder, record, lines, example, has_endpoints):
-    """Write report.txt.
+def write_report(application, folder, record, shown, lines, example, has_endpoints):
+    """Write report.txt and report.html.
 
     Args:
         application: `Application`.
-        folder: `RunFolder`.
+        folder: `RunFolder`, its pictures drawn.
         record: The content of metrics.json.
+        shown: `shown.Shown`.
         lines: The program's own.
         example: An input for `generate`, empty for a call without an input, or `None` for none.
         has_endpoints: Whether the run can be exported.
     """
-    summary = application.summary(record["report"])
-    text = [
-        *(summary and [*summary, ""]),
-        f"{record['model']}, seed {record['seed']} (one seed, no claim); {application.heading(record)}",
-        "",
-        figures_of(application.columns, record),
-        "",
-        trained(record),
-        *collapsed_posteriors(record["history"]),
-        "",
-        *lines,
-        *next_steps(application, folder, record, example, has_endpoints),
-    ]
-    write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
-
-
-def page_of_run(application, record, rows, shown):
-    """Return the `page.Page` of a run.
-
-    Args:
-        application: `Application`.
-        record: The content of metrics.json.
-        rows: The rows of its history.
-        shown: Its `shown.Shown`.
-    """
-    figures, collapsed = figures_of(application.columns, record), collapsed_posteriors(record["history"])
-    return Page(
-        title=f"{application.program.name.rpartition('.')[2]}: {record['model']}, seed {record['seed']}",
-        heading=f"{application.heading(record)}; one seed, no claim",
-        tables="\n\n".join([figures, trained(record), *collapsed]),
-        summary=application.summary(record["report"]),
-        histories={record["model"]: [rows]},
-        curves=application.curves,
+    summary, heading = application.summary(record["report"]), application.heading(record)
+    figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
+    about = [trained(record), *collapsed_posteriors(record["history"])]
+    commands = next_steps(application, folder, record, example, has_endpoints)
+    text = [*(summary and [*summary, ""]), f"{name} (one seed, no claim); {heading}", "", figures, "", *about, ""]
+    write_text_atomically(folder.file("report.txt"), "\n".join([*text, *lines, *commands]) + "\n")
+    page = Page(
+        title=f"{application.program.name.rpartition('.')[2]}: {name}",
+        heading=f"{heading}; one seed, no claim",
+        tables="\n\n".join([figures, *about]),
+        summary=summary,
+        pictures=pictures_in(folder.path),
         shown=shown,
         details={"Options": record["options"], "Environment": record["environment"]},
     )
+    write_page(folder.file("report.html"), page)
 
 
 def trained(record):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import numbers
 import pathlib
+import re
 import shlex
 
 from applications.common.errors import InputError
@@ -30,42 +31,33 @@ def write_results(comparison, path):
     Raises:
         InputError: If the other runs of the file are of other data.
     """
-    application, default = comparison.application, config_of(comparison.application.program.default)
-    before = comparison.results_before
-    first = comparison.read(comparison.planned[0], "metrics.json")
-    # From the name and seed of a run to its options and the kept part of its record. Old records lack new options.
-    kept, environments = {}, []
-    if before is not None:
-        if before["data"] != _plain(first["data"]):
-            raise InputError(f"--results: the runs of {path} are of other data; name another file.")
-        kept = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
-        environments.append(before["environment"])
+    application, before, first = comparison.application, comparison.results_before, comparison.planned[0]
+    default, first = config_of(application.program.default), comparison.read(first, "metrics.json")
+    if before is not None and before["data"] != _plain(first["data"]):
+        raise InputError(f"--results: the runs of {path} are of other data; name another file.")
+    # From the name and seed of a run to its options and its figures. Old records lack new options.
+    kept = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
+    environments = [] if before is None else [before["environment"]]
     for run in comparison.planned:
-        # Of the run, and of the one that it starts from.
+        # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
-        counted = [comparison.read(dataclasses.replace(run, options=each), "metrics.json") for each in trained]
-        record = counted[0]
-        of_run = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
+        record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
+        figures = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
+        figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
-        of_run["cpu_seconds"] = sum(each.get("cpu_seconds", 0.0) for each in counted)
-        of_run["reports"] = {name: {x: each[x] for x in each if x not in _BESIDE} for name, each in reports.items()}
-        kept[run.name, run.seed] = (default | record["options"], of_run)
+        figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
+        kept[run.name, run.seed] = (default | record["options"], figures)
         environments.append(record["environment"])
-    options = [of_run for of_run, _ in kept.values()]
-    shared = {
-        name: options[0][name]
-        for name in default.keys() - set(_OF_A_RUN)
-        if all(_plain(each[name]) == _plain(options[0][name]) for each in options)
-    }
+    all_options = [_plain(options) for options, _ in kept.values()]
+    shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == all_options[0][x] for of in all_options)]
     runs = []
-    for (name, seed), (of_run, figures) in kept.items():
-        own = {x: value for x, value in of_run.items() if x not in shared and x not in _OF_A_RUN}
+    for ((name, seed), (_, figures)), options in zip(kept.items(), all_options, strict=True):
+        own = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
         runs.append({"name": name, "seed": seed, "options": own} | {x: figures[x] for x in figures if x != "options"})
-    models = list(dict.fromkeys(name for name, _ in kept))
     head = {
-        "command": shlex.join(_command(application.program, comparison.options, models)),
+        "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in kept)),
         "environment": _joined(environments),
-        "options": {name: shared[name] for name in default if name in shared and shared[name] != _plain(default[name])},
+        "options": {x: all_options[0][x] for x in shared if all_options[0][x] != _plain(default)[x]},
         "data": first["data"],
         "heading": application.heading(first),
     }
@@ -86,7 +78,7 @@ def results_before(program, options, planned):
         return None
     try:
         results = read_results(path)
-        others, runs = _without_models(shlex.split(results["command"])), list(_runs_of(results))
+        others, runs = _without_models(results["command"]), list(_runs_of(results))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
     if others != _without_models(_command(program, options, options.models)):
@@ -106,7 +98,7 @@ def results_before(program, options, planned):
 
 def _runs_of(results):
     """Yield the options of each run that are not the defaults, and its record."""
-    for of_model in results["runs"].values():
+    for of_model in () if results is None else results["runs"].values():
         for run in of_model:
             yield results["options"] | run["options"], run
 
@@ -137,7 +129,7 @@ def read_results(path):
 
 
 def _command(program, options, models):
-    """Return the words of the command of a comparison of some models, without the places that it writes to."""
+    """Return the command of a comparison of some models, without the places that it writes to."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -145,14 +137,11 @@ def _command(program, options, models):
             words += _words(field.name, value)
     for name, value in sorted(options.of_train.items()):
         words += _words(name, value)
-    return words
+    return shlex.join(words)
 
 
-def _without_models(words):
-    """Return the words of a command without `--models` and the models, which stand before the other flags."""
-    first = words.index("--models")
-    last = next((place for place in range(first + 1, len(words)) if words[place].startswith("--")), len(words))
-    return words[:first] + words[last:]
+def _without_models(command):
+    return re.sub(r" --models .*?(?= --|$)", "", command)
 
 
 def _words(name, value):
@@ -164,15 +153,11 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return a value with six digits of its numbers; lists that are long, the curves of single words or inputs, go."""
+    """Return a value with six digits of its numbers, without lists of over 100 entries, curves of words or inputs."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if not _is_long(each)}
+        return {name: _plain(x) for name, x in value.items() if not (isinstance(x, list) and len(x) > _LONGEST)}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
         return float(f"{value:.6g}")
     return value
-
-
-def _is_long(value):
-    return isinstance(value, list) and len(value) > _LONGEST

@@ -1,13 +1,10 @@
 """What report.html shows of a run beside its figures: samples to read, and interactive alignments."""
 
-import collections
 import dataclasses
 import typing
 
 import numpy as np
 
-# Longest side of an image in pixels.
-IMAGE_SIDE = 280
 # The record of it in the folder of a run, which `compare` reads.
 SHOWN = "shown.json"
 _MOST_SAMPLES = 100
@@ -15,30 +12,22 @@ _MOST_SAMPLES = 100
 
 @dataclasses.dataclass
 class Alignment:
-    """Where a model looks while it writes a sentence: in another sentence, or in an image.
+    """Where a model looks in a sentence, or in the neighbours of a node.
 
     Attributes:
         title: What is chosen.
-        target: The T words of the sentence; for an answer to a question the one text that it is about.
-        weights: Dictionary from the names of panels, which stand beside each other, to arrays (T, S) of S source words
-            or of as many regions; (heads, T, S) or (layers, heads, T, S) of several.
+        target: The T words of the sentence that is written.
+        weights: Dictionary from the names of panels, which stand beside each other, to arrays (T, S), or (heads, T, S)
+            or (layers, heads, T, S) of several.
         spread: The same of standard deviations over draws, for the panels that have them.
-        source: The S words of the source; `None` with an image.
-        image: Address of the image, `data:...`, in as many pixels as it is shown with.
-        size: Its width and height.
-        boxes: Corners of its S regions, x0, y0, x1, y1 in [0, 1]; one without an area is not shown.
-        unsure: Nats of each word by which the model is unsure of it.
+        source: The S words of the source.
     """
 
     title: str
     target: list
     weights: dict
     spread: dict = dataclasses.field(default_factory=dict)
-    source: list | None = None
-    image: str | None = None
-    size: tuple | None = None
-    boxes: typing.Any = None
-    unsure: typing.Any = None
+    source: list = ()
 
 
 @dataclasses.dataclass
@@ -64,8 +53,9 @@ class Shown:
 
     @classmethod
     def of(cls, record):
-        """Return what `record` returned."""
-        alignments = [Alignment(**alignment) for alignment in record["alignments"]]
+        """Return what `record` returned. Older records have alignments of images, without a source."""
+        names = [field.name for field in dataclasses.fields(Alignment)]
+        alignments = [Alignment(*map(each.get, names)) for each in record["alignments"] if each["source"] is not None]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
 
 
@@ -109,34 +99,28 @@ def joined(of_models):
     """
     samples, alignments = {}, {}
     for name, shown in of_models.items():
-        seen = collections.Counter()
-        for sample in shown.samples:
-            first = repr(sample[0])
-            seen[first] += 1
-            lines = samples.setdefault((first, seen[first]), {})
+        for place, sample in enumerate(shown.samples):
+            # Several samples of one source are matched in their order.
+            before = sum(other[0] == sample[0] for other in shown.samples[:place])
+            lines = samples.setdefault(repr((sample[0], before)), {})
             for line in sample:
                 lines.setdefault(repr(line), (line, {}))[1][name] = None
         for own in shown.alignments:
-            key = repr((own.title, own.source, own.target, own.boxes if own.image else None))
+            key = repr((own.title, own.source, own.target))
             merged, names = alignments.setdefault(key, (dataclasses.replace(own, weights={}, spread={}), []))
             names.append(name)
-            for panels, of_own in ((merged.weights, own.weights), (merged.spread, own.spread)):
-                panels.update({_of(name, panel): values for panel, values in of_own.items()})
+            for panels, panels_of_model in ((merged.weights, own.weights), (merged.spread, own.spread)):
+                panels |= {f"{name}: {panel}" if panel else name: x for panel, x in panels_of_model.items()}
     for merged, names in alignments.values():
         if len(names) < len(of_models):
             merged.title += f" ({', '.join(names)})"
-    return Shown(
+
+    # A line of all models, such as the source, keeps its label.
+    samples = [
         [
-            # What all have in common, such as the source, is nobody's.
-            [
-                (label if len(names) == len(of_models) else _of(", ".join(names), label), text)
-                for (label, text), names in lines.values()
-            ]
-            for lines in samples.values()
-        ],
-        [merged for merged, _ in alignments.values()],
-    )
-
-
-def _of(name, panel):
-    return f"{name}: {panel}" if panel else name
+            (label if len(names) == len(of_models) else f"{', '.join(names)}: {label}", text)
+            for (label, text), names in lines.values()
+        ]
+        for lines in samples.values()
+    ]
+    return Shown(samples, [merged for merged, _ in alignments.values()])

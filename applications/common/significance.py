@@ -1,13 +1,20 @@
-"""Whether one system's corpus score differs from another's beyond the sentences that it was measured on."""
+"""Intervals and tests: of scores of a corpus over its sentences, and of figures over seeds."""
 
 import typing
+import warnings
 
 import numpy as np
 import scipy.stats
 
-from applications.common.progress import progress
-
 NUM_RESAMPLES = 1000
+
+
+class Interval(typing.NamedTuple):
+    """A mean with its 95% confidence interval; `low` and `high` are NaN for a single value, which supports no claim."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class Difference(typing.NamedTuple):
@@ -20,22 +27,17 @@ class Difference(typing.NamedTuple):
 
 
 def resample(score, num_rows):
-    """Return the score of all rows, and the scores of `NUM_RESAMPLES` draws of rows with replacement, an array.
+    """Return the bootstrap of a score over rows: the score of all rows, and SciPy's `BootstrapResult`.
 
     Args:
         score: Function of an array of the indices of rows.
         num_rows: Number of rows.
     """
-    generator = np.random.default_rng(0)
-    resamples = progress(range(NUM_RESAMPLES), "bootstrap")
-    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in resamples]
-    return score(np.arange(num_rows)), np.array(resampled)
-
-
-def percentiles(resampled):
-    """Return the 95% interval of scores of resamples: low, high."""
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return float(low), float(high)
+    # SciPy refuses a single row; two equal ones have the same scores.
+    rows, percentile = np.arange(max(2, num_rows)) % num_rows, {"vectorized": False, "method": "percentile"}
+    # One resample at a time: all indices at once would need gigabytes for long corpora.
+    result = scipy.stats.bootstrap((rows,), score, n_resamples=NUM_RESAMPLES, batch=1, rng=0, **percentile)
+    return float(score(np.arange(num_rows))), result
 
 
 def bootstrap_difference(first, second, num_rows):
@@ -51,9 +53,10 @@ def bootstrap_difference(first, second, num_rows):
     Returns:
         `Difference`.
     """
-    value, resampled = resample(lambda rows: first(rows) - second(rows), num_rows)
-    as_far = np.abs(resampled - value) >= abs(value)
-    return Difference(float(value), *percentiles(resampled), float((1 + as_far.sum()) / (1 + NUM_RESAMPLES)))
+    value, result = resample(lambda rows: first(rows) - second(rows), num_rows)
+    as_far = np.abs(result.bootstrap_distribution - value) >= abs(value)
+    p = (1 + as_far.sum()) / (1 + NUM_RESAMPLES)
+    return Difference(value, *map(float, (*result.confidence_interval, p)))
 
 
 def compare_translations(metric, hypotheses, others, references):
@@ -79,49 +82,34 @@ def corpus_score(metric, hypotheses, references):
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
-class Interval(typing.NamedTuple):
-    """A mean with its confidence interval; `low` and `high` are NaN for a single value, which supports no claim."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def mean_with_error(nats):
     """Return the mean of an array of nats, and its standard error, as reports have them."""
     return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
 
 
 def mean_interval(values):
-    """Mean of the values of several seeds, a list of numbers, with Student's 95% t interval: an `Interval`."""
-    values = np.asarray(values, np.float64)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"mean_interval needs one number per seed. Received: an array of shape {values.shape}")
-    mean = values.mean()
-    if values.size == 1:
-        return Interval(float(mean), float("nan"), float("nan"))
-    half = scipy.stats.t.ppf(0.975, values.size - 1) * scipy.stats.sem(values)
-    return Interval(float(mean), float(mean - half), float(mean + half))
+    """Return the `Interval` of the values of several seeds, a list of numbers: Student's t."""
+    with warnings.catch_warnings():
+        # A single value has no interval, equal values have one without a width.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval()
+    return Interval(*map(float, (np.mean(values), *interval)))
 
 
 def paired_interval(first, second):
-    """Mean difference first - second of two rows trained with the same seeds, with Student's 95% t interval."""
+    """Return the `Interval` of the differences first - second of two rows trained with the same seeds."""
     if len(first) != len(second):
         raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
     return mean_interval(np.subtract(first, second))
 
 
 def paired_p(first, second):
-    """Two-sided p of the paired t-test over seeds: 1 where all differences are 0; NaN for a single one, and where all
-    are the same without being 0, of whose spread they say nothing."""
+    """Return the two-sided p of the paired t-test over seeds: 1 if all differences are 0, NaN for a single difference
+    and for equal ones, which have no spread."""
     differences = np.subtract(first, second)
-    if len(differences) < 2:
-        return float("nan")
-    if not differences.any():
-        return 1.0
-    if np.ptp(differences) < 1e-12:
-        return float("nan")
-    return float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
+    if len(differences) < 2 or np.ptp(differences) < 1e-12:
+        return 1.0 if len(differences) > 1 and not differences.any() else float("nan")
+    return float(scipy.stats.ttest_rel(first, second).pvalue)
 
 
 def holm(p_values):

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import numbers
-import re
 import typing
 
 from applications.common.significance import mean_interval, paired_interval
@@ -37,15 +36,12 @@ class Column:
 
     def value(self, record):
         """Return the figure of a record, a number or a str; `None` where it has none."""
-        value = record
-        if callable(self.of):
-            value = self.of(record)
-        else:
-            for name in self.of.split("."):
-                if isinstance(value, list):
-                    value = value[int(name)]
-                else:
-                    value = value.get(name) if isinstance(value, dict) else None
+        value = self.of(record) if callable(self.of) else record
+        for name in () if callable(self.of) else self.of.split("."):
+            if isinstance(value, list):
+                value = value[int(name)]
+            else:
+                value = value.get(name) if isinstance(value, dict) else None
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
@@ -82,32 +78,26 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         printed: Function of the name of a model and the title of a column that returns the figure of a paper, which
             stands behind ours; "-" where there is none.
     """
-    heads, cells = list(first), list(zip(*map(first_of, records), strict=True))
+    cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _had(columns, records):
-        heads.append(column.title)
-        cells.append([column.cell([column.value(record) for record in of_model]) for of_model in records.values()])
+        cells[column.title] = [column.cell([column.value(record) for record in of]) for of in records.values()]
         theirs = [printed(name, column.title) for name in records]
         if set(theirs) != {"-"}:
-            heads.append(f"{column.title}, paper")
-            cells.append(theirs)
-    return table(heads, zip(*cells, strict=True))
+            cells[f"{column.title}, paper"] = theirs
+    return table(cells, zip(*cells.values(), strict=True))
 
 
 def difference_table(columns, records, baseline):
     """Return the table of paired differences over seeds against one of the models."""
-    based = {
-        column: [dataclasses.replace(column, of=column.against or column.of).value(x) for x in records[baseline]]
-        for column in _had(columns, records)
-        if column.differs
-    }
-    based = {column: values for column, values in based.items() if isinstance(values[0], numbers.Real)}
-    lines = [
-        (name, *(column.difference([column.value(record) for record in of], base) for column, base in based.items()))
-        for name, of in records.items()
-        if name != baseline
-    ]
-    heads = [f"{'log ' if column.logarithm else ''}{column.title}" for column in based]
-    return table(("model", *heads), lines)
+    cells = {"model": [name for name in records if name != baseline]}
+    for column in (column for column in _had(columns, records) if column.differs):
+        based = dataclasses.replace(column, of=column.against or column.of)
+        base = [based.value(record) for record in records[baseline]]
+        if isinstance(base[0], numbers.Real):
+            cells[f"{'log ' if column.logarithm else ''}{column.title}"] = [
+                column.difference([column.value(record) for record in records[name]], base) for name in cells["model"]
+            ]
+    return table(cells, zip(*cells.values(), strict=True))
 
 
 def _had(columns, records):
@@ -130,19 +120,6 @@ def table(heads, rows):
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
     return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in lines)
-
-
-def blocks_of(text):
-    """Return the blocks of a Markdown text of tables, sentences and titles: a str, or the cells of a table, a list of
-    rows, the heads first."""
-    blocks = []
-    for block in text.split("\n\n"):
-        lines = block.split("\n")
-        if lines[0].startswith("| "):
-            rows = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in (lines[0], *lines[2:])]
-            block = [[cell.replace(r"\|", "|") for cell in row] for row in rows]
-        blocks.append(block)
-    return blocks
 
 
 def interval_text(interval, digits=3):

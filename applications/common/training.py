@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from applications.common.application import Run
-from applications.common.attention_pictures import AttentionPictures
 from applications.common.callbacks import (
     DecayOnPlateau,
     EpochSeconds,
@@ -27,10 +26,9 @@ from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import fields_of, is_file, values_of, with_values
-from applications.common.page import write_page
 from applications.common.program import config_of
 from applications.common.replicas import LogOfFirst, agree, own_folder, strategy_of
-from applications.common.reporting import counts_of, page_of_run, write_report
+from applications.common.reporting import counts_of, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
@@ -149,8 +147,6 @@ class TrainingRun(Run):
             learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
         """
         options = self.options
-        if options.fit.picture_every and self.application.attention is None:
-            raise InputError("--picture-every: this program has no attention to draw.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
@@ -255,8 +251,6 @@ class TrainingRun(Run):
         callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
         if options.strategy == "multi_worker":
             callbacks.append(LogOfFirst(self.strategy))
-        if options.picture_every and self.is_first:
-            callbacks.append(AttentionPictures(self))
         if options.schedule == "plateau":
             scores = [score(row) for row in checkpoint.rows]
             callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))
@@ -325,8 +319,7 @@ class TrainingRun(Run):
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         example = application.example_of(self.data[split])
-        write_report(application, folder, record, lines, example, endpoints is not None)
-        write_page(folder.file("report.html"), page_of_run(application, record, rows, shown))
+        write_report(application, folder, record, shown, lines, example, endpoints is not None)
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)

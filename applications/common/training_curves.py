@@ -1,7 +1,5 @@
 """The picture of training."""
 
-import collections
-
 import numpy as np
 
 from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
@@ -9,8 +7,7 @@ from keras_vattn.plots.text import text_width, write
 
 
 def training_curves(histories, curves, path=None, x="epoch"):
-    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model. Text
-    replaces a panel of constant curves.
+    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model.
 
     Args:
         histories: Dictionary from the name of a model to the histories of its seeds, each a list of rows of
@@ -25,36 +22,36 @@ def training_curves(histories, curves, path=None, x="epoch"):
     Reference:
         Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", figures 4 and 5.
     """
-    labels, constants = panels_of(histories, curves)
-    if not labels and not constants:
+    labels = _labels(histories, curves)
+    if not labels:
         return None
-    across = max(1, min(len(labels), 3))
-    down = max(1, -(-len(labels) // across))
+    across = min(len(labels), 3)
+    down = -(-len(labels) // across)
     names = {
         name: name if len(seeds) == 1 else f"{name} (mean ± sd, {len(seeds)} seeds)"
         for name, seeds in histories.items()
     }
     label_width = 0.6 + 0.085 * max(map(text_width, names.values()))  # inches
     num_columns = min(len(names), max(1, int(4.2 * across // label_width)))
-    height = 3.0 * down + 0.3 + 0.22 * (len(constants) - (-len(names) // num_columns))
+    height = 3.0 * down + 0.3 + 0.22 * -(-len(names) // num_columns)
     figure = new_figure(4.2 * across, height, layout="constrained")
-    if constants:
-        write(figure.suptitle, "\n".join(constants), fontsize=9)
     grid = list(figure.subplots(down, across, squeeze=False).flat)
     lines = {}
     for axes, (column, label) in zip(grid, labels.items(), strict=False):
         for index, (name, seeds) in enumerate(histories.items()):
             epochs, mean, deviation = _curve(seeds, column, x)
-            if not epochs.size:
+            if not epochs:
                 continue
             color, style = COLORS[index % len(COLORS)], LINES[index // len(COLORS) % len(LINES)]
-            marker = MARKERS[index % len(MARKERS)] if epochs.size <= 30 else None
+            marker = MARKERS[index % len(MARKERS)] if len(epochs) <= 30 else None
             (line,) = axes.plot(epochs, mean, color=color, linestyle=style, marker=marker, markersize=4, linewidth=1.5)
             if len(seeds) > 1:
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
             lines.setdefault(names[name], line)
         axes.set_xlabel(x)
         axes.xaxis.get_major_locator().set_params(integer=True)
+        # Small changes of a large value are seen as such.
+        axes.ticklabel_format(axis="y", useOffset=False)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
@@ -69,36 +66,17 @@ def training_curves(histories, curves, path=None, x="epoch"):
     return finish(figure, path, 150)
 
 
-def panels_of(histories, curves):
-    """Return the panels of losses, KLs and the program's own measures, and a line of text for each constant one.
-
-    Args:
-        histories, curves: As of `training_curves`.
-
-    Returns:
-        A dictionary from columns to their labels; and a list of lines for the columns whose values are equal to three
-        digits in every model, which the dictionary leaves out.
-    """
-    columns = {name for seeds in histories.values() for rows in seeds for row in rows for name in row}
+def _labels(histories, curves):
+    """Return a dictionary from the columns of losses, KLs and the program's own measures to their labels."""
+    rows = [row for seeds in histories.values() for rows in seeds for row in rows]
+    columns = {name for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
     for name in sorted(columns):
         if name.startswith("val_") and name.endswith("_kl"):
             above = " above its floor" if f"{name}_above_floor" in columns else ""
             labels[name] = f"KL of {name[4:-3]}{above}, validation (nats)"
-    panels, constants = {}, []
-    for name, label in {**labels, **curves}.items():
-        values = {}
-        for model, seeds in histories.items():
-            column = [value_of(row, name) for rows in seeds for row in rows]
-            values[model] = np.array([value for value in column if value is not None])
-        values = {model: column for model, column in values.items() if column.size}
-        if any(np.ptp(x) > 1e-3 * max(np.abs(x).max(), 0.5) for x in values.values()):
-            panels[name] = label
-        elif values:
-            means = {model: f"{round(x.mean(), 3):.3g}" for model, x in values.items()}
-            means = [f"{mean} ({model})" if len(histories) > 1 else mean for model, mean in means.items()]
-            constants.append(f"{label}: {', '.join(means)} throughout")
-    return panels, constants
+    labels |= curves
+    return {name: labels[name] for name in labels if any(value_of(row, name) is not None for row in rows)}
 
 
 def value_of(row, column):
@@ -111,13 +89,9 @@ def value_of(row, column):
 
 def _curve(seeds, column, x):
     """Return the epochs, or what else is in column `x`, the mean over seeds, and their standard deviation."""
-    values = collections.defaultdict(list)
-    for rows in seeds:
-        for row in rows:
-            value = value_of(row, column)
-            if value is not None:
-                values[int(row[x])].append(value)
-    epochs = sorted(values)
-    mean = np.array([np.mean(values[epoch]) for epoch in epochs])
-    deviation = np.array([np.std(values[epoch], ddof=1) if len(values[epoch]) > 1 else 0.0 for epoch in epochs])
-    return np.array(epochs), mean, deviation
+    values = {}
+    for row in sorted((row for rows in seeds for row in rows), key=lambda row: row[x]):
+        if value_of(row, column) is not None:
+            values.setdefault(int(row[x]), []).append(value_of(row, column))
+    deviation = [np.std(of, ddof=1) if len(of) > 1 else 0.0 for of in values.values()]
+    return list(values), np.array([np.mean(of) for of in values.values()]), np.array(deviation)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import entr
 
 from applications.common.errors import InputError
-from applications.common.significance import percentiles, resample
+from applications.common.significance import resample
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
@@ -102,8 +102,8 @@ def bootstrap_interval(predicted, gold, measure):
     Pairs of sentences are drawn with replacement.
     """
     counts = _counts(predicted, gold)
-    value, resampled = resample(lambda rows: getattr(_scores(counts[rows].sum(axis=0)), measure), len(gold))
-    return value, *percentiles(resampled)
+    value, result = resample(lambda rows: getattr(_scores(counts[rows].sum(axis=0)), measure), len(gold))
+    return value, *map(float, result.confidence_interval)
 
 
 def entropy(weights):

@@ -3,7 +3,6 @@
 Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized one.
 """
 
-import base64
 import collections
 import concurrent.futures
 import contextlib
@@ -21,7 +20,6 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.progress import progress
-from applications.common.shown import IMAGE_SIDE
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 # Files of features are named after the files of the images.
@@ -61,22 +59,6 @@ def rows_by_id(place, known, ids):
             f"{_first(missing)}"
         )
     return np.array([row_of[each] for each in ids], np.int64)
-
-
-def thumbnail(images, each):
-    """Return the image of an id as an address, `data:...`, and its width and height, for a page; `None` without
-    `Images`."""
-    if images is None:
-        return None
-    pixels = images.read(images.rows_of([each])[0])
-    height, width, _ = pixels.shape
-    scale = IMAGE_SIDE / max(height, width)
-    size = max(1, round(scale * width)), max(1, round(scale * height))
-    # The pixels of a small image are to be seen.
-    method = "area" if scale < 1.0 else "nearest"
-    shown = tf.cast(tf.round(tf.image.resize(pixels, size[::-1], method)), "uint8")
-    code = base64.b64encode(tf.io.encode_jpeg(shown, quality=85).numpy()).decode()
-    return f"data:image/jpeg;base64,{code}", size
 
 
 @contextlib.contextmanager

@@ -16,10 +16,9 @@ from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Alignment, Shown, random_rows, verdict
+from applications.common.shown import Shown, random_rows, verdict
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
-from applications.vision.images import thumbnail
 from applications.vqa import tables
 from applications.vqa.answers import is_right, vqa_accuracy, vqa_accuracy_of_others
 from applications.vqa.data import read, read_other
@@ -33,8 +32,6 @@ NUM_SAMPLES = 20
 NUM_CARDS = 6
 # The figures behind the cards of a run.
 CARDS = "cards.json"
-# Draws of weights behind their standard deviation.
-NUM_DRAWS = 16
 # Questions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # p below which PAvPU takes a prediction for certain.
@@ -242,41 +239,14 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    cards = _cards(run, part, outputs)
-    spread = _deviations(run, part)
-    alignments, samples, questions = [], [], part.questions
+    samples, questions = [], part.questions
     for row in random_rows(len(part), NUM_SAMPLES):
         answer, votes = outputs["answers"][row], questions.votes[row]
         fault = "" if is_right(answer, votes) else f"{votes.count(answer)} of {len(votes)} people say so"
         answered = f"{answer} {outputs['probabilities'][row]:.2f}"
         people = ("people", people_of(votes))
         samples.append([("question", questions.texts[row]), people, ("answer", answered), verdict(fault)])
-    for place, card in enumerate(cards):
-        answer = said(card)
-        image = thumbnail(part.sources.images, card["image"])
-        if image is None or not np.any(card["boxes"]):
-            continue
-        alignment = Alignment(f"{card['question']} ({card['people']})", [card["question"]], {answer: [card["weights"]]})
-        alignment.image, alignment.size, alignment.boxes = *image, card["boxes"]
-        if spread is not None:
-            alignment.spread[answer] = spread[place][None, : len(card["boxes"])]
-        alignments.append(alignment)
-    return Shown(samples, alignments, drawn=cards)
-
-
-def attention(run, part):
-    some = part.some(random_rows(len(part), NUM_CARDS))
-    _, outputs = predicted(run, some, title=None)
-    return shown(run, some, outputs | {"p_values": {}}).alignments
-
-
-def _deviations(run, part):
-    """Return the standard deviations of the weights over draws for the questions of the cards, if weights are drawn."""
-    if run.models.weights is None or run.models.drawn is None:
-        return None
-    asked = seen(run, part.some(_chosen(run, part)))
-    draws = keras_vattn.posterior_predictive(run.models.drawn, asked, NUM_DRAWS, seed=_SEED)
-    return np.std(draws["weights"], axis=0)
+    return Shown(samples, drawn=_cards(run, part, outputs))
 
 
 def report(run, part, record, outputs, shown):

@@ -9,8 +9,6 @@ from scipy.special import logsumexp
 import keras_vattn
 from applications.captioning import report as reports
 from applications.captioning import train
-from applications.captioning.captions import Captions
-from applications.captioning.data import Part, encode
 from applications.captioning.options import EvaluateCaptioning
 from applications.captioning.serve import Captioner
 from applications.captioning.train import CaptionValidation, WordPerplexity
@@ -183,23 +181,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert np.shape(weights) == (2 * len(words), 4)
     np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=1e-5)
     assert [axes.get_title() for axes in figure.axes[: len(words)]] == words
-    # In the page the mean and the standard deviation over draws, of the prior and the posterior.
-    first = shown.alignments[0]
-    row = random_rows(5, 2)[0]
-    assert first.target == words == texts[row].split() and first.size == (280, 280) and np.shape(first.boxes) == (4, 4)
-    assert list(first.weights) == list(first.spread) == ["p", "q"]
-    looks = shown.drawn[0]["caption"]
-    np.testing.assert_array_equal(first.weights["q"], looks["weights"])
-    seeds = [tf.constant([reports.SEED, draw]) for draw in range(reports.NUM_DRAWS)]
-    ids, captions = zip(*((look["image"], [" ".join(look["caption"]["words"])]) for look in shown.drawn))
-    asked = Part(Captions(list(ids), list(captions)), part.sources)
-    (inputs, _), *_ = encode(run.options, part.codec, asked).batches(run.options)
-    draws = [Captioner(run).read_drawn(*reports.arguments_of(inputs), seed)["weights"] for seed in seeds]
-    np.testing.assert_allclose(first.spread["q"], np.std(draws, axis=0)[0, : len(words)], atol=1e-6)
-    # What the model is unsure of is that of the same captions.
-    sentences = [{"words": text.split(), "word_entropy": 0.1 * np.arange(len(text.split()))} for text in texts]
-    (first, _) = APPLICATION.shown(run, part, outputs | {"sentences": sentences}).alignments
-    assert first.target == words and first.unsure == sentences[row]["word_entropy"].tolist()
+    assert words == texts[random_rows(5, 2)[0]].split() == shown.drawn[0]["caption"]["words"]
 
 
 @pytest.mark.slow
@@ -211,7 +193,7 @@ def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeyp
     picture, image = known["one"][0], random_rows(len(part), 1)[0]
     row = sum(map(len, part.captions.captions[:image]))  # of the first caption of the image
     assert picture["reference"]["words"] == part.tokens[row] and set(picture["reference"]) == {"words", "weights"}
-    assert set(picture["caption"]) == {"words", "weights", "summed"}
+    assert set(picture["caption"]) == {"words", "weights"}
     read = Captioner(run).read(*(x[row : row + 1] for x in captions_of(run, "test")))["weights"]
     read = read[0, : len(part.tokens[row])]
     np.testing.assert_allclose(picture["reference"]["weights"], read, atol=1e-5)

@@ -11,7 +11,7 @@ from program_case import written
 from program_cases import CASES, TOY
 
 import keras_vattn
-from applications.common import page, training, training_curves
+from applications.common import compare, page, training
 from applications.common.jobs import Jobs
 
 
@@ -68,16 +68,11 @@ def without_pictures(monkeypatch):
             pathlib.Path(path).write_bytes(b"a picture")
         return Figure((0.1, 0.1))
 
-    def draw_curves(histories, curves, path):
-        return draw(path=path)
-
     for name in ("alignment_heat_map", "image_attention"):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
-    for module in (training, training_curves):
-        monkeypatch.setattr(module, "training_curves", draw_curves)
-    for name in ("alignment_spec", "region_spec"):
-        monkeypatch.setattr(page, name, lambda alignments: {})
-    monkeypatch.setattr(page, "curve_charts", lambda histories, curves, most_epochs: {})
+    for module in (training, compare):
+        monkeypatch.setattr(module, "training_curves", lambda histories, curves, path: draw(path=path))
+    monkeypatch.setattr(page, "_chart", lambda alignments: {})
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import time
 import pytest
 import tensorflow as tf
 
-from applications.common import jobs
 from applications.common.jobs import Jobs, environment_of
 from applications.ved.options import PROGRAM
 
@@ -39,34 +38,33 @@ def test_commands_of_one_moment_have_each_a_gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU", "another"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    seen = [environment["CUDA_VISIBLE_DEVICES"] for environment in Jobs(PROGRAM, 2)._environments]
-    assert seen == ["4", "6"]
+    seen = Jobs(PROGRAM, 2)._free
+    assert [seen.get()["CUDA_VISIBLE_DEVICES"] for _ in range(2)] == ["4", "6"]
 
 
-def test_a_command_that_fails_and_one_that_is_killed(tmp_path, monkeypatch):
-    """The status is the command's. After a process that is killed the next command has another one."""
-    log = tmp_path / "log"
-    with Jobs(PROGRAM, 1) as processes:
-        assert processes.run(["evaluate", "--run", str(tmp_path)], log) == 2
-        assert "error: --run: must be the folder of a run" in log.read_text()
-        with monkeypatch.context() as context:
-            context.setattr(jobs, "_command", wait_for_the_end)
-            statuses = []
-            thread = threading.Thread(target=lambda: statuses.append(processes.run([str(tmp_path / "begun")], log)))
-            os.mkfifo(tmp_path / "begun")
-            thread.start()
-            with open(tmp_path / "begun") as begun:
-                os.kill(int(begun.read()), signal.SIGKILL)
-            thread.join()
-        assert statuses == [None]
-        assert processes.run(["evaluate", "--help"], log) == 0
-        assert "usage: python -m applications.ved evaluate" in log.read_text()
+def test_a_command_that_fails_and_one_that_is_killed(tmp_path):
+    """The status is the command's, or the negative number of a signal."""
+    log, processes, statuses = tmp_path / "log", Jobs(PROGRAM, 1), []
+    assert processes.run(["evaluate", "--run", str(tmp_path)], log) == 2
+    assert "error: --run: must be the folder of a run" in log.read_text()
+    os.mkfifo(tmp_path / "config")
+    words = ["evaluate", "--config", str(tmp_path / "config")]
+    thread = threading.Thread(target=lambda: statuses.append(processes.run(words, log)))
+    thread.start()
+    with open(tmp_path / "config", "w"):
+        # The command reads its options.
+        (child,) = children_of(os.getpid())
+        os.kill(int(child), signal.SIGKILL)
+        thread.join()
+    assert statuses == [-signal.SIGKILL]
+    assert processes.run(["evaluate", "--help"], log) == 0
+    assert "usage: python -m applications.ved evaluate" in log.read_text()
 
 
-def wait_for_the_end(program, arguments, log):
-    with open(arguments[0], "w") as begun:
-        begun.write(str(os.getpid()))
-    threading.Event().wait(60)
+def children_of(pid):
+    """Return the ids of processes that run commands, children of a process."""
+    words = ["pgrep", "-P", str(pid), "-f", "applications.common.jobs"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.split()
 
 
 def test_a_process_does_not_outlive_the_comparison(tmp_path):
@@ -81,7 +79,7 @@ def test_a_process_does_not_outlive_the_comparison(tmp_path):
     comparison = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[3])})
     with open(tmp_path / "config", "w"):
         # The command reads its options now.
-        pids = subprocess.run(["pgrep", "-P", str(comparison.pid)], capture_output=True, text=True).stdout.split()
+        pids = children_of(comparison.pid)
         comparison.kill()
         comparison.wait()
         end = time.monotonic() + 30

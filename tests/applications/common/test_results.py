@@ -102,7 +102,7 @@ def test_results_that_have_no_place_in_one_table(toy, asked, tmp_path, here, wit
 def test_what_is_no_file_of_results(toy, asked, tmp_path, here):
     path, folder = tmp_path / "results.json", tmp_path / "folder.json"
     folder.mkdir()
-    for content in ("[]", "{", '{"runs": [{"name": "gaussian", "seed": 0}]}', '{"runs": [], "command": "compare"}'):
+    for content in ("[]", "{", '{"runs": [{"name": "gaussian", "seed": 0}]}', '{"runs": []}'):
         path.write_text(content)
         toy.fails("is no file of results", *asked(toy, "--results", path))
         assert path.read_text() == content

@@ -1,6 +1,5 @@
 """Images of every kind that a folder may hold: what is read is what was written, and what is none is named."""
 
-import base64
 import io
 import os
 import pickle
@@ -14,7 +13,7 @@ from files import fails, write
 from PIL import Image, ImageOps
 
 from applications.common.runs import digest_of
-from applications.vision.images import Images, decode_image, image_id, open_images, resized, thumbnail
+from applications.vision.images import decode_image, image_id, open_images, resized
 
 generator = np.random.default_rng(0)
 PIXELS = generator.integers(0, 256, (6, 5, 3), dtype=np.uint8)
@@ -234,16 +233,3 @@ def test_what_is_no_source_of_images(tmp_path):
         fails(lambda: open_images(path), f"{path}: expected a file that can be read. Received: ")
     np.savez(path, x=np.array([{}], dtype=object))
     fails(lambda: open_images(path), "allow_pickle=False")
-
-
-@pytest.mark.parametrize(("shape", "size"), [((2, 4), (280, 140)), ((700, 350), (140, 280)), ((1, 900), (280, 1))])
-def test_an_image_in_a_page(shape, size):
-    """Large enough to be seen, small enough for a page, and with the colours of the image."""
-    pixels = np.full((1, *shape, 3), 40, np.uint8)
-    pixels[:, :, shape[1] // 2 :, 0] = 200
-    address, shown = thumbnail(Images("images", ["one"], pixels=pixels), "one")
-    kind, _, code = address.partition("base64,")
-    read = decode_image(base64.b64decode(code)).numpy()
-    assert kind == "data:image/jpeg;" and shown == size == read.shape[1::-1] and len(code) < 20_000
-    np.testing.assert_allclose(read[0, [2, -3], 0], [40, 200], atol=12)
-    assert thumbnail(None, "one") is None
