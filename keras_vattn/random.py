@@ -42,7 +42,7 @@ _DRAWN, _ALSO_DRAWN, _FOLDED = range(3)
 # The key of (-2**31, -2**31), which `dropout_mask` takes for a condition that never holds.
 _NO_SEED = 0x8000000080000000
 
-# Made by tests/coefficients.py. sin(pi v / 4) / v in v^2, to 1e-9.
+# Made by tests/helpers/coefficients.py. sin(pi v / 4) / v in v^2, to 1e-9.
 _SINE = (0.785398153, -0.0807453673, 0.00248987197, -3.58772584e-05)
 # log x of the eta for which eta^2 / 2 = x - 1 - log x.
 _LOGARITHM = (

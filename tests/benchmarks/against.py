@@ -116,10 +116,9 @@ def build(row, kind):
 
 def build_program(kind, program, model, setting=None, inference=None):
     if program == "ved":
+        from applications.ved.options import PROGRAM
         from benchmarks.paper import paper_options
         from benchmarks.ved_step import training_step
-
-        from applications.ved.options import PROGRAM
 
         return training_step(paper_options(PROGRAM, model=model, jit="on" if kind == "jit" else "off"))
     from benchmarks.nmt_step import beam_search, matrix_products, product_shapes, training_step
@@ -193,6 +192,7 @@ def peak_memory(checkout, row):
 
 def measure_memory(options):
     import numpy as np
+
     from benchmarks.paired import report
 
     rows = []
@@ -211,6 +211,7 @@ def chosen_rows(options):
 
 def main(options):
     import numpy as np
+
     from benchmarks.paired import median_interval, report
 
     if options.memory:

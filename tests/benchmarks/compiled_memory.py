@@ -32,8 +32,9 @@ PROGRAMS = {
 
 def measure(name, words):
     """Print the figures of one program as JSON."""
-    from benchmarks.paired import resident_memory
     from program_case import until_fit
+
+    from benchmarks.paired import resident_memory
 
     program = importlib.import_module(f"applications.{name}.options").PROGRAM
     with tempfile.TemporaryDirectory() as folder:

@@ -108,9 +108,8 @@ def _epoch(network, train, valid):
 
 def measure(name, output_heads, models, jit, rounds):
     """Return milliseconds of an epoch of each model, with intervals, and the process's memory in MB."""
-    from benchmarks.paired import interleave, median_interval
-
     import keras_vattn  # noqa: F401
+    from benchmarks.paired import interleave, median_interval
 
     before = peak()
     run, graph = epochs(name, output_heads, models, jit)

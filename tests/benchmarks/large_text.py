@@ -17,6 +17,7 @@ import tempfile
 import time
 
 import numpy as np
+
 from benchmarks.paired import FOLDER
 
 NUM_WORDS, HALF, POOL = 30_000, 15, 200_000

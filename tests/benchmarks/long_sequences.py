@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import numpy as np
+
 from benchmarks.paired import FOLDER, interleave, median_interval
 
 ROWS = {

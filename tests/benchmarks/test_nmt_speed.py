@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks.nmt_step import MODELS, matrix_products, product_shapes, training_step
-from benchmarks.paired import interleave, median_interval, report
 
 from applications.nmt import options
+from benchmarks.nmt_step import MODELS, matrix_products, product_shapes, training_step
+from benchmarks.paired import interleave, median_interval, report
 
 SIZES = {
     "A": "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping",

@@ -15,8 +15,9 @@ import sys
 import tempfile
 
 import numpy as np
-from benchmarks.paired import FOLDER, interleave
 from worker_processes import run_workers
+
+from benchmarks.paired import FOLDER, interleave
 
 BATCHES = (8, 16, 32, 64)
 WORKERS = (2, 4, 8)

@@ -1,4 +1,4 @@
-"""The polynomials of `keras_vattn.random.log_gamma` and of `keras_vattn.support.special`: python tests/coefficients.py
+"""Print the polynomials of `keras_vattn.random.log_gamma` and `support.special`: python tests/helpers/coefficients.py
 
 Fits in float64 against scipy, with the largest errors. Prints the coefficients, the constant first.
 """

@@ -19,7 +19,7 @@ from applications.ved.options import PROGRAM as VED
 from applications.vqa.options import PROGRAM as VQA
 from applications.vrae.options import PROGRAM as VRAE
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 _PAGE = ROOT / "docs" / "new_application.md"
 # The program of that page, from the names of its files to their text: what it shows is what is tested.
 SPOTLIGHT_FILES = {

@@ -1,0 +1,6 @@
+"""Benchmarks: `PYTHONPATH=tests:. python -m benchmarks.NAME`."""
+
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "helpers"))
