@@ -25,16 +25,20 @@ def rooms_of(tree):
 ROOMS = {path: room for tree in TREES for path, room in rooms_of(tree).items()}
 
 
+def table_rows():
+    """Yield the tree and the row of each room in the tables."""
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    for tree, rows in re.findall(r"^\| (\w+)/ \|.*\n\|[-|]+\n((?:\|.*\n?)+)", text, re.M):
+        yield from ((tree, row) for row in rows.splitlines())
+
+
 def listed():
     """Return what each room may import, in the order of the tables."""
     table = {}
-    for tree, rows in re.findall(
-        r"^\| (\w+)/ \|.*\n\|[-|]+\n((?:\|.*\n?)+)", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.M
-    ):
-        for row in rows.splitlines():
-            names = re.findall(r"`([\w.]+)`", f"{row.split('|')[1]} {row.split('|')[-2]}")
-            room, *others = (x if x.startswith("keras_vattn") else f"{tree}.{x}" for x in names)
-            table[room] = set(others)
+    for tree, row in table_rows():
+        names = re.findall(r"`([\w.]+)`", f"{row.split('|')[1]} {row.split('|')[-2]}")
+        room, *others = (x if x.startswith("keras_vattn") else f"{tree}.{x}" for x in names)
+        table[room] = set(others)
     return table
 
 
@@ -52,6 +56,16 @@ def imported(path, room):
 
 def test_the_tables_have_every_room():
     assert set(listed()) == set(ROOMS.values())
+
+
+def test_no_room_exceeds_its_lines():
+    """A commit that needs more lines raises the number in the table, and gives the reason in its message."""
+    lines = collections.Counter()
+    for path, room in ROOMS.items():
+        lines[room] += len(path.read_text("utf-8").splitlines())
+    rows = ((tree, row.split("|")) for tree, row in table_rows())
+    limits = {f"{tree}.{cells[1].strip(' `')}": int(cells[-3].replace(",", "")) for tree, cells in rows}
+    assert {room: num for room, num in lines.items() if num > limits[room]} == {}
 
 
 def test_the_tables_say_who_imports_whom():
