@@ -1,43 +1,58 @@
 """Options of programs: nested data classes whose names are flat on the command line, in YAML files and in config.yaml.
 
-What a value must be stands in its annotation: a type, a `Literal` of choices, or one of the bounds below as `Annotated`
-metadata. What concerns several options is checked by a method `check` of the class that has them. Nothing here imports
-TensorFlow: wrong options are refused before it is loaded.
+What a value must be stands in its annotation, as pydantic reads it. A method `check` of a class checks what concerns
+several options. Nothing here imports TensorFlow: wrong options are refused before it is loaded.
 """
 
 import dataclasses
 import json
 import pathlib
-import typing
 from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from applications.common.errors import InputError
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """A condition on the value of an option: the words of the error, and a function that checks it."""
+def condition(words, holds):
+    """Return a validator, for `Annotated`, of values for which `holds` must be true; `words` are those of the error."""
 
-    words: str
-    holds: typing.Callable
+    def validate(value):
+        if not holds(value):
+            raise PydanticCustomError("condition", words)
+        return value
+
+    return AfterValidator(validate)
 
 
-Positive = Annotated[int, Bound("must be positive", lambda x: x > 0)]
-PositiveFloat = Annotated[float, Bound("must be positive", lambda x: x > 0)]
-NotNegative = Annotated[int, Bound("must be at least 0", lambda x: x >= 0)]
-NoneOrSeveral = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
-NotNegativeFloat = Annotated[float, Bound("must be at least 0", lambda x: x >= 0)]
-Dropout = Annotated[float, Bound("must be in [0, 1)", lambda x: 0 <= x < 1)]
-Fraction = Annotated[float, Bound("must be between 0 and 1", lambda x: 0 < x < 1)]
-Share = Annotated[float, Bound("must be in (0, 1]", lambda x: 0 < x <= 1)]
-Seed = Annotated[int, Bound("must be at least 0 and less than 2**22", lambda x: 0 <= x < 2**22)]
-Seed32 = Annotated[int, Bound("must be an integer of 32 bits", lambda x: -(2**31) <= x < 2**31)]
+class OnDisk(AfterValidator):
+    """A `condition` on a path, which `option_values.check` can leave out: files of a run may be gone."""
+
+    def __init__(self, words, holds):
+        checked = condition(words, lambda path: holds(pathlib.Path(path)))
+        super().__init__(lambda path, info: checked.func(path) if info.context else path)
+
+
+Positive = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+NoneOrSeveral = Annotated[int, condition("must be 0, or 2 at least", lambda value: value == 0 or value >= 2)]
+NotNegativeFloat = Annotated[float, Field(ge=0)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**22)]
+Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 # A pipe is one, too.
-File = Annotated[str, Bound("no such file", lambda x: pathlib.Path(x).exists() and not pathlib.Path(x).is_dir())]
-Folder = Annotated[str, Bound("no such folder", lambda x: pathlib.Path(x).is_dir())]
-FileName = Annotated[str, Bound("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)]
+File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
+Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
+FileName = Annotated[
+    str, condition("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)
+]
 TrainedRun = Annotated[
-    str, Bound("must be the folder of a run, with its config.yaml", lambda x: pathlib.Path(x, "config.yaml").is_file())
+    str,
+    OnDisk("must be the folder of a run, with its config.yaml", lambda path: (path / "config.yaml").is_file()),
 ]
 
 

@@ -3,12 +3,15 @@
 import dataclasses
 from typing import Annotated
 
+from pydantic import Field
+
 from applications.common import options as common
 from applications.common.errors import InputError
 
 PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
-VocabularySize = Annotated[int, common.Bound("must be more than the 4 special tokens", lambda x: x > 4)]
+# There are 4 special tokens.
+VocabularySize = Annotated[int, Field(gt=4)]
 
 
 @dataclasses.dataclass

@@ -174,8 +174,8 @@ def test_a_value_of_the_options_that_a_run_cannot_have(toy, copied_toy, monkeypa
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for values, message in (
-        ({"units": -3}, "--units: must be positive. Received: -3"),
-        ({"learning_rate": float("inf")}, "--learning-rate: must be finite. Received: inf"),
+        ({"units": -3}, "units: must be greater than 0. Received: -3"),
+        ({"learning_rate": float("inf")}, "learning_rate: must be a finite number. Received: inf"),
         ({"warmup_steps": 3, "schedule": "plateau"}, "--warmup-steps: the schedule plateau has no warm-up"),
     ):
         path.write_text(yaml.safe_dump(config | values))
