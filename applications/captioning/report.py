@@ -298,13 +298,6 @@ def _verdict(scene, text):
     return [verdict("" if text in captions else difflib.get_close_matches(text, captions, n=1, cutoff=0.0)[0])]
 
 
-def attention(run, part):
-    chosen = random_rows(len(part), NUM_PICTURES)
-    texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
-    pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
-    return [alignment for picture in pictures for alignment in _alignments(part, picture)]
-
-
 def _alignments(part, picture):
     """Return where the model looks for the words of its own caption: one `Alignment`, none of what has no picture."""
     image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]

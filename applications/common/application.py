@@ -43,7 +43,6 @@ PLACES = {
         "files",
         "heading",
         "example_of",
-        "attention",
         "shown",
         "summary",
         "report",
@@ -87,9 +86,6 @@ class Application:
             needs no input, `None` if there is none to try.
         shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded part, for
             report.html. Defaults to none.
-        attention: `attention(run, part)` returns a list of `shown.Alignment`, where the model looks in some examples of
-            an encoded part: its first ones are drawn after epochs, `--picture-every`. Defaults to `None`, for a program
-            that has none to show.
         summary: `summary(report)` returns sentences on how good the result is, with counts, for the dictionary that
             `evaluate` returns: the first lines of report.txt and report.html. Defaults to none.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
@@ -117,7 +113,6 @@ class Application:
     heading: typing.Callable = lambda record: f"{record['split']} split"
     example_of: typing.Callable = lambda part: None
     shown: typing.Callable = lambda run, part, outputs: Shown()
-    attention: typing.Callable | None = None
     summary: typing.Callable = lambda report: []
     report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []

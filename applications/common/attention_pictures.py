@@ -1,39 +1,8 @@
-"""Pictures of where models look: of a report, and one an epoch, the attention over training."""
+"""Pictures of the alignments of words."""
 
-import base64
-
-import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_vattn
-
-# Examples in the picture of an epoch.
-NUM_EXAMPLES = 3
-
-
-class AttentionPictures(keras.callbacks.Callback):
-    """Draws epochs/NUMBER.png after every `picture_every` epochs: where the model looks in some validation examples,
-    the same in every epoch.
-
-    Args:
-        run: `TrainingRun` of a program that has `Application.attention`.
-    """
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.run.options.fit.picture_every == 0:
-            alignments = self.run.application.attention(self.run, self.run.data["valid"])[:NUM_EXAMPLES]
-            path = self.run.folder.file(f"epochs/{epoch + 1:04d}.png")
-            if alignments and alignments[0].image:
-                draw_on_images(alignments, path)
-            elif alignments:
-                draw_alignments({"": alignments}, path)
-            else:
-                print("--picture-every: this model, or these data, have no attention to draw", flush=True)
 
 
 def draw_alignments(of_models, path):
@@ -67,21 +36,6 @@ def draw_alignments(of_models, path):
     )
 
 
-def draw_on_images(alignments, path):
-    """Draw where a model looks in images, a panel for each word of each `Alignment`."""
-    panels = [
-        (_pixels(example.image), row, example.boxes, f"{kind}: {word}")
-        for example in alignments
-        for kind, matrix in example.weights.items()
-        for word, row in zip(example.target, matrix, strict=True)
-    ]
-    return keras_vattn.plots.image_attention(*map(list, zip(*panels, strict=True)), path=path)
-
-
 def _mean_of_heads(weights):
     weights = np.asarray(weights)
     return weights.mean(axis=tuple(range(weights.ndim - 2)))
-
-
-def _pixels(address):
-    return tf.io.decode_image(base64.b64decode(address.partition(",")[2])).numpy()

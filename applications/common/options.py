@@ -143,11 +143,6 @@ class FitOptions:
     """Weights of the report and of the export: from the epoch of the smallest loss on validation, or the last one."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
-    checkpoint_seconds: NotNegativeFloat = 0.0
-    """Save no other state within so many seconds of one: for models whose epochs take less."""
-    picture_every: NotNegative = 0
-    """Draw where the model looks in some validation examples after every so many epochs, epochs/NUMBER.png; 0 for
-    never."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
@@ -172,8 +167,6 @@ class FitOptions:
             raise InputError(
                 "--jit: TensorFlow does not compile a step of several replicas; leave out --jit or --strategy."
             )
-        if self.strategy == "multi_worker" and self.checkpoint_seconds:
-            raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
 
     @property
     def use_cudnn(self):

@@ -22,12 +22,25 @@ MAY_CHANGE = (
     "stop_after",
     "early_stopping",
     "checkpoint_steps",
-    "checkpoint_seconds",
-    "picture_every",
     "tensorboard",
     "jit",
     "strategy",
 )
+# Options of earlier versions, with the values that a config.yaml may have of them; `None` for all values.
+DROPPED = {
+    "checkpoint_seconds": None,
+    "data_seed": (0,),
+    "entropy_weight": (0.0,),
+    "extractor_epochs": (10,),
+    "extractor_seed": (0,),
+    "max_uncertain": None,
+    "picture_every": None,
+    "prior_concentration": (1.0,),
+    "prior_scale": ("rate",),
+    "score": ("of_model", "additive"),
+    "split_punctuation": (True,),
+    "split_seed": (0,),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +78,11 @@ class Program:
     @property
     def changeable(self):
         """Names of all options that a resumed run may change."""
-        return (*MAY_CHANGE, *self.may_change)
+        return (*MAY_CHANGE, *self.may_change, *self._dropped)
+
+    @property
+    def _dropped(self):
+        return [name for name in DROPPED if name not in values_of(self.default)]
 
     @property
     def presets(self):
@@ -104,10 +121,13 @@ class Program:
         return options
 
     def _typed_options(self, folder):
-        place = f"{folder.path / 'config.yaml'}"
-        if folder.config.keys() - config_of(self.default).keys():
+        place, config = f"{folder.path / 'config.yaml'}", dict(folder.config)
+        for name in self._dropped:
+            if name in config and config.pop(name) not in (DROPPED[name] or [folder.config[name]]):
+                raise InputError(f"{place}: {name}: this version has no {name}. Received: {folder.config[name]}")
+        if config.keys() - config_of(self.default).keys():
             place += f", of a run of another program than {self.name}?"
-        return with_values(self.default, typed(place, folder.config, self.options))
+        return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""

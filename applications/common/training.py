@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from applications.common.application import Run
-from applications.common.attention_pictures import AttentionPictures
 from applications.common.callbacks import (
     DecayOnPlateau,
     EpochSeconds,
@@ -149,8 +148,6 @@ class TrainingRun(Run):
             learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
         """
         options = self.options
-        if options.fit.picture_every and self.application.attention is None:
-            raise InputError("--picture-every: this program has no attention to draw.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
@@ -210,7 +207,6 @@ class TrainingRun(Run):
             self.folder.file(CHECKPOINT),
             self.num_batches,
             options.checkpoint_steps,
-            options.checkpoint_seconds,
             beside=(keep, history),
             cpu_start=self._cpu_start,
         )
@@ -255,8 +251,6 @@ class TrainingRun(Run):
         callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
         if options.strategy == "multi_worker":
             callbacks.append(LogOfFirst(self.strategy))
-        if options.picture_every and self.is_first:
-            callbacks.append(AttentionPictures(self))
         if options.schedule == "plateau":
             scores = [score(row) for row in checkpoint.rows]
             callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))

@@ -266,10 +266,6 @@ def report(run, part, record, outputs, shown):
     return [sentence, "", *lines]
 
 
-def attention(run, part):
-    return _alignments(run, decoded_sources(run, part)[1])
-
-
 def _alignments(run, sources):
     """Return where the attention looks while it writes the greedy sentences of some sources."""
     if MODELS[run.options.model].attention is None:

@@ -50,10 +50,6 @@ class ExtractorOptions:
     words, 224 of the others."""
     feature_units: common.Positive = 128
     """Width of the last map of the network words."""
-    extractor_epochs: common.Positive = 10
-    """Passes of the network words over the training images."""
-    extractor_seed: common.Seed = 0
-    """Seed of the network words, apart from the model's, so that seeds are compared on the same features."""
 
     @property
     def cells(self):

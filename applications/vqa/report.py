@@ -31,6 +31,8 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
+# Most questions of the uncertainty metrics; of more, that many are drawn at random.
+MAX_UNCERTAIN = 2000
 # The figures behind the cards of a run.
 CARDS = "cards.json"
 # Draws of weights behind their standard deviation.
@@ -131,7 +133,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
     report, p_values, scores = {}, {}, {}
     if num_draws < 2:
         return report, p_values, scores
-    sampled, part = part.sample(run.options.reports.max_uncertain)
+    sampled, part = part.sample(MAX_UNCERTAIN)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     types = np.array(part.questions.types)
@@ -176,8 +178,8 @@ def predictor(run, part, feature_noise=0.0):
 
 
 def sampled_predictor(run, part, feature_noise):
-    """Return the same of at most `max_uncertain` of the questions."""
-    return predictor(run, part.sample(run.options.reports.max_uncertain)[1], feature_noise)
+    """Return the same of at most `MAX_UNCERTAIN` of the questions."""
+    return predictor(run, part.sample(MAX_UNCERTAIN)[1], feature_noise)
 
 
 def other_questions(options, path, codec=None):
@@ -264,12 +266,6 @@ def shown(run, part, outputs):
     return Shown(samples, alignments, drawn=cards)
 
 
-def attention(run, part):
-    some = part.some(random_rows(len(part), NUM_CARDS))
-    _, outputs = predicted(run, some, title=None)
-    return shown(run, some, outputs | {"p_values": {}}).alignments
-
-
 def _deviations(run, part):
     """Return the standard deviations of the weights over draws for the questions of the cards, if weights are drawn."""
     if run.models.weights is None or run.models.drawn is None:
@@ -313,7 +309,7 @@ def _cards(run, part, outputs):
 
 def _chosen(run, part):
     """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
-    sampled, _ = part.sample(run.options.reports.max_uncertain)
+    sampled, _ = part.sample(MAX_UNCERTAIN)
     return sampled[random_rows(len(sampled), NUM_CARDS)]
 
 

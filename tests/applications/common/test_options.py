@@ -217,7 +217,6 @@ def test_workers_that_are_not_named(toy, tmp_path, monkeypatch):
     config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     toy.fails("must name the workers and this one", "train", *words)
-    toy.fails("--checkpoint-seconds: the clocks", "train", *words, "--checkpoint-seconds", 3)
     message = "--strategy multi_worker: train such a run by itself"
     toy.fails(message, "compare", "--out", tmp_path / "runs", "--models", toy.other_start, *words)
 

@@ -156,12 +156,6 @@ def test_a_latent_position(model, batch):
         check(changed(OPTIONS, model=model, decoder_form="printed"))
 
 
-@pytest.mark.parametrize("model", ["ded_dattn", "ved_wc", "rnnsearch"])
-def test_another_score(model):
-    models = ved_model.build(changed(OPTIONS, model=model, score="additive"), codec_of_size(WORDS, WORDS))
-    assert isinstance(models.decoder.attention.score, keras_vattn.Additive)
-
-
 @pytest.mark.parametrize("model", OTHERS)
 def test_a_word_does_not_see_the_words_after_it(model, batch):
     models = built(model, "code")

@@ -41,7 +41,6 @@ WRONG = [
     ({"network": "words", "image_size": 11}, "--image-size: expected twice --grid, 6, at least. Received: 11"),
     ({"regions": "cells"}, "--regions: must be 'grid' or 'windows'. Received: cells"),
     ({"grid": 0}, "--grid: must be greater than 0. Received: 0"),
-    ({"extractor_seed": -1}, "--extractor-seed: must be greater than or equal to 0"),
 ]
 WRONG_REGIONS = [
     ({"features": "none"}, "--features: no such file or folder. Received: "),

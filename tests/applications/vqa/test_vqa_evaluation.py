@@ -101,7 +101,7 @@ def test_pavpu_of_some_questions(run, monkeypatch):
     """Drawn at random from all of the part; their number is a figure of the tables."""
     part = run.data["test"]
     every = uncertainty(run, part, 4)[1]
-    monkeypatch.setattr(run.options.reports, "max_uncertain", len(part) // 2)
+    monkeypatch.setattr("applications.vqa.report.MAX_UNCERTAIN", len(part) // 2)
     found, p_values, _ = uncertainty(run, part, 4)
     rows = sorted(p_values)
     assert len(rows) == found["both"]["num_questions"] == len(part) // 2
