@@ -124,7 +124,7 @@ class Program:
         place, config = f"{folder.path / 'config.yaml'}", dict(folder.config)
         for name in self._dropped:
             if name in config and config.pop(name) not in (DROPPED[name] or [folder.config[name]]):
-                raise InputError(f"{place}: {name}: this version has no {name}. Received: {folder.config[name]}")
+                raise InputError(f"{place}: this version has no option {name}. Received: {folder.config[name]}")
         if config.keys() - config_of(self.default).keys():
             place += f", of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, config, self.options))

@@ -169,6 +169,17 @@ def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
 
 
+def test_a_run_of_an_earlier_version(toy, copied_toy):
+    """Options that are gone are ignored, unless they made another model."""
+    path = copied_toy / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
+    toy.succeeds("evaluate", "--run", copied_toy)
+    toy.succeeds("train", "--resume", "--out", copied_toy)
+    path.write_text(yaml.safe_dump(config | {"data_seed": 3}))
+    toy.fails(f"{path}: this version has no option data_seed. Received: 3", "evaluate", "--run", copied_toy)
+
+
 def test_a_value_of_the_options_that_a_run_cannot_have(toy, copied_toy, monkeypatch):
     """Each command names the file and the option; what a run no longer needs may be gone."""
     path = copied_toy / "config.yaml"
