@@ -215,5 +215,5 @@ def prepare(program, name, options):
     if hasattr(options, "check_run"):
         options.check_run(run_options)
     fit, done = run_options.fit, folder.num_epochs()
-    if done < (fit.stop_after or fit.epochs) and not folder.is_finished(fit.epochs, fit.stop_after):
-        print(f"the run has not finished: it has {done} of {fit.stop_after or fit.epochs} epochs", file=sys.stderr)
+    if done < fit.epochs and not folder.is_finished(fit.epochs):
+        print(f"the run has not finished: it has {done} of {fit.epochs} epochs", file=sys.stderr)

@@ -72,10 +72,8 @@ class RunOptions:
     overwrite: bool = False
     """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
-    """Finished run whose weights this one starts from, as far as both models have them."""
-    continue_training: bool = False
-    """Go on with the training of that run, and not only from its weights: from its last step, with its optimizer and
-    its place in every schedule. Its epochs count among this run's."""
+    """Finished run whose training this one goes on with: from its weights, as far as both models have them, its
+    optimizer, its step and its place in every schedule. Its epochs count among this run's."""
     seed: Seed = 0
     """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True
@@ -89,8 +87,6 @@ class RunOptions:
     def check(self):
         if self.resume and self.overwrite:
             raise InputError("--overwrite: a run is resumed or begun anew; leave out one of --resume and --overwrite.")
-        if self.continue_training and self.start_from is None:
-            raise InputError("--continue-training: name the run whose training goes on, --start-from.")
 
 
 @dataclasses.dataclass
@@ -104,9 +100,6 @@ class FitOptions:
     max_steps: Positive | None = None
     """Stop after that many steps, in the middle of an epoch where that falls there; a run that goes on with more takes
     the rest of the epoch."""
-    stop_after: Positive | None = None
-    """End after so many of the epochs, of max_steps after their share, with the schedules of all of them: this run goes
-    on by --resume --stop-after none, another one by --continue-training."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
     beta_2: Dropout = 0.999
@@ -155,8 +148,6 @@ class FitOptions:
     the machines that TF_CONFIG names, where every machine runs this command. The copies share each batch."""
 
     def check(self):
-        if self.stop_after is not None and self.stop_after > self.epochs:
-            raise InputError(f"--stop-after: the run has {self.epochs} epochs. Received: {self.stop_after}")
         if self.warmup_steps and self.schedule == "plateau":
             raise InputError("--warmup-steps: the schedule plateau has no warm-up; choose another --schedule.")
         if self.warmup_epochs and self.schedule not in ("constant", "exponential"):
@@ -246,8 +237,8 @@ class CompareOptions:
     """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than
     they have they go on."""
     models: tuple[str, ...]
-    """MODEL[@START][:option=value,...]: MODEL@START is one training, of START first and then of MODEL, see `train
-    --continue-training`; after the colon stand options of `train` that are this entry's own."""
+    """MODEL[@START][:option=value,...]: MODEL@START trains START first, and MODEL goes on with it, see `train
+    --start-from`; after the colon stand options of `train` that are this entry's own."""
     baseline: str
     """Differences are taken against this one of the models."""
     seeds: Positive = 3

@@ -112,8 +112,9 @@ def _planned(program, options, default, name, seed, option="--models"):
     if asked.fit.max_steps and asked.fit.max_steps * first < epochs:
         raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {asked.fit.max_steps}.")
     out = _folder(options.out, f"{match['start']}{text}", seed, f"_{first}_epochs")
-    start = with_values(asked, {"model": match["start"], "out": out, "stop_after": first, "export": False})
-    return Planned(name, seed, with_values(asked, own | {"start_from": out, "continue_training": True}), start)
+    steps = asked.fit.max_steps and max(1, asked.fit.max_steps * first // epochs)
+    start = {"model": match["start"], "out": out, "epochs": first, "max_steps": steps, "export": False}
+    return Planned(name, seed, with_values(asked, own | {"start_from": out}), with_values(asked, start))
 
 
 def _folder(out, name, seed, more=""):

@@ -19,7 +19,6 @@ MAY_CHANGE = (
     "export",
     "epochs",
     "max_steps",
-    "stop_after",
     "early_stopping",
     "checkpoint_steps",
     "tensorboard",
@@ -29,6 +28,7 @@ MAY_CHANGE = (
 # Options of earlier versions, with the values that a config.yaml may have of them; `None` for all values.
 DROPPED = {
     "checkpoint_seconds": None,
+    "continue_training": None,
     "data_seed": (0,),
     "entropy_weight": (0.0,),
     "extractor_epochs": (10,),
@@ -40,6 +40,7 @@ DROPPED = {
     "score": ("of_model", "additive"),
     "split_punctuation": (True,),
     "split_seed": (0,),
+    "stop_after": None,
 }
 
 
@@ -178,21 +179,18 @@ class Program:
         differing = [name for name in self.codec_options if start_values[name] != values[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
-        if not start.is_finished(start_values["epochs"], start_values["stop_after"]):
+        if not start.is_finished(start_values["epochs"]):
             raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
-        if options.run.continue_training:
-            differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
-            if differing:
-                raise InputError(f"--continue-training: {start.path} has other options: {', '.join(differing)} differ.")
-            if not (start.path / CHECKPOINT).exists():
-                raise InputError(f"--continue-training: {start.path} has no {CHECKPOINT}, the state of its training.")
-            for name in ("epochs", "stop_after"):
-                value = getattr(options.fit, name)
-                if value is not None and value <= start.num_epochs():
-                    raise InputError(
-                        f"--{name.replace('_', '-')}: {start.path}, whose epochs count, has {start.num_epochs()} "
-                        f"already. Received: {value}"
-                    )
+        differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
+        if differing:
+            raise InputError(f"--start-from: {start.path} has other options: {', '.join(differing)} differ.")
+        if not (start.path / CHECKPOINT).exists():
+            raise InputError(f"--start-from: {start.path} has no {CHECKPOINT}, the state of its training.")
+        if options.fit.epochs <= start.num_epochs():
+            raise InputError(
+                f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
+                f"Received: {options.fit.epochs}"
+            )
 
 
 def _is_in(path, folder):

@@ -43,10 +43,8 @@ def test_the_runs_of_a_comparison(toy):
     assert (second.options.run.out, second.start) == (str(pathlib.Path("out/gaussian_seed_1")), None)
     assert (third.options.gamma, third.options.units) == (0.01, 8)
     assert (third.options.model, third.start.model) == ("gaussian", "deterministic")
-    # One training of ten epochs, however many steps these are.
-    assert third.options.fit == dataclasses.replace(third.start.fit, stop_after=None)
-    assert (third.options.fit.epochs, third.start.fit.stop_after) == (10, 5)
-    assert (third.options.run.continue_training, third.start.run.continue_training) == (True, False)
+    assert third.options.fit == dataclasses.replace(third.start.fit, epochs=10)
+    assert (third.options.fit.epochs, third.start.fit.epochs) == (10, 5)
     assert third.options.run.start_from == third.start.run.out
     assert (third.start.run.export, third.start.units) == (False, third.options.units)
     assert fourth.start.run.out != third.start.run.out
@@ -57,7 +55,7 @@ def test_the_runs_of_a_comparison(toy):
     runs = plan(toy.program, options_of(toy, models=names, seeds=3, start_epochs=2))
     folders = {run.options.run.out for run in runs} | {run.start.run.out for run in runs if run.start}
     assert len(folders) == 15 + 6
-    assert {run.start.fit.stop_after for run in runs if run.start} == {2}
+    assert {run.start.fit.epochs for run in runs if run.start} == {2}
 
 
 @pytest.mark.parametrize("steps, first, of_start", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
@@ -67,7 +65,7 @@ def test_a_limit_of_steps_is_shared_out(toy, steps, first, of_start):
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     found = [steps_of_run(options.fit, 5) for options in (one.options, two.start, two.options)]
     total = min(steps, 50)
-    assert found == [(total, total), (total, of_start), (total, total)]
+    assert found == [total, of_start, total]
 
 
 def test_a_limit_of_steps_leaves_some_for_the_start(toy):
