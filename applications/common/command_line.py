@@ -58,24 +58,19 @@ def main(program, arguments=None):
         options = read_options(program, name, rest)
         prepare(program, name, options)
         _work_of(program, name)(options)
-    except InputError as error:
-        return _fail(error, 2)
-    except FloatingPointError as error:
-        return _fail(error, 3)
-    except OSError as error:
-        return _fail(error, 4)
     except KeyboardInterrupt:
         return _fail("interrupted. A run that was training goes on with train --resume", 130)
     except Exception as error:
-        # One that was raised where TensorFlow reads data, whose error is not ours.
-        expected = input_error_in(error)
-        if expected is None and "Collective ops is aborted" in str(error):
+        # TensorFlow's error where it reads data may stand for one of ours.
+        error = input_error_in(error) or error
+        if "Collective ops is aborted" in str(error):
             return _fail(
                 "a worker was lost: its output says why. Start all again, with --resume if there is a folder", 5
             )
-        if expected is None:
-            raise
-        return _fail(expected, 2)
+        for kind, status in ((InputError, 2), (FloatingPointError, 3), (OSError, 4)):
+            if isinstance(error, kind):
+                return _fail(error, status)
+        raise
     finally:
         unlock()
     return 0

@@ -16,7 +16,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator, for `Annotated`, of values for which `holds` must be true; `words` are those of the error."""
+    """Return a validator for `Annotated`: an error with these words unless `holds(value)`."""
 
     def validate(value):
         if not holds(value):
@@ -72,8 +72,8 @@ class RunOptions:
     overwrite: bool = False
     """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
-    """Finished run whose training this one goes on with: from its weights, as far as both models have them, its
-    optimizer, its step and its place in every schedule. Its epochs count among this run's."""
+    """Finished run whose training this run continues: from its weights and optimizer, as far as both models have them,
+    its step and its place in every schedule. Its epochs count among this run's."""
     seed: Seed = 0
     """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True

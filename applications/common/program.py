@@ -14,34 +14,12 @@ from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
 # Options that a resumed run may change: none concerns the model or its data.
-MAY_CHANGE = (
-    "out",
-    "export",
-    "epochs",
-    "max_steps",
-    "early_stopping",
-    "checkpoint_steps",
-    "tensorboard",
-    "jit",
-    "strategy",
-)
-# Options of earlier versions, with the values that a config.yaml may have of them; `None` for all values.
-DROPPED = {
-    "checkpoint_seconds": None,
-    "continue_training": None,
-    "data_seed": (0,),
-    "entropy_weight": (0.0,),
-    "extractor_epochs": (10,),
-    "extractor_seed": (0,),
-    "max_uncertain": None,
-    "picture_every": None,
-    "prior_concentration": (1.0,),
-    "prior_scale": ("rate",),
-    "score": ("of_model", "additive"),
-    "split_punctuation": (True,),
-    "split_seed": (0,),
-    "stop_after": None,
-}
+MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
+MAY_CHANGE += ("strategy",)
+# Options of earlier versions. A config.yaml must have this value of those that made another model.
+DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
+DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
+DROPPED |= {"prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +61,7 @@ class Program:
 
     @property
     def _dropped(self):
-        return [name for name in DROPPED if name not in values_of(self.default)]
+        return DROPPED.keys() - values_of(self.default).keys()
 
     @property
     def presets(self):
@@ -123,9 +101,10 @@ class Program:
 
     def _typed_options(self, folder):
         place, config = f"{folder.path / 'config.yaml'}", dict(folder.config)
-        for name in self._dropped:
-            if name in config and config.pop(name) not in (DROPPED[name] or [folder.config[name]]):
-                raise InputError(f"{place}: this version has no option {name}. Received: {folder.config[name]}")
+        for name in config.keys() & self._dropped:
+            value = config.pop(name)
+            if DROPPED[name] not in (None, value):
+                raise InputError(f"{place}: this version has no option {name}. Received: {value}")
         if config.keys() - config_of(self.default).keys():
             place += f", of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, config, self.options))

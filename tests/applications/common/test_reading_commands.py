@@ -176,8 +176,8 @@ def test_a_run_of_an_earlier_version(toy, copied_toy):
     path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
     toy.succeeds("evaluate", "--run", copied_toy)
     toy.succeeds("train", "--resume", "--out", copied_toy)
-    path.write_text(yaml.safe_dump(config | {"data_seed": 3}))
-    toy.fails(f"{path}: this version has no option data_seed. Received: 3", "evaluate", "--run", copied_toy)
+    path.write_text(yaml.safe_dump(config | {"prior_scale": "paper"}))
+    toy.fails(f"{path}: this version has no option prior_scale. Received: paper", "evaluate", "--run", copied_toy)
 
 
 def test_a_value_of_the_options_that_a_run_cannot_have(toy, copied_toy, monkeypatch):
