@@ -168,7 +168,8 @@ def _message_of(box):
             sections.append([])
         else:
             sections[-1].append(line.strip("│ "))
-    _, message, *more = [" ".join(section) for section in sections]
+    # A message without a box has no title before it.
+    _, message, *more = ["", *map(" ".join, sections)][-max(len(sections), 2) :]
     return " ".join([message.strip(), *(text.strip() for text in more if "Perhaps you meant" in text)])
 
 
