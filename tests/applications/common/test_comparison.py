@@ -250,7 +250,7 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
         pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
     more = with_values(comparison.planned[1].options, {"epochs": 4})
     planning._check_folder(toy.program, more, ())
-    with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 2 in the folder, 3 asked for"):
+    with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 1 in the folder, 3 asked for"):
         planning._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
     with pytest.raises(InputError, match=r"holds a run with other options.*max_steps: None in the folder, 5 asked for"):
         plan(toy.program, _options(toy, asked(toy, epochs=2, max_steps=5), models=(model,)))
