@@ -106,7 +106,6 @@ def build(options, codec):
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         reward = keras_vattn.RewardToGo(
             "moving_average" if alignment.baseline == "moving_average" else None,
-            entropy_weight=alignment.entropy_weight,
             name="bound",
         )
         of_baseline = {"baseline_log_likelihood": log_likelihood[..., 1]} if is_self_critical else {}

@@ -91,14 +91,6 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class CaptioningAlignmentOptions(AlignmentOptions):
-    """Attention; none for the value that the paper has for the model"""
-
-    entropy_weight: common.NotNegativeFloat = 0.0
-    """Factor on the entropy of p, which is added to the bound of the model hard."""
-
-
-@dataclasses.dataclass
 class ReportOptions(DecodeOptions):
     """Reports"""
 
@@ -121,7 +113,7 @@ class Options:
     captions: CaptionOptions = common.group(CaptionOptions)
     regions: RegionOptions = common.group(RegionOptions, grid=4, image_size=48, use_boxes=True)
     network: NetworkOptions = common.group(NetworkOptions)
-    alignment: CaptioningAlignmentOptions = common.group(CaptioningAlignmentOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions)
     fit: common.FitOptions = common.group(
         common.FitOptions, batch_size=32, epochs=7, learning_rate=5e-3, schedule="cosine"
     )

@@ -14,9 +14,6 @@ class Forms:
     parameterization: Literal["normalized", "raw"] = "normalized"
     """Mean of a weight before it is normalised. normalized: the softmax of the scores, as in the published code. raw:
     exp of the scores, as printed."""
-    prior_scale: Literal["rate", "paper"] = "rate"
-    """What the network of a contextual prior gives. rate: its mean, as in the published code. paper: the concentration
-    of a Gamma, or the mean of the logarithm of a lognormal, as printed."""
     kl_estimator: Literal["analytic", "sampled"] = "analytic"
     """The KL in closed form, or log q - log p at the draw, the ablation."""
 
@@ -31,8 +28,6 @@ class DrawnOptions(Forms):
     """Standard deviation of the logarithm of lognormal weights."""
     prior_beta: PositiveFloat = 1e-6
     """Rate of the Gamma prior of Weibull weights."""
-    prior_concentration: PositiveFloat = 1.0
-    """Sum of the concentrations of the prior of Dirichlet weights."""
     prior_sigma: PositiveFloat = 1.0
     """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 5
@@ -56,13 +51,12 @@ class DrawnOptions(Forms):
         import keras_vattn
 
         fixed = kind == "fixed"
-        options = {"scale": self.prior_scale, "hidden_units": self.prior_hidden_units, **contextual}
-        options = {} if fixed else options
+        options = {} if fixed else {"hidden_units": self.prior_hidden_units, **contextual}
         if alignment == "lognormal":
             return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
         concentration = alpha if fixed else None
         if alignment == "dirichlet":
-            return keras_vattn.DirichletPrior(concentration, self.prior_concentration, **options, name="prior")
+            return keras_vattn.DirichletPrior(concentration, **options, name="prior")
         return keras_vattn.GammaPrior(concentration, self.prior_beta, **options, name="prior")
 
 

@@ -118,7 +118,7 @@ def posterior_callbacks(run, attention=None):
     num_steps, callbacks = run.options.alignment.posterior_steps, []
     warm_start = getattr(attention, "warm_start_steps", 0)
     first = max(run.first_step if num_steps else 0, warm_start)
-    run.options.alignment.check_steps(first, run.scheduled_steps)
+    run.options.alignment.check_steps(first, run.num_steps)
     if warm_start:
         callbacks.append(WarmStart(attention))
     if num_steps:

@@ -1,43 +1,58 @@
 """Options of programs: nested data classes whose names are flat on the command line, in YAML files and in config.yaml.
 
-What a value must be stands in its annotation: a type, a `Literal` of choices, or one of the bounds below as `Annotated`
-metadata. What concerns several options is checked by a method `check` of the class that has them. Nothing here imports
-TensorFlow: wrong options are refused before it is loaded.
+What a value must be stands in its annotation, as pydantic reads it. A method `check` of a class checks what concerns
+several options. Nothing here imports TensorFlow: wrong options are refused before it is loaded.
 """
 
 import dataclasses
 import json
 import pathlib
-import typing
 from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from applications.common.errors import InputError
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """A condition on the value of an option: the words of the error, and a function that checks it."""
+def condition(words, holds):
+    """Return a validator for `Annotated`: an error with these words unless `holds(value)`."""
 
-    words: str
-    holds: typing.Callable
+    def validate(value):
+        if not holds(value):
+            raise PydanticCustomError("condition", words)
+        return value
+
+    return AfterValidator(validate)
 
 
-Positive = Annotated[int, Bound("must be positive", lambda x: x > 0)]
-PositiveFloat = Annotated[float, Bound("must be positive", lambda x: x > 0)]
-NotNegative = Annotated[int, Bound("must be at least 0", lambda x: x >= 0)]
-NoneOrSeveral = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
-NotNegativeFloat = Annotated[float, Bound("must be at least 0", lambda x: x >= 0)]
-Dropout = Annotated[float, Bound("must be in [0, 1)", lambda x: 0 <= x < 1)]
-Fraction = Annotated[float, Bound("must be between 0 and 1", lambda x: 0 < x < 1)]
-Share = Annotated[float, Bound("must be in (0, 1]", lambda x: 0 < x <= 1)]
-Seed = Annotated[int, Bound("must be at least 0 and less than 2**22", lambda x: 0 <= x < 2**22)]
-Seed32 = Annotated[int, Bound("must be an integer of 32 bits", lambda x: -(2**31) <= x < 2**31)]
+class OnDisk(AfterValidator):
+    """A `condition` on a path, which `option_values.check` can leave out: files of a run may be gone."""
+
+    def __init__(self, words, holds):
+        checked = condition(words, lambda path: holds(pathlib.Path(path)))
+        super().__init__(lambda path, info: checked.func(path) if info.context else path)
+
+
+Positive = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+NoneOrSeveral = Annotated[int, condition("must be 0, or 2 at least", lambda value: value == 0 or value >= 2)]
+NotNegativeFloat = Annotated[float, Field(ge=0)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**22)]
+Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 # A pipe is one, too.
-File = Annotated[str, Bound("no such file", lambda x: pathlib.Path(x).exists() and not pathlib.Path(x).is_dir())]
-Folder = Annotated[str, Bound("no such folder", lambda x: pathlib.Path(x).is_dir())]
-FileName = Annotated[str, Bound("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)]
+File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
+Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
+FileName = Annotated[
+    str, condition("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)
+]
 TrainedRun = Annotated[
-    str, Bound("must be the folder of a run, with its config.yaml", lambda x: pathlib.Path(x, "config.yaml").is_file())
+    str,
+    OnDisk("must be the folder of a run, with its config.yaml", lambda path: (path / "config.yaml").is_file()),
 ]
 
 
@@ -57,10 +72,8 @@ class RunOptions:
     overwrite: bool = False
     """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
-    """Finished run whose weights this one starts from, as far as both models have them."""
-    continue_training: bool = False
-    """Go on with the training of that run, and not only from its weights: from its last step, with its optimizer and
-    its place in every schedule. Its epochs count among this run's."""
+    """Finished run whose training this run continues: from its weights and optimizer, as far as both models have them,
+    its step and its place in every schedule. Its epochs count among this run's."""
     seed: Seed = 0
     """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True
@@ -74,8 +87,6 @@ class RunOptions:
     def check(self):
         if self.resume and self.overwrite:
             raise InputError("--overwrite: a run is resumed or begun anew; leave out one of --resume and --overwrite.")
-        if self.continue_training and self.start_from is None:
-            raise InputError("--continue-training: name the run whose training goes on, --start-from.")
 
 
 @dataclasses.dataclass
@@ -89,9 +100,6 @@ class FitOptions:
     max_steps: Positive | None = None
     """Stop after that many steps, in the middle of an epoch where that falls there; a run that goes on with more takes
     the rest of the epoch."""
-    stop_after: Positive | None = None
-    """End after so many of the epochs, of max_steps after their share, with the schedules of all of them: this run goes
-    on by --resume --stop-after none, another one by --continue-training."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
     beta_2: Dropout = 0.999
@@ -128,11 +136,6 @@ class FitOptions:
     """Weights of the report and of the export: from the epoch of the smallest loss on validation, or the last one."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
-    checkpoint_seconds: NotNegativeFloat = 0.0
-    """Save no other state within so many seconds of one: for models whose epochs take less."""
-    picture_every: NotNegative = 0
-    """Draw where the model looks in some validation examples after every so many epochs, epochs/NUMBER.png; 0 for
-    never."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
@@ -145,8 +148,6 @@ class FitOptions:
     the machines that TF_CONFIG names, where every machine runs this command. The copies share each batch."""
 
     def check(self):
-        if self.stop_after is not None and self.stop_after > self.epochs:
-            raise InputError(f"--stop-after: the run has {self.epochs} epochs. Received: {self.stop_after}")
         if self.warmup_steps and self.schedule == "plateau":
             raise InputError("--warmup-steps: the schedule plateau has no warm-up; choose another --schedule.")
         if self.warmup_epochs and self.schedule not in ("constant", "exponential"):
@@ -157,8 +158,6 @@ class FitOptions:
             raise InputError(
                 "--jit: TensorFlow does not compile a step of several replicas; leave out --jit or --strategy."
             )
-        if self.strategy == "multi_worker" and self.checkpoint_seconds:
-            raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
 
     @property
     def use_cudnn(self):
@@ -238,8 +237,8 @@ class CompareOptions:
     """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than
     they have they go on."""
     models: tuple[str, ...]
-    """MODEL[@START][:option=value,...]: MODEL@START is one training, of START first and then of MODEL, see `train
-    --continue-training`; after the colon stand options of `train` that are this entry's own."""
+    """MODEL[@START][:option=value,...]: MODEL@START trains START first, and MODEL goes on with it, see `train
+    --start-from`; after the colon stand options of `train` that are this entry's own."""
     baseline: str
     """Differences are taken against this one of the models."""
     seeds: Positive = 3

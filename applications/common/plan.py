@@ -103,8 +103,9 @@ def _planned(program, options, default, name, seed, option="--models"):
     if max_steps and max_steps * first < epochs:
         raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {max_steps}.")
     out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
-    start = {"model": match["start"], "out": out, "stop_after": first, "export": False}
-    rest = with_values(run_options, {"start_from": out, "continue_training": True})
+    steps = max_steps and max(1, max_steps * first // epochs)
+    start = {"model": match["start"], "out": out, "epochs": first, "max_steps": steps, "export": False}
+    rest = with_values(run_options, {"start_from": out})
     return Planned(name, seed, rest, with_values(run_options, start))
 
 

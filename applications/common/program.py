@@ -14,20 +14,12 @@ from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
 # Options that a resumed run may change: none concerns the model or its data.
-MAY_CHANGE = (
-    "out",
-    "export",
-    "epochs",
-    "max_steps",
-    "stop_after",
-    "early_stopping",
-    "checkpoint_steps",
-    "checkpoint_seconds",
-    "picture_every",
-    "tensorboard",
-    "jit",
-    "strategy",
-)
+MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
+MAY_CHANGE += ("strategy",)
+# Options of earlier versions. A config.yaml must have this value of those that made another model.
+DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
+DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
+DROPPED |= {"prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +57,11 @@ class Program:
     @property
     def changeable(self):
         """Names of all options that a resumed run may change."""
-        return (*MAY_CHANGE, *self.may_change)
+        return (*MAY_CHANGE, *self.may_change, *self._dropped)
+
+    @property
+    def _dropped(self):
+        return DROPPED.keys() - values_of(self.default).keys()
 
     @property
     def presets(self):
@@ -104,10 +100,14 @@ class Program:
         return options
 
     def _typed_options(self, folder):
-        place = f"{folder.path / 'config.yaml'}"
-        if folder.config.keys() - config_of(self.default).keys():
+        place, config = f"{folder.path / 'config.yaml'}", dict(folder.config)
+        for name in config.keys() & self._dropped:
+            value = config.pop(name)
+            if DROPPED[name] not in (None, value):
+                raise InputError(f"{place}: this version has no option {name}. Received: {value}")
+        if config.keys() - config_of(self.default).keys():
             place += f", of a run of another program than {self.name}?"
-        return with_values(self.default, typed(place, folder.config, self.options))
+        return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
@@ -158,21 +158,18 @@ class Program:
         differing = [name for name in self.codec_options if start_values[name] != values[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
-        if not start.is_finished(start_values["epochs"], start_values["stop_after"]):
+        if not start.is_finished(start_values["epochs"]):
             raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
-        if options.run.continue_training:
-            differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
-            if differing:
-                raise InputError(f"--continue-training: {start.path} has other options: {', '.join(differing)} differ.")
-            if not (start.path / CHECKPOINT).exists():
-                raise InputError(f"--continue-training: {start.path} has no {CHECKPOINT}, the state of its training.")
-            for name in ("epochs", "stop_after"):
-                value = getattr(options.fit, name)
-                if value is not None and value <= start.num_epochs():
-                    raise InputError(
-                        f"--{name.replace('_', '-')}: {start.path}, whose epochs count, has {start.num_epochs()} "
-                        f"already. Received: {value}"
-                    )
+        differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
+        if differing:
+            raise InputError(f"--start-from: {start.path} has other options: {', '.join(differing)} differ.")
+        if not (start.path / CHECKPOINT).exists():
+            raise InputError(f"--start-from: {start.path} has no {CHECKPOINT}, the state of its training.")
+        if options.fit.epochs <= start.num_epochs():
+            raise InputError(
+                f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
+                f"Received: {options.fit.epochs}"
+            )
 
 
 def _is_in(path, folder):

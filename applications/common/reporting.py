@@ -45,7 +45,7 @@ def trained(record):
     """Return the line that says how long a run was trained, and how large its model is."""
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
-    begun = f"begun by {options['start_from']}, the rest " if options["continue_training"] else ""
+    begun = f"begun by {options['start_from']}, the rest " if options["start_from"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     taken = f"trained {record['epochs']} epochs, {record['steps']} steps, {begun}in {record['train_seconds']:.0f} s"
     return f"{taken}{kept}; parameters: {parameters}"
@@ -85,9 +85,6 @@ def next_steps(application, folder, record, example, has_endpoints):
         echo = f"echo {shlex.quote(example)} | " if example else ""
         steps.append(f"{echo}{program} {command} {run}")
     steps.append(f"{program} evaluate {run} --split {record['split']}")
-    if options["stop_after"] is not None and record["epochs"] < options["epochs"]:
-        out = shlex.quote(str(folder.path))
-        steps.append(f"{program} train --out {out} --resume --stop-after none  # the other epochs")
     if "export" in application.program.commands and has_endpoints:
         stands = f"  # stands in {folder.path / 'saved_model'}" if options["export"] else ""
         steps.append(f"{program} export {run}{stands}")

@@ -14,7 +14,7 @@ from applications.common.runs import write_text_atomically
 # Options of `compare` that say where it runs, not what.
 _PLACES = ("out", "jobs", "results", "of_train")
 # Options of a run that differ from run to run, or that no figure depends on.
-_OF_A_RUN = ("model", "seed", "out", "start_from", "continue_training", "stop_after", "export", "tensorboard")
+_OF_A_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _KEPT = ("epochs", "steps", "step_seconds", "train_seconds", "parameters")
 # Of a report beside its figures.
 _BESIDE = ("options", "data", "data_digest", "split")

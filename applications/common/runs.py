@@ -139,12 +139,13 @@ class RunFolder:
         if not (self.path / WEIGHTS).exists():
             raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
 
-    def is_finished(self, epochs, stop_after=None):
-        """Return whether the run has been reported on after that many epochs, or after `stop_after` of them."""
+    def is_finished(self, epochs):
+        """Return whether the run has been reported on after that many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
             # A run continued for more epochs still has the report of fewer epochs.
-            return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
+            # Runs of earlier versions may have stopped before.
+            return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 

@@ -109,8 +109,6 @@ class TrainingRun(Run):
         start = None if options.run.start_from is None else RunFolder.load(options.run.start_from)
         if self.folder is not None:
             self.folder.require_data(self._digest)
-        elif options.run.continue_training:
-            start.require_data(self._digest)
         known = self.folder if self.folder is not None and self.folder.has_data() else start
         if known is not None:
             self.codec = application.load_codec(options, known)
@@ -148,16 +146,16 @@ class TrainingRun(Run):
         """
         options = self.options
         self.num_batches, self._learning_rate = num_batches, learning_rate
-        self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
+        self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
-        if options.run.continue_training and self.folder is None:
+        if options.run.start_from is not None and self.folder is None:
             _check_steps(options, self.first_step, self.num_steps - 1)
 
     @functools.cached_property
     def first_step(self):
         """Steps of the optimizer that were another run's, whose training this one goes on with."""
         run = self.options.run
-        return steps_of(pathlib.Path(run.start_from, CHECKPOINT), self.num_batches) if run.continue_training else 0
+        return 0 if run.start_from is None else steps_of(pathlib.Path(run.start_from, CHECKPOINT), self.num_batches)
 
     def open(self):
         """Make the folder of the run, or check that it fits, once its model has its initial weights."""
@@ -182,7 +180,7 @@ class TrainingRun(Run):
 
     def optimizer(self):
         """Return the optimizer that the options describe."""
-        return optimizer_of(self.options.fit, self.num_batches, self.scheduled_steps, self._learning_rate)
+        return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
     def stages(self, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
         """Restore the state of training into the compiled model, and yield each `Stage` to fit: one, or several where a
@@ -206,13 +204,12 @@ class TrainingRun(Run):
             self.folder.file(CHECKPOINT),
             self.num_batches,
             options.checkpoint_steps,
-            options.checkpoint_seconds,
             beside=(keep, history),
             cpu_start=self._cpu_start,
         )
         self._cpu_so_far = checkpoint.cpu_so_far
         checkpoint.restore(model)
-        if not checkpoint.path.exists() and self.options.run.continue_training:
+        if not checkpoint.path.exists() and self.options.run.start_from is not None:
             checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
         done = checkpoint.epoch * self.num_batches + checkpoint.step
         agree(self.strategy, {"weights and state of training": lambda: (done, digest_of(training_values(model)))})
@@ -369,9 +366,8 @@ def start_from(run, path):
 
 
 def steps_of_run(options, num_batches):
-    """Return the steps of the schedules, and those after which a run ends, of `FitOptions` and batches of an epoch."""
-    steps = min(options.epochs * num_batches, options.max_steps or math.inf)
-    return steps, max(1, steps * (options.stop_after or options.epochs) // options.epochs)
+    """Return the steps after which a run ends, of `FitOptions` and batches of an epoch."""
+    return min(options.epochs * num_batches, options.max_steps or math.inf)
 
 
 def _check_steps(options, done, most):

@@ -68,7 +68,6 @@ def bayesian(options, backbone):
         initializer = keras.initializers.RandomNormal(stddev=values.prior_stddev)
     prior = keras_vattn.GammaPrior(
         beta=values.prior_beta,
-        scale=values.prior_scale,
         hidden_units=values.prior_hidden_units,
         kernel_initializer=initializer,
         name="prior",

@@ -1,8 +1,9 @@
 """Options of the fine-tuning of pretrained transformers, its tasks and models. The presets stand in presets/."""
 
 import dataclasses
-import pathlib
 from typing import Annotated, Literal
+
+from pydantic import Field
 
 from applications.common import options as common
 from applications.common.bayesian_options import Forms
@@ -48,10 +49,10 @@ TASKS = {
 
 WeightsFolder = Annotated[
     common.Folder,
-    common.Bound(
+    common.OnDisk(
         "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
         "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
-        lambda path: any(pathlib.Path(path, name).is_file() for name in ("model.weights.h5", "model.safetensors")),
+        lambda path: any((path / name).is_file() for name in ("model.weights.h5", "model.safetensors")),
     ),
 ]
 
@@ -195,7 +196,7 @@ class OtherTexts:
 
     other: common.File | None = None
     """A file of other texts in the layout of --train; their labels mean nothing."""
-    corruption: Annotated[float, common.Bound("must be in [0, 1]", lambda x: 0 <= x <= 1)] | None = None
+    corruption: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the words of test data that others replace; 0.3 where it is left out, 0 for none."""
 
 

@@ -68,8 +68,6 @@ class GraphOptions:
     """Validation nodes, where the data have no splits."""
     num_test: common.NotNegative = 1000
     """Test nodes, where the data have no splits: at most so many of the nodes that are left."""
-    split_seed: common.Seed = 0
-    """Seed of these splits, apart from the model's, so that seeds are compared on the same nodes."""
 
     @property
     def scaling(self):
@@ -166,7 +164,6 @@ class Options:
         clip_norm=None,
         early_stopping=100,
         checkpoint_steps=None,
-        checkpoint_seconds=30.0,
         tensorboard=False,
         jit="on",
     )

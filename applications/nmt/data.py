@@ -13,7 +13,7 @@ from applications.nmt import grammar
 from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
 from applications.text import pairs
-from applications.text.options import PARTS
+from applications.text.options import DATA_SEED, PARTS
 from applications.text.readers import ParallelText, hold_out, mending, read_lines, read_parallel
 from applications.text.rows import TextRows, distinct
 
@@ -57,7 +57,7 @@ def read(options):
     """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
     80/10/10 by source."""
     text = options.text
-    parts = _read(text) if text.has_training_pairs else _built_in(text.built_in, text.data_seed)
+    parts = _read(text) if text.has_training_pairs else _built_in(text.built_in, DATA_SEED)
     for part in ("valid", "test"):
         path = getattr(text, f"{part}_links")
         if path is not None:
@@ -65,10 +65,10 @@ def read(options):
                 raise InputError(f"--{part}-links is given without {part} files.")
             parts[part].links = gold_links(path, parts[part], text.skip_invalid)
     if "valid" not in parts:
-        parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, text.data_seed)
+        parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)
     parts["valid"] = parts["valid"].rows(range(len(parts["valid"]))[: text.max_valid_pairs])
     if text.max_train_pairs is not None:
-        order = np.random.default_rng(text.data_seed + 2).permutation(len(parts["train"]))
+        order = np.random.default_rng(DATA_SEED + 2).permutation(len(parts["train"]))
         parts["train"] = parts["train"].rows(np.sort(order[: text.max_train_pairs]))
     return {part: parts[part] for part in PARTS if part in parts}
 

@@ -201,10 +201,7 @@ def build(options, codec):
 def _attention(options, kind):
     """Return the decoder's attention: it scores, and in a model whose weights are drawn it draws them."""
     drawn, kernel = options.alignment, _initializers(options, "kernel")
-    if options.network.score == "additive":
-        score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
-    else:
-        score = keras_vattn.Bilinear(name="score", **kernel)
+    score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
     if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
     random = {

@@ -147,10 +147,8 @@ class NetworkOptions:
     """Source vectors behind the next word. states: the encoder's states, as published; a state knows its neighbours, so
     the alignment may point beside the word. words: the word vectors. none: words for built-in pairs, states for
     files."""
-    score: Literal["additive", "bilinear"] = "additive"
-    """Score of the attention."""
     attention_units: common.Positive = 128
-    """Width of the additive score."""
+    """Width of the attention's score, which is additive."""
     dropout: common.Dropout = 0.2
     """Dropout of word vectors, between layers, and before the words."""
     initial_range: common.NotNegativeFloat = 0.0

@@ -3,12 +3,17 @@
 import dataclasses
 from typing import Annotated
 
+from pydantic import Field
+
 from applications.common import options as common
 from applications.common.errors import InputError
 
 PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
-VocabularySize = Annotated[int, common.Bound("must be more than the 4 special tokens", lambda x: x > 4)]
+# Seed of the cuts of data: models of all seeds are compared on the same data.
+DATA_SEED = 0
+# There are 4 special tokens.
+VocabularySize = Annotated[int, Field(gt=4)]
 
 
 @dataclasses.dataclass
@@ -42,11 +47,9 @@ class PairOptions:
     valid_fraction: common.Fraction = 0.1
     """Share of train that is held out where there are no validation pairs."""
     max_train_pairs: common.Positive | None = None
-    """Use that many training pairs, chosen at random with data_seed."""
+    """Use that many training pairs, chosen at random."""
     max_valid_pairs: common.Positive | None = None
     """Use that many validation pairs."""
-    data_seed: common.Seed = 0
-    """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
     skip_invalid: bool = False
     """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping; `evaluate` does as the run."""
     lowercase: bool = True

@@ -5,7 +5,7 @@ import pathlib
 
 from applications.common.errors import InputError
 from applications.text import pairs
-from applications.text.options import PARTS
+from applications.text.options import DATA_SEED, PARTS
 from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.rows import distinct
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
@@ -29,7 +29,7 @@ def read(options):
     text, autoencoder = options.text, MODELS[options.model].autoencoder
     side = "targets" if autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
-    seed = text.data_seed
+    seed = DATA_SEED
     if parts["train"] is None:
         parts["train"], parts["test"] = hold_out(embedded_pairs(), 0.1, seed + 3, read=side)
         seed += 1
@@ -38,7 +38,7 @@ def read(options):
         parts["train"], parts["valid"] = cut
     if text.max_train_pairs is not None and len(parts["train"]) > text.max_train_pairs:
         share = text.max_train_pairs / len(parts["train"])
-        rest, chosen = split_by_group(parts["train"], share, text.data_seed + 2, option="--max-train-pairs")
+        rest, chosen = split_by_group(parts["train"], share, DATA_SEED + 2, option="--max-train-pairs")
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
     parts = {name: part for name, part in parts.items() if part is not None}
     if autoencoder:
@@ -91,4 +91,4 @@ def encode(options, codec, part, training=False):
 
 
 def _tokenizer(options):
-    return Tokenizer(lowercase=options.text.lowercase, split_punctuation=options.text.split_punctuation)
+    return Tokenizer(lowercase=options.text.lowercase)

@@ -239,9 +239,7 @@ def _annealing(options):
 
 def _attention(options, parts):
     kind = parts.attention
-    score = options.network.score
-    if score == "of_model":
-        score = "additive" if parts.residual_stack else "bilinear"
+    score = "additive" if parts.residual_stack else "bilinear"
     if kind is None:
         return None
     if kind == "deterministic" or parts.objective is not None:

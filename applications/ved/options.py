@@ -72,8 +72,6 @@ class TextOptions(PairOptions):
     """Use that many validation pairs at most, where they are cut from train."""
     max_test_sources: common.Positive | None = None
     """Report on that many different test sources, the first ones."""
-    split_punctuation: bool = True
-    """Every punctuation mark a token of its own; off for text that is tokenised already."""
     source_vocabulary_size: VocabularySize = 8000
     """Most words of the source side."""
     target_vocabulary_size: VocabularySize = 8000
@@ -106,8 +104,6 @@ class NetworkOptions:
     """Width of W_att, which joins the decoder's output and the context."""
     decoder_form: Literal["code", "printed"] = "code"
     """code: query h_j, logits W_out W_att [h_j; a_j], a_j fed at j + 1. printed: query h_(j-1), a_j fed at j."""
-    score: Literal["of_model", "bilinear", "additive"] = "of_model"
-    """Score of the attention. of_model: the model's own, additive of rnnsearch, bilinear of all others."""
     word_dropout: common.Dropout = 0.25
     """Share of the target words that the decoder reads as unknown."""
     encoder_dropout: common.Dropout = 0.0
@@ -223,5 +219,5 @@ PROGRAM = Program(
         "compare": CompareVed,
         "export": common.ExportOptions,
     },
-    codec_options=("lowercase", "split_punctuation"),
+    codec_options=("lowercase",),
 )

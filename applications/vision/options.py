@@ -21,12 +21,12 @@ NETWORKS = (
 # In the folder that the command `features` writes.
 REGIONS = "regions.h5"
 
-Existing = Annotated[str, common.Bound("no such file or folder", lambda x: pathlib.Path(x).exists())]
+Existing = Annotated[str, common.OnDisk("no such file or folder", lambda path: path.exists())]
 ImageSource = Annotated[
     str,
-    common.Bound(
+    common.OnDisk(
         "must be a folder of images or an .npz file",
-        lambda x: pathlib.Path(x).is_dir() or (pathlib.Path(x).is_file() and pathlib.Path(x).suffix == ".npz"),
+        lambda path: path.is_dir() or (path.is_file() and path.suffix == ".npz"),
     ),
 ]
 
@@ -50,10 +50,6 @@ class ExtractorOptions:
     words, 224 of the others."""
     feature_units: common.Positive = 128
     """Width of the last map of the network words."""
-    extractor_epochs: common.Positive = 10
-    """Passes of the network words over the training images."""
-    extractor_seed: common.Seed = 0
-    """Seed of the network words, apart from the model's, so that seeds are compared on the same features."""
 
     @property
     def cells(self):

@@ -25,6 +25,9 @@ MAX_SHARE = 0.9
 MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
+EPOCHS = 10
+# Apart from the model's, so that its seeds are compared on the same features.
+SEED = 0
 FIRST_FILTERS = 16
 # Below it softplus(x) is exp(x), and expm1(x) is x, to the last bits of a float32.
 _SMALL = -15.0
@@ -47,19 +50,19 @@ def train_detectors(pixels, words, options):
     labels = np.zeros((len(words), len(vocabulary)), np.float32)
     for row, said in enumerate(words):
         labels[row, [index[word] for word in said if word in index]] = 1.0
-    order = np.random.default_rng(options.extractor_seed).permutation(len(words))
+    order = np.random.default_rng(SEED).permutation(len(words))
     held, kept = (np.sort(part) for part in np.split(order, [max(1, len(order) // 10)]))
     models = build(options, labels[kept].mean(axis=0))
     models.training.compile(keras.optimizers.Adam(LEARNING_RATE), keras.losses.BinaryCrossentropy(from_logits=True))
     arrays = pixels[kept], labels[kept]
 
     def say(epoch, logs):
-        print(f"words: epoch {epoch + 1}/{options.extractor_epochs}, loss {logs['loss']:.4f}", flush=True)
+        print(f"words: epoch {epoch + 1}/{EPOCHS}, loss {logs['loss']:.4f}", flush=True)
 
     models.training.fit(
-        array_batches(arrays, BATCH_SIZE, options.extractor_seed, first_epoch=0),
+        array_batches(arrays, BATCH_SIZE, SEED, first_epoch=0),
         steps_per_epoch=num_array_batches(arrays, BATCH_SIZE),
-        epochs=options.extractor_epochs,
+        epochs=EPOCHS,
         verbose=0,
         shuffle=False,
         callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=say)],
@@ -92,7 +95,6 @@ def build(options, shares):
     The network halves the images down to the grid's cells, with twice the filters each time, at most D. The noisy-OR
     starts at the `shares` (V,) of the images that the words are about.
     """
-    seed = options.extractor_seed
     halvings = int(math.log2(options.side // options.cells))
     images = keras.Input((options.side, options.side, 3), name="images")
     maps = keras.layers.Rescaling(1 / 127.5, -1.0, name="scaled")(images)
@@ -106,7 +108,7 @@ def build(options, shares):
             strides=2 if number == 0 and not last else 1,
             padding="same",
             use_bias=False,
-            kernel_initializer=keras.initializers.HeNormal(seed + number),
+            kernel_initializer=keras.initializers.HeNormal(SEED + number),
             name=f"convolution_{number}",
         )(maps)
         maps = keras.layers.BatchNormalization(momentum=0.9, name=f"normalization_{number}")(maps)
@@ -119,7 +121,7 @@ def build(options, shares):
     bias = np.log(np.expm1(of_cell))
     logits = keras.layers.Dense(
         len(shares),
-        kernel_initializer=keras.initializers.GlorotUniform(seed + halvings + 1),
+        kernel_initializer=keras.initializers.GlorotUniform(SEED + halvings + 1),
         bias_initializer=lambda shape, dtype=None: ops.convert_to_tensor(bias, dtype),
         name="words",
     )(maps)

@@ -150,8 +150,6 @@ class ReportOptions:
 
     num_draws: common.NoneOrSeveral = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
-    max_uncertain: common.Positive = 2000
-    """Most questions of the uncertainty metrics; of more, that many are drawn at random."""
     feature_noise: common.NotNegativeFloat = 5.0
     """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none."""
     noise_scale: bool = True
@@ -284,7 +282,7 @@ PROGRAM = Program(
         "uncertainty": UncertaintyVqa,
         "features": FeaturesVqa,
     },
-    may_change=("num_draws", "max_uncertain", "feature_noise", "noise_scale"),
+    may_change=("num_draws", "feature_noise", "noise_scale"),
     codec_options=(
         *("max_question_length", "min_answer_count", "max_answers", "use_boxes", "max_regions"),
         *EXTRACTOR_OPTIONS,

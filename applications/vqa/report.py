@@ -30,6 +30,8 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
+# Most questions of the uncertainty metrics; of more, that many are drawn at random.
+MAX_UNCERTAIN = 2000
 # The figures behind the cards of a run.
 CARDS = "cards.json"
 # Questions whose attention weights are drawn for their standard deviation.
@@ -128,7 +130,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
     report, p_values, scores = {}, {}, {}
     if num_draws < 2:
         return report, p_values, scores
-    sampled, part = part.sample(run.options.reports.max_uncertain)
+    sampled, part = part.sample(MAX_UNCERTAIN)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     types = np.array(part.questions.types)
@@ -173,8 +175,8 @@ def predictor(run, part, feature_noise=0.0):
 
 
 def sampled_predictor(run, part, feature_noise):
-    """Return the same of at most `max_uncertain` of the questions."""
-    return predictor(run, part.sample(run.options.reports.max_uncertain)[1], feature_noise)
+    """Return the same of at most `MAX_UNCERTAIN` of the questions."""
+    return predictor(run, part.sample(MAX_UNCERTAIN)[1], feature_noise)
 
 
 def other_questions(options, path, codec=None):
@@ -283,7 +285,7 @@ def _cards(run, part, outputs):
 
 def _chosen(run, part):
     """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
-    sampled, _ = part.sample(run.options.reports.max_uncertain)
+    sampled, _ = part.sample(MAX_UNCERTAIN)
     return sampled[random_rows(len(sampled), NUM_CARDS)]
 
 

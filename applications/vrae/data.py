@@ -6,7 +6,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 from applications.text.batching import num_batches
-from applications.text.options import PARTS
+from applications.text.options import DATA_SEED, PARTS
 from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
 from applications.text.rows import IdRows, TextRows, ranks, taken
@@ -40,9 +40,9 @@ def read(options):
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}
         parts = {part: read_file(path, text, text.skip_invalid) for part, path in paths.items() if path is not None}
         if "test" not in parts and text.test_fraction:
-            parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, text.data_seed + 1)
+            parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, DATA_SEED + 1)
     if "valid" not in parts:
-        parts["train"], parts["valid"] = _cut(place, parts["train"], valid_fraction, text.data_seed)
+        parts["train"], parts["valid"] = _cut(place, parts["train"], valid_fraction, DATA_SEED)
     return {part: parts[part] for part in PARTS if part in parts}
 
 

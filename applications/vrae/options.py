@@ -48,8 +48,6 @@ class TextOptions:
     """Share of train that is held out where there are no validation sentences."""
     test_fraction: common.NotNegativeFloat = 0.0
     """Share of train that is held out where there are no test sentences; 0 for none."""
-    data_seed: common.Seed = 0
-    """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
     skip_invalid: bool = False
     """Count lines that are empty or not UTF-8 instead of stopping."""
     lowercase: bool = True

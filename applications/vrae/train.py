@@ -22,8 +22,8 @@ def train(options):
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
-    if options.variational.lagging_steps >= run.scheduled_steps:
-        raise InputError(f"--lagging-steps: must be fewer than the {run.scheduled_steps} steps of the run.")
+    if options.variational.lagging_steps >= run.num_steps:
+        raise InputError(f"--lagging-steps: must be fewer than the {run.num_steps} steps of the run.")
     run.open()
     with run.scope():
         # The model returns a bound of the log-likelihood.

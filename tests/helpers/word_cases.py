@@ -36,7 +36,7 @@ def squares(count, seed=0):
 PIXELS, PLACES = squares(150)
 IMAGES = Images("squares", [f"i{row}" for row in range(len(PIXELS))], pixels=PIXELS)
 WORDS = {f"i{row}": ["a", "square", *places] for row, places in enumerate(PLACES)}
-OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS, feature_units=12, extractor_epochs=12)
+OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS, feature_units=12)
 
 
 def trained():

@@ -180,7 +180,7 @@ def test_features_of_words_of_captions(tmp_path):
     """The network words learns from captions what it learns from lines of words; a network that learns none has no use
     for either."""
     options = options_of(tmp_path)
-    extractor = ExtractorOptions("words", grid=2, image_size=8, feature_units=6, extractor_epochs=1)
+    extractor = ExtractorOptions("words", grid=2, image_size=8, feature_units=6)
     given = FeaturesCaptioning(options.regions.images, str(tmp_path / "features"), extractor=extractor)
     with pytest.raises(InputError, match="--words: the network words learns what is said"):
         check(given)

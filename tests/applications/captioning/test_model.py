@@ -118,7 +118,7 @@ def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, e
     "model, baseline", slow_after([("hard", "moving_average"), ("wc", "soft"), ("categorical", "soft")], 2)
 )
 def test_models_learn(tmp_path, model, baseline):
-    run = run_of(tmp_path, model=model, baseline=baseline, kl_weight=0.0, dropout=0.1, entropy_weight=0.01)
+    run = run_of(tmp_path, model=model, baseline=baseline, kl_weight=0.0, dropout=0.1)
     training = run.models.training
     training.compile(keras.optimizers.Adam(0.05), keras_vattn.NegativeBound(ignore_class=PAD), run_eagerly=True)
     regions, num_regions, target_input, target = captions_of(run, count=6)

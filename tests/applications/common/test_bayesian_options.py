@@ -8,7 +8,7 @@ from nmt_cases import made
 import keras_vattn
 from applications.common.bayesian_options import BayesianOptions, PublishedOptions
 
-FORMS = {"parameterization": "raw", "prior_scale": "paper", "kl_estimator": "sampled"}
+FORMS = {"parameterization": "raw", "kl_estimator": "sampled"}
 
 
 @pytest.mark.parametrize("program", ["captioning", "finetuning", "graphs", "nmt", "vqa"])
@@ -21,8 +21,8 @@ def test_the_forms_are_options(program, tmp_path):
         else:
             run = importlib.import_module(f"{program}_cases").run_of(folder, model="wc", **forms)
         layers = [x for x in keras_vattn.stochastic_layers(run.models.training) if hasattr(x, "alignment")]
-        found = {(x.alignment.parameterization, x.alignment_prior.scale, x.alignment.kl_estimator) for x in layers}
-        assert found == {tuple(forms.values()) or ("normalized", "rate", "analytic")}
+        found = {(x.alignment.parameterization, x.alignment.kl_estimator) for x in layers}
+        assert found == {tuple(forms.values()) or ("normalized", "analytic")}
 
 
 def test_the_forms_of_lognormal_weights():
@@ -30,6 +30,3 @@ def test_the_forms_of_lognormal_weights():
     assert options == BayesianOptions(lognormal_sigma=0.1, prior_hidden_units=10, **FORMS)
     alignment = options.alignment("lognormal")
     assert (alignment.sigma, alignment.parameterization, alignment.kl_estimator) == (0.1, "raw", "sampled")
-    assert options.prior("lognormal").scale == "paper"
-    # A fixed prior has no network.
-    assert options.prior("weibull", "fixed", 2.0).scale == "rate"

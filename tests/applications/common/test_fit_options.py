@@ -246,7 +246,9 @@ def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkey
         return ()
 
     monkeypatch.setattr(training.TrainingRun, "stages", stages)
-    words = case.train(tmp_path / "run", model=case.other_start, start_from=str(trained), seed=3)
+    words = case.train(
+        tmp_path / "run", model=case.other_start, start_from=str(trained), seed=3, epochs=case.options["epochs"] + 1
+    )
     printed = case.succeeds(*words)
     arrays = read_arrays(trained / "weights.npz")
     found = {name: arrays[f"weight_{index:05d}"] for index, name in enumerate(arrays["names"].tolist())}
@@ -265,14 +267,14 @@ def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkey
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
     """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
     schedule, one order of the batches. It may be killed before its first checkpoint."""
-    options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "cosine", "warmup_steps": 9}
+    options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "exponential", "warmup_steps": 7}
     whole, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
     toy.succeeds(*toy.train(whole, **options))
-    # Two thirds of 13 steps are 8, 3 of them in the second epoch.
-    toy.succeeds(*toy.train(start, **options, stop_after=2))
-    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 3}}))
+    # 3 of 8 steps are in the second epoch.
+    toy.succeeds(*toy.train(start, **options | {"epochs": 2, "max_steps": 8}))
+    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))
     with interrupted(1, 4):
-        words = toy.train(rest, **options, start_from=str(start), continue_training=True)
+        words = toy.train(rest, **options, start_from=str(start))
         toy.fails("interrupted", *words, status=130)
     assert "resuming after epoch 1, step 3" in toy.succeeds("train", "--resume", "--out", rest)
     (record, expected), (found, arrays) = (read_checkpoint(folder) for folder in (whole, rest))
@@ -289,21 +291,15 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
-    """Other options of training, no epoch left, no state of training, and other data."""
+    """Other options of training, no epoch left, and no state of training."""
     for changes, message in (
         ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other options: optimizer, learning_rate differ."),
         ({"epochs": 2}, f"--epochs: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
-        ({"start_from": None}, "--continue-training: name the run whose training goes on, --start-from."),
-        ({"stop_after": 4}, "--stop-after: the run has 3 epochs. Received: 4"),
-        ({"stop_after": 2}, f"--stop-after: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
         ({"max_steps": 10}, "--max-steps: the run has taken 10 steps already. Received: 10"),
     ):
-        words = {"epochs": 3, "start_from": str(copied_toy), "continue_training": True, **changes}
+        words = {"epochs": 3, "start_from": str(copied_toy), **changes}
         toy.fails(message, *toy.train(tmp_path / "run", **words))
-    words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy), continue_training=True)
-    (path,) = tmp_path.glob("data.*")
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
-    toy.fails("the data are not those of this run", *words)
+    words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy))
     (copied_toy / "checkpoints/checkpoint.npz").unlink()
     toy.fails(f"{copied_toy} has no checkpoints/checkpoint.npz, the state of its training.", *words)
     assert not (tmp_path / "run").exists()
@@ -313,12 +309,13 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
 def test_a_run_that_none_starts_from(case, copied, tmp_path):
     """Another size, another codec, and a run that has not been trained to its end."""
     option, value = case.other_codec
+    longer = {"start_from": str(copied), "epochs": case.options["epochs"] + 1}
     for changes, message in (
         ({case.width: 9}, f"--start-from: {copied} is another model: "),
         ({option: value}, f"--start-from: {copied} is another model: {option} differ."),
         ({"start_from": str(tmp_path)}, f"{tmp_path} is not the folder of a run"),
     ):
-        words = case.train(tmp_path / "run", **{"start_from": str(copied), **changes})
+        words = case.train(tmp_path / "run", **longer | changes)
         case.fails(message, *words)
     config = yaml.safe_load((copied / "config.yaml").read_text())
     for change in (lambda: None, (copied / "metrics.json").unlink):

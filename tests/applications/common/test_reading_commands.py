@@ -169,13 +169,24 @@ def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
 
 
+def test_a_run_of_an_earlier_version(toy, copied_toy):
+    """Options that are gone are ignored, unless they made another model."""
+    path = copied_toy / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
+    toy.succeeds("evaluate", "--run", copied_toy)
+    toy.succeeds("train", "--resume", "--out", copied_toy)
+    path.write_text(yaml.safe_dump(config | {"prior_scale": "paper"}))
+    toy.fails(f"{path}: this version has no option prior_scale. Received: paper", "evaluate", "--run", copied_toy)
+
+
 def test_a_value_of_the_options_that_a_run_cannot_have(toy, copied_toy, monkeypatch):
     """Each command names the file and the option; what a run no longer needs may be gone."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for values, message in (
-        ({"units": -3}, "--units: must be positive. Received: -3"),
-        ({"learning_rate": float("inf")}, "--learning-rate: must be finite. Received: inf"),
+        ({"units": -3}, "units: must be greater than 0. Received: -3"),
+        ({"learning_rate": float("inf")}, "learning_rate: must be a finite number. Received: inf"),
         ({"warmup_steps": 3, "schedule": "plateau"}, "--warmup-steps: the schedule plateau has no warm-up"),
     ):
         path.write_text(yaml.safe_dump(config | values))

@@ -145,14 +145,6 @@ def test_what_a_run_knows_of_itself(tmp_path):
             folder.num_epochs()
 
 
-def test_a_run_that_went_on_has_not_ended_where_it_was_reported_on(tmp_path):
-    folder = RunFolder.open(tmp_path, CONFIG)
-    for stop_after, finished in ((None, [True, True, False]), (3, [False, True, False]), (5, [False, True, False])):
-        (tmp_path / "metrics.json").write_text(json.dumps({"options": {"epochs": 10, "stop_after": stop_after}}))
-        assert [folder.is_finished(*asked) for asked in ((10,), (10, 3), (12,))] == finished, stop_after
-    assert folder.is_finished(10, 5) and not folder.is_finished(10, 6)
-
-
 def test_digests():
     """Of values, types and arrays; names of attributes count, the order of a set does not."""
 

@@ -38,13 +38,12 @@ def test_models_learn(model):
 @pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
 def test_attentions_of_no_paper_on_translation(model, eagerly):
     """Drawn weights, or a drawn vector, in the same network: the KL is the layer's, and what is reported is at the
-    mean, the softmax of the scores, whatever the score."""
-    run = made(model, score="bilinear", prior_concentration=2.5)
+    mean, the softmax of the scores."""
+    run = made(model)
     attention = run.models.decoder.attention
-    assert isinstance(attention.score, keras_vattn.Bilinear) and attention.kl_weight == 1.0
+    assert attention.kl_weight == 1.0
     if model == "dirichlet":
         assert isinstance(attention.alignment, keras_vattn.Dirichlet) and attention.alignment_prior.reads_keys
-        assert attention.alignment_prior.beta == 2.5
     else:
         assert attention.context_prior == {"gaussian_0": "standard", "gaussian_mean": "mean"}[model]
     training, arguments = run.models.training, [INPUTS[name] for name in ("source", "target_input", "target")]

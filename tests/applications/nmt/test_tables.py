@@ -126,12 +126,12 @@ def test_differences_over_sentences(tmp_path):
 
 def test_other_references_are_not_compared_sentence_by_sentence(tmp_path):
     """Seeds have their numbers, and an entry with other test sentences, or another case of them, has no pairs."""
-    others = {"wc:data_seed=1": 10, "marginal:lowercase=false": 20}
+    others = {"wc:max_length=9": 10, "marginal:lowercase=false": 20}
     records = {name: FOUND["marginal"] for name in ("soft", "marginal", *others)}
     comparison = compared(tmp_path, records, first_seed=5)
     comparison.write("hypotheses.txt", {name: 2 * [sentences(3)[: others.get(name, 20)]] for name in records})
     of_names = {
-        "wc:data_seed=1": REFERENCES[:10],
+        "wc:max_length=9": REFERENCES[:10],
         "marginal:lowercase=false": [x.title() for x in REFERENCES],
     }
     comparison.write("references.txt", {name: 2 * [of_names.get(name, REFERENCES)] for name in records})

@@ -156,12 +156,6 @@ def test_a_latent_position(model, batch):
         check(changed(OPTIONS, model=model, decoder_form="printed"))
 
 
-@pytest.mark.parametrize("model", ["ded_dattn", "ved_wc", "rnnsearch"])
-def test_another_score(model):
-    models = ved_model.build(changed(OPTIONS, model=model, score="additive"), codec_of_size(WORDS, WORDS))
-    assert isinstance(models.decoder.attention.score, keras_vattn.Additive)
-
-
 @pytest.mark.parametrize("model", OTHERS)
 def test_a_word_does_not_see_the_words_after_it(model, batch):
     models = built(model, "code")
@@ -264,9 +258,9 @@ def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monk
 
     monkeypatch.setattr(train, "DecodeValidation", Schedules)
     start, options = tmp_path / "start", {"annealing_end": 1.0}
-    VED_CASE.succeeds(*VED_CASE.train(start, model="ved", stop_after=1, **options))
-    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))
-    options |= {"model": "ved_vattn_0", "start_from": str(start), "continue_training": True}
+    VED_CASE.succeeds(*VED_CASE.train(start, model="ved", **options | {"epochs": 1}))
+    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}}))
+    options |= {"model": "ved_vattn_0", "start_from": str(start)}
     VED_CASE.succeeds(*VED_CASE.train(tmp_path / "rest", **options))
     lambdas = [1.0 / (1.0 + np.exp(-0.5 * (step - 4.0))) for step in (0, 3, 6)]
     expected = [[0.005 * 0.75**epoch, value] for epoch, value in enumerate(lambdas)]

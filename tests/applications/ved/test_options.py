@@ -85,8 +85,11 @@ def test_options_that_do_not_go_together(run, tmp_path):
     ):
         VED_CASE.fails(message, "train", *words_of({"out": tmp_path / "new", **values}))
     for words, message in (
-        (("evaluate", "--latent-temperatures", 1, "nan"), "--latent-temperatures: must be finite. Received: nan"),
-        (("evaluate", "--word-temperatures", 0), "--word-temperatures: must be positive. Received: 0.0"),
+        (
+            ("evaluate", "--latent-temperatures", 1, "nan"),
+            "--latent-temperatures: must be a finite number. Received: nan",
+        ),
+        (("evaluate", "--word-temperatures", 0), "--word-temperatures: must be greater than 0. Received: 0.0"),
         (("evaluate", "--source", file), "--source and --target belong together"),
         (("evaluate", "--source", file, "--target", file, "--table", file), "--table and --source exclude each other"),
     ):

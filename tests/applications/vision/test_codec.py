@@ -96,4 +96,4 @@ def test_damaged_files_are_named(tmp_path):
 @pytest.mark.parametrize("program", [VQA, CAPTIONING], ids=["vqa", "captioning"])
 def test_a_start_with_another_extractor_is_refused(program):
     """The features would be those of the run that is started from, whatever the options say."""
-    assert {"network", "grid", "image_size", "weights", "extractor_seed"} <= set(program.codec_options)
+    assert {"network", "grid", "image_size", "weights"} <= set(program.codec_options)

@@ -39,9 +39,8 @@ WRONG = [
     ({"image_size": 50}, "--image-size: expected a multiple of --grid, 6, for the network pixels. Received: 50"),
     ({"grid": 5}, "--image-size: expected a multiple of --grid, 5, for the network pixels. Received: 48"),
     ({"network": "words", "image_size": 11}, "--image-size: expected twice --grid, 6, at least. Received: 11"),
-    ({"regions": "cells"}, "--regions: expected one of grid, windows. Received: cells"),
-    ({"grid": 0}, "--grid: must be positive. Received: 0"),
-    ({"extractor_seed": -1}, "--extractor-seed: must be at least 0"),
+    ({"regions": "cells"}, "--regions: must be 'grid' or 'windows'. Received: cells"),
+    ({"grid": 0}, "--grid: must be greater than 0. Received: 0"),
 ]
 WRONG_REGIONS = [
     ({"features": "none"}, "--features: no such file or folder. Received: "),

@@ -141,7 +141,7 @@ def test_bad_calls_write_nothing(run_of, tmp_path):
         ("--references: of which documents?", words[2:]),
         ("--documents: ", ["--documents", tmp_path / "nowhere"]),
         (f"no files NAME.txt.data; there are some in {tmp_path / 'topics'}", ["--documents", tmp_path]),
-        ("--max-words: must be positive", [*words, "--max-words", 0]),
+        ("--max-words: must be greater than 0", [*words, "--max-words", 0]),
     ]
     (tmp_path / "topics" / "void.txt.data").write_text("")
     cases.append(("no sentence in the document", words))
