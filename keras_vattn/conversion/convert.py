@@ -53,10 +53,10 @@ def to_bayesian(
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
     a layer that is called many times, such as the attention of ALBERT, stays one layer. Subclasses are understood
-    unless they compute the weights in a way of their own. Any other layer whose class is named an attention, as in
-    Llama and T5, gets a `StochasticSoftmax` in place of the softmax over the last axis that it holds or its functions
-    call. The new model has the class of the old one, and predicts the same (weights at their mean) until it is trained;
-    `fit` draws, and adds the KLs to the loss. It is not compiled.
+    unless they compute the weights in a way of their own. Another layer whose class name contains Attention, as in
+    Llama and T5: its softmax (a layer it holds, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new
+    model has the class of the old one, and predicts the same (weights at their mean) until it is trained; `fit` draws,
+    and adds the KLs to the loss. It is not compiled.
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
     In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub only
@@ -67,8 +67,10 @@ def to_bayesian(
         alignment: As in `keras_vattn.Attention`, stochastic. Defaults to `None`, which is `Weibull(k=1.0)`; `"weibull"`
             has a k of 10.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
-            contextual prior reads the projected keys of a head or its group, before any rotation. Where it is not known
-            which layer projects the keys, only `None` and `"fixed"` are possible. Defaults to `None`.
+            contextual prior reads the projected keys of a head or its group, before any rotation: the output of the
+            only attribute named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`, whose
+            number of heads is an axis, or the attribute `num_key_value_heads`, `num_heads`, `num_attention_heads` or
+            `heads`. Otherwise only `None` and `"fixed"` are possible. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention.
         seed: Integer or `None`; the attentions get this integer and the following ones. Defaults to `None`.

@@ -32,8 +32,8 @@ def beam_search(
     Args:
         step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
             the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance the alignment
-            weights. N is B times `num_beams`: repeat what a step reads beside its arguments, such as the memory, for
-            each beam, `tf.repeat(memory, num_beams, axis=0)`.
+            weights. N is B times `num_beams`: repeat what a step reads beside its arguments for each beam, before a
+            decoder prepares it, `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
         state: Structure of tensors (B, ...) whose shapes and dtypes the step keeps; repeated for the beams here.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.

@@ -40,7 +40,8 @@ class BayesianAttention(NamedAttention):
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code has
             `kl_reduction="mean"`.
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
+    the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 

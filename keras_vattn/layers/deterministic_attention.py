@@ -14,7 +14,8 @@ class DeterministicAttention(NamedAttention):
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `seed`, without those of a KL.
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
+    the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 

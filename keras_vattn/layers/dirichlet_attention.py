@@ -29,7 +29,8 @@ class DirichletAttention(NamedAttention):
         max_log_concentration: Upper end of log alpha. Defaults to 10.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
+    the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 

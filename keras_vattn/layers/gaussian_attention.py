@@ -27,7 +27,8 @@ class GaussianAttention(NamedAttention):
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight` (0.1 in the paper).
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`.
+    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
+    the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 
