@@ -12,7 +12,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "your_own_decoder.
 @pytest.fixture(scope="module")
 def names():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -43,3 +43,10 @@ def test_the_list_of_parts(names):
     for t in range(4):
         outputs, state = decoder.step(inputs[:, t], state, prepared)
         np.testing.assert_allclose(outputs["hidden"], expected["hidden"][:, t], atol=1e-6)
+
+
+def test_the_search(names):
+    """The results are sorted by their log-probabilities."""
+    found = names["found"]
+    assert found["ids"].shape[0] == 2
+    assert np.all(np.diff(found["log_probabilities"], axis=1) <= 1e-6)
