@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from keras_vattn import Attention, AttentionDecoder
+
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "your_own_decoder.md"
 
 
@@ -26,7 +28,8 @@ def test_hard_attention(names):
 
 
 def test_the_cell(names):
-    decoder, ops = names["decoder"], names["ops"]
+    decoder = AttentionDecoder(8, Attention("additive"), cell=names["CoupledCell"], query="previous")
+    ops = names["ops"]
     assert decoder(ops.ones((2, 4, 5)), ops.ones((2, 6, 7)))["hidden"].shape == (2, 4, 8)
     assert decoder.cells[0].context_kernel.shape == (7, 8)
 
