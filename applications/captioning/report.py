@@ -295,12 +295,14 @@ def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
     chosen = random_rows(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
-    own = looks(run, part, chosen, [hypotheses[index] for index in chosen])
-    of_reference = looks(run, part, chosen, [row[0] for row in references])
+    caption_weights = looks(run, part, chosen, [hypotheses[index] for index in chosen])
+    reference_weights = looks(run, part, chosen, [row[0] for row in references])
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
     ids = [part.captions.ids[index] for index in chosen]
     names = ("image", "references", "caption", "reference", "boxes")
-    return [dict(zip(names, row)) for row in zip(ids, references, own, of_reference, boxes, strict=True)]
+    return [
+        dict(zip(names, row)) for row in zip(ids, references, caption_weights, reference_weights, boxes, strict=True)
+    ]
 
 
 def draw_caption(picture, part, path):

@@ -112,14 +112,14 @@ class Comparison:
             folder = pathlib.Path(run.options.run.out)
             arguments = ["--run", str(folder), *([] if written else ["--name", name]), *arguments_of(run)]
             digest = digest_of([arguments, self.read(run, "metrics.json"), *contents])
-            path, known = folder / file, folder / f"{name}.arguments.json"
-            if path.exists() and known.exists() and digest in known.read_text(encoding="utf-8"):
+            path, digest_file = folder / file, folder / f"{name}.arguments.json"
+            if path.exists() and digest_file.exists() and digest in digest_file.read_text(encoding="utf-8"):
                 return None
             if not written:
                 path.unlink(missing_ok=True)
             failure = self._command(folder.name, [command, *arguments])
             if failure is None:
-                write_json(known, digest)
+                write_json(digest_file, digest)
             return failure
 
         _raise_failures(self._in_parallel(report, runs))

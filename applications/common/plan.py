@@ -92,8 +92,8 @@ def _planned(program, options, default, name, seed, option="--models"):
     known = typing.get_args(typing.get_type_hints(program.options)["model"])
     if not {match["model"], match["start"]} <= {*known, None}:
         raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")
-    own = {"model": match["model"], "seed": seed, "out": _folder(options.out, name, seed)}
-    run_options = with_values(default, values | own)
+    place = {"model": match["model"], "seed": seed, "out": _folder(options.out, name, seed)}
+    run_options = with_values(default, values | place)
     if match["start"] is None:
         return Planned(name, seed, run_options)
     epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps

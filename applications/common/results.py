@@ -36,7 +36,7 @@ def write_results(comparison, path):
     if before is not None and before["data"] != _plain(first["data"]):
         raise InputError(f"--results: the runs of {path} are of other data; name another file.")
     # From the name and seed of a run to its options and its figures. Old records lack new options.
-    kept = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
+    records = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
     environments = [] if before is None else [before["environment"]]
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
@@ -46,16 +46,18 @@ def write_results(comparison, path):
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
         figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
-        kept[run.name, run.seed] = (default | record["options"], figures)
+        records[run.name, run.seed] = (default | record["options"], figures)
         environments.append(record["environment"])
-    all_options = [_plain(options) for options, _ in kept.values()]
+    all_options = [_plain(options) for options, _ in records.values()]
     shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == all_options[0][x] for of in all_options)]
     runs = []
-    for ((name, seed), (_, figures)), options in zip(kept.items(), all_options, strict=True):
-        own = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
-        runs.append({"name": name, "seed": seed, "options": own} | {x: figures[x] for x in figures if x != "options"})
+    for ((name, seed), (_, figures)), options in zip(records.items(), all_options, strict=True):
+        changed = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
+        runs.append(
+            {"name": name, "seed": seed, "options": changed} | {x: figures[x] for x in figures if x != "options"}
+        )
     head = {
-        "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in kept)),
+        "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
         "options": {x: all_options[0][x] for x in shared if all_options[0][x] != _plain(default)[x]},
         "data": first["data"],
@@ -78,18 +80,18 @@ def results_before(program, options, planned):
         return None
     try:
         results = read_results(path)
-        others, runs = _without_models(results["command"]), list(_runs_of(results))
+        command, runs = _without_models(results["command"]), list(_runs_of(results))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
-    if others != _without_models(_command(program, options, options.models)):
+    if command != _without_models(_command(program, options, options.models)):
         raise InputError(f"--results: {path} is of another command ({results['command']}); name another file.")
     default = config_of(program.default)
     for run in planned:
         asked = _plain(json.loads(json.dumps(config_of(run.options))))
         for before, of_run in runs:
             before = _plain(default) | before
-            own = {*_OF_A_RUN, *_named(run.name), *_named(of_run["name"])}
-            differ = [name for name in asked if name not in own and asked[name] != before[name]]
+            free = {*_OF_A_RUN, *_named(run.name), *_named(of_run["name"])}
+            differ = [name for name in asked if name not in free and asked[name] != before[name]]
             if differ:
                 listed = ", ".join(f"{name} is {before[name]}, not {asked[name]}" for name in differ[:3])
                 raise InputError(f"--results: {path} is of runs with other options ({listed}); name another file.")
@@ -98,8 +100,8 @@ def results_before(program, options, planned):
 
 def _runs_of(results):
     """Yield the options of each run that are not the defaults, and its record."""
-    for of_model in () if results is None else results["runs"].values():
-        for run in of_model:
+    for runs in () if results is None else results["runs"].values():
+        for run in runs:
             yield results["options"] | run["options"], run
 
 

@@ -203,10 +203,10 @@ def _drawn_splits(options, graph):
     """Return splits as Planetoid has them: some training nodes of each class, then validation and test nodes."""
     if len(graph.classes) < 2:
         raise InputError(f"--train-per-class: expected labels of 2 classes at least. Received: {len(graph.classes)}")
-    known = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
-    of_classes = (known[graph.labels[known] == each] for each in range(len(graph.classes)))
+    labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
+    of_classes = (labelled[graph.labels[labelled] == each] for each in range(len(graph.classes)))
     train = np.concatenate([nodes[: options.train_per_class] for nodes in of_classes])
-    left, num_valid = known[~np.isin(known, train)], options.num_valid
+    left, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
     if len(left) <= num_valid:
         raise InputError(
             f"--num-valid: {len(left)} nodes with a label are left beside {len(train)} of training; --num-valid "

@@ -83,8 +83,10 @@ def _clipped(gradients, max_norm):
     # As in Keras, a word that occurs twice has two rows in the norm of an embedding's gradient.
     norm = tf.linalg.global_norm([x for x in gradients if x is not None])
     gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
-    given = [x for x in gradients if x is not None]
+    tensors = [x for x in gradients if x is not None]
     # A norm that is no finite number makes the gradients NaN, as in Keras.
     scale = max_norm / tf.maximum(norm, max_norm) + (norm - norm)
-    scaled = iter(tf.cond(tf.equal(scale, 1.0), lambda: given, lambda: [x * tf.cast(scale, x.dtype) for x in given]))
+    scaled = iter(
+        tf.cond(tf.equal(scale, 1.0), lambda: tensors, lambda: [x * tf.cast(scale, x.dtype) for x in tensors])
+    )
     return [None if x is None else next(scaled) for x in gradients]
