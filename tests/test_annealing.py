@@ -21,6 +21,11 @@ def test_linear_values():
     np.testing.assert_allclose(values, [0.1, 0.1, 0.4, 0.7, 0.7], rtol=1e-6)
 
 
+def test_linear_in_one_step():
+    schedule = LinearAnnealing(num_steps=1, initial_value=0.1, final_value=0.7)
+    np.testing.assert_allclose([schedule(step) for step in (0, 1, 2)], [0.1, 0.7, 0.7], rtol=1e-6)
+
+
 def test_linear_counts_exactly_past_the_float32_integers():
     schedule = LinearAnnealing(num_steps=2, start_step=2**40)
     assert [float(schedule(2**40 + step)) for step in (0, 1, 2)] == [0.0, 0.5, 1.0]
