@@ -237,8 +237,8 @@ class CompareOptions:
     """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than
     they have they go on."""
     models: tuple[str, ...]
-    """MODEL[@START][:option=value,...]: MODEL@START trains START first, and MODEL goes on with it, see `train
-    --start-from`; after the colon stand options of `train` that are this entry's own."""
+    """MODEL[@START][:option=value,...]: MODEL@START trains START first, then MODEL from it, see `train
+    --start-from`; options of `train` for this entry follow the colon."""
     baseline: str
     """Differences are taken against this one of the models."""
     seeds: Positive = 3

@@ -204,8 +204,8 @@ def _drawn_splits(options, graph):
     if len(graph.classes) < 2:
         raise InputError(f"--train-per-class: expected labels of 2 classes at least. Received: {len(graph.classes)}")
     labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
-    of_classes = (labelled[graph.labels[labelled] == each] for each in range(len(graph.classes)))
-    train = np.concatenate([nodes[: options.train_per_class] for nodes in of_classes])
+    nodes_by_class = (labelled[graph.labels[labelled] == each] for each in range(len(graph.classes)))
+    train = np.concatenate([nodes[: options.train_per_class] for nodes in nodes_by_class])
     left, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
     if len(left) <= num_valid:
         raise InputError(

@@ -22,7 +22,7 @@ SYNONYMS = {"log_normal": "lognormal", "gumbel": "gumbel_softmax"}
 
 
 def get(identifier):
-    """Return the `Alignment` that a name in `ALIGNMENTS`, a class, config dictionary or instance stands for."""
+    """Return the `Alignment` of a name in `ALIGNMENTS`, a class, a config dictionary or an instance."""
     if isinstance(identifier, str):
         identifier = SYNONYMS.get(identifier, identifier)
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
