@@ -15,10 +15,9 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return the attentions that `to_bayesian` converts in a layer or model, and their names in the log: a dictionary.
+    """Return a dictionary from the attentions that `to_bayesian` converts in a model to their names in the log.
 
-    The names are paths. A softmax is built before it has a place in the model, and Keras may have numbered its name:
-    the name of its attention stands in its place.
+    The names are paths. A softmax has the name of its attention, because Keras may have numbered its own.
     """
     names = {"class": "", "softmax": "/softmax"}
     inside = {x: kind_of(x) for x in keras_private.flatten_layers(layer)}

@@ -1,7 +1,7 @@
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_kept, without
+from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_entries, without
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
@@ -47,8 +47,8 @@ def beam_search(
     Returns:
         A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
         int32, with the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R)
-        float32; and what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences
-        than results, for instance because all logits are -inf, the remaining results have length 0 and score -inf.
+        float32; and the entries of `step`, (B, R, max_length, ...), zeros after the last word. If there are fewer
+        sentences than results, as when all logits are -inf, the other results have length 0 and score -inf.
 
     Raises:
         ValueError: For options out of range, and a step that keeps something under a name of the result.
@@ -77,10 +77,10 @@ def beam_search(
     state = tree.map_structure(lambda x: tf.repeat(tf.convert_to_tensor(x), num_beams, axis=0), state)
     flat_state = tree.flatten(state)
     num_rows = None if static_size is None else static_size * num_beams
-    kept_structure, kept_specs = trace_kept(step, (num_rows,), state, RESULTS)
+    entry_structure, entry_specs = trace_entries(step, (num_rows,), state, RESULTS)
 
     def body(position, beams, arrays, flat_state):
-        logits, new_state, kept = step(
+        logits, new_state, entries = step(
             tf.reshape(beams["ids"], [-1]), tree.pack_sequence_as(state, flat_state), position
         )
         vocabulary_size = logits.shape[-1]
@@ -95,13 +95,13 @@ def beam_search(
             tf.ensure_shape(tf.gather(x, chosen), old.shape)
             for x, old in zip(tree.flatten(new_state), flat_state, strict=True)
         ]
-        kept = [
-            tf.reshape(x, tf.concat([[batch_size, num_beams], tf.shape(x)[1:]], axis=0)) for x in tree.flatten(kept)
+        entries = [
+            tf.reshape(x, tf.concat([[batch_size, num_beams], tf.shape(x)[1:]], axis=0)) for x in tree.flatten(entries)
         ]
         arrays = {
             "ids": arrays["ids"].write(position, beams["ids"]),
             "parents": arrays["parents"].write(position, parents),
-            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], kept, strict=True)],
+            "entries": [array.write(position, x) for array, x in zip(arrays["entries"], entries, strict=True)],
         }
         return position + 1, beams, arrays, new_state
 
@@ -109,7 +109,7 @@ def beam_search(
     arrays = {
         "ids": tf.TensorArray(tf.int32, max_length, element_shape=shape),
         "parents": tf.TensorArray(tf.int32, max_length, element_shape=shape),
-        "kept": [tf.TensorArray(x.dtype, max_length, element_shape=(*shape, *x.shape[1:])) for x in kept_specs],
+        "entries": [tf.TensorArray(x.dtype, max_length, element_shape=(*shape, *x.shape[1:])) for x in entry_specs],
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
@@ -119,7 +119,7 @@ def beam_search(
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
         maximum_iterations=max_length,
     )
-    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure)
+    return _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
 
 
 def _divisor(length, length_penalty):
@@ -183,8 +183,8 @@ def _best(extended, num_beams):
     return beams, tf.ensure_shape(parents, (None, num_beams))
 
 
-def _results(beams, arrays, num_steps, num_results, max_length, kept_structure):
-    """Return the results, with their words and kept entries, by going back from each beam to its parents."""
+def _results(beams, arrays, num_steps, num_results, max_length, entry_structure):
+    """Return the results, with their words and step entries, by going back from each beam to its parents."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Ended ones first, dead ones last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
@@ -214,5 +214,5 @@ def _results(beams, arrays, num_steps, num_results, max_length, kept_structure):
         "lengths": lengths,
         "log_probabilities": nothing(chosen["log_probabilities"]),
         "scores": nothing(chosen["scores"]),
-        **tree.pack_sequence_as(kept_structure, [by_result(x, before) for x in arrays["kept"]]),
+        **tree.pack_sequence_as(entry_structure, [by_result(x, before) for x in arrays["entries"]]),
     }

@@ -29,8 +29,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, with the end-of-sentence token if it was reached, and 0 after it;
         `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
-        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step. A sentence with no allowed
-        word at some step has length 0 and log probability -inf.
+        words in nats; and the entries of `step`, (B, max_length, ...), zeros after the last step. A sentence without an
+        allowed word at some step has length 0 and log probability -inf.
 
     Raises:
         ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
@@ -48,14 +48,14 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         max_length = positive_integer("max_length", max_length)
     start_ids = as_integers("start_ids", start_ids, "int32")
     state = tree.map_structure(tf.convert_to_tensor, state)
-    kept_structure, kept_specs = trace_kept(step, start_ids.shape, state, ("ids", "lengths", "log_probabilities"))
+    entry_structure, entry_specs = trace_entries(step, start_ids.shape, state, ("ids", "lengths", "log_probabilities"))
     arrays = {
         "ids": tf.TensorArray(tf.int32, max_length, element_shape=start_ids.shape),
-        "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
+        "entries": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in entry_specs],
     }
 
     def body(position, ids, finished, dead, lengths, log_probabilities, arrays, flat_state):
-        logits, new_state, kept = step(ids, tree.pack_sequence_as(state, flat_state), position)
+        logits, new_state, entries = step(ids, tree.pack_sequence_as(state, flat_state), position)
         logits = tf.cast(logits, tf.float32)
         allowed = without(logits, forbidden_ids)
         chosen = sampler(allowed, position)
@@ -67,7 +67,9 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         finished = finished | dead | (chosen == end_id)
         arrays = {
             "ids": arrays["ids"].write(position, written),
-            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
+            "entries": [
+                array.write(position, x) for array, x in zip(arrays["entries"], tree.flatten(entries), strict=True)
+            ],
         }
         return position + 1, chosen, finished, dead, lengths, log_probabilities, arrays, tree.flatten(new_state)
 
@@ -95,12 +97,12 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         condition = tf.range(max_length) < position
         return tf.where(condition[(None, ..., *[None] * (x.shape.rank - 2))], x, tf.zeros_like(x))
 
-    kept = [reached(array) for array in arrays["kept"]]
+    entries = [reached(array) for array in arrays["entries"]]
     return {
         "ids": tf.where(dead[:, None], 0, reached(arrays["ids"])),
         "lengths": tf.where(dead, 0, lengths),
         "log_probabilities": tf.where(dead, float("-inf"), log_probabilities),
-        **tree.pack_sequence_as(kept_structure, kept),
+        **tree.pack_sequence_as(entry_structure, entries),
     }
 
 
@@ -158,7 +160,7 @@ def without(log_words, forbidden_ids):
     return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)
 
 
-def trace_kept(step, ids_shape, state, results):
+def trace_entries(step, ids_shape, state, results):
     """Return the structure of the entries that a step keeps, and a TensorSpec for each; ValueError if one has a name of
     the results."""
     structure, specs = trace(
