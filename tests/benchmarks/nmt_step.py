@@ -13,8 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from application_cases import codec_of_size
-from benchmarks.paired import resident_memory
-from benchmarks.paper import compiled, paper_options
 
 import keras_vattn
 from applications.common.application import Run
@@ -22,6 +20,8 @@ from applications.nmt.model import build
 from applications.nmt.options import PROGRAM
 from applications.nmt.serve import Translator
 from applications.text.text import PAD, START
+from benchmarks.paired import resident_memory
+from benchmarks.paper import compiled, paper_options
 
 MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
 # Products with the output matrix, forward and backward, of the models that read it for several candidates: that of the

@@ -6,9 +6,9 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
-from benchmarks.paired import interleave, median_interval, report
 
 import keras_vattn
+from benchmarks.paired import interleave, median_interval, report
 from keras_vattn.draws.shared_prefix import SharedPrefix
 
 WIDTH, HEADS, LENGTH, BLOCKS, DRAWS = 256, 4, 64, 12, 20

@@ -5,13 +5,13 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
-from benchmarks.paired import interleave, median_interval, report
 
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import with_values
 from applications.finetuning import model
 from applications.finetuning.data import Codec
 from applications.finetuning.options import PROGRAM
+from benchmarks.paired import interleave, median_interval, report
 
 BATCH, VOCABULARY, CLASSES = 16, 30_522, 2
 SIZES = {"num_layers": 6, "num_heads": 12, "hidden_dim": 384, "intermediate_dim": 1536, "max_sequence_length": 512}

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from benchmarks.paired import interleave, median_interval, report
 
+from benchmarks.paired import interleave, median_interval, report
 from keras_vattn import fast
 
 BATCH, LENGTH = 32, 20

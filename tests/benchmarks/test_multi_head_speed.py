@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from benchmarks.paired import interleave, median_interval, report
 
+from benchmarks.paired import interleave, median_interval, report
 from keras_vattn import MultiHeadAttention
 
 BATCH = 32

@@ -3,11 +3,11 @@
 import numpy as np
 import tensorflow as tf
 from application_cases import codec_of_size
-from benchmarks.paper import compiled
 
 import keras_vattn
 from applications.text.text import PAD
 from applications.ved import model
+from benchmarks.paper import compiled
 
 
 def build(options):
