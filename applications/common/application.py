@@ -1,7 +1,7 @@
 """What the commands call of a program, `Application`, and a model with its data and options, `Run`."""
 
 import dataclasses
-import importlib
+import importlib.util
 import types
 import typing
 
@@ -31,7 +31,7 @@ class Run:
     models: object
 
 
-# Which module of a program has which names.
+# Which module of a program has which names. A program that decodes has decode.py in place of serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -50,6 +50,13 @@ PLACES = {
     ),
     "serve": ("generate", "endpoints"),
 }
+
+
+def _import(program, module):
+    name = f"{program.name}.{module}"
+    if module == "serve" and importlib.util.find_spec(f"{program.name}.decode"):
+        name = f"{program.name}.decode"
+    return importlib.import_module(name)
 
 
 def _read_codec(options, folder):
@@ -128,7 +135,7 @@ class Application:
         """Import the modules of a program, and TensorFlow with them."""
         own = {}
         for module, names in PLACES.items():
-            known = vars(importlib.import_module(f"{program.name}.{module}"))
+            known = vars(_import(program, module))
             own |= {name.lower(): known[name] for name in names if name in known}
             for field in dataclasses.fields(cls):
                 has_default = (field.default, field.default_factory) != 2 * (dataclasses.MISSING,)
