@@ -20,11 +20,11 @@ def printed(paper, name, head):
 
     Args:
         paper: Name of the table in papers.yaml.
-        name: MODEL[@START][:options]. The options are not the paper's; a start is, where the table has it.
+        name: MODEL[@START][:options]. The paper has the options and the start where its table has them.
         head: Head of the column.
     """
-    table, name = _papers()[paper], name.partition(":")[0]
-    line = table.get(name) or table.get(name.partition("@")[0])
+    table, model = _papers()[paper], name.partition(":")[0]
+    line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])
     return line[table["heads"].index(head)] if line and head in table["heads"] else "-"
 
 

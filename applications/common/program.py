@@ -19,7 +19,7 @@ MAY_CHANGE += ("strategy",)
 # Options of earlier versions. A config.yaml must have this value of those that made another model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
-DROPPED |= {"prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
+DROPPED |= {"decoder_form": "code", "prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,14 @@ class Program:
         may_change: More options of `train` that a resumed run may change.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
             same. Options may have a dictionary `resolved`, the values of those whose default depends on the data.
+        old_models: Dictionary from names of models in earlier versions to the options that replace them.
     """
 
     name: str
     commands: dict
     may_change: tuple = ()
     codec_options: tuple = ()
+    old_models: dict = dataclasses.field(default_factory=dict)
 
     @property
     def options(self):
@@ -105,6 +107,7 @@ class Program:
             value = config.pop(name)
             if DROPPED[name] not in (None, value):
                 raise InputError(f"{place}: this version has no option {name}. Received: {value}")
+        config |= self.old_models.get(config.get("model"), {})
         if config.keys() - config_of(self.default).keys():
             place += f", of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, config, self.options))

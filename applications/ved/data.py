@@ -9,7 +9,6 @@ from applications.text.options import DATA_SEED, PARTS
 from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.rows import distinct
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
-from applications.ved.options import MODELS
 
 _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
@@ -26,8 +25,8 @@ def embedded_pairs():
 def read(options):
     """Return the pairs that the options describe, a dictionary of `ParallelText`s: files, or the embedded set cut
     80/10/10 by statement."""
-    text, autoencoder = options.text, MODELS[options.model].autoencoder
-    side = "targets" if autoencoder else "sources"
+    text = options.text
+    side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
     seed = DATA_SEED
     if parts["train"] is None:
@@ -41,7 +40,7 @@ def read(options):
         rest, chosen = split_by_group(parts["train"], share, DATA_SEED + 2, option="--max-train-pairs")
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
     parts = {name: part for name, part in parts.items() if part is not None}
-    if autoencoder:
+    if text.autoencoder:
         parts = {name: dataclasses.replace(part, sources=part.targets) for name, part in parts.items()}
     return parts
 

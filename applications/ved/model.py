@@ -5,45 +5,70 @@ Training minimises, with words y_j, attended vectors a_j and gamma_a of eq. 8,
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
 
 Where the attention is a latent position s of the source (Deng et al. 2018), with a KL of z alone, log p(y_j | ...) is
-log sum_s p(s) p(y_j | ..., x_s) (ved_marginal), or sum_s p(s) log p(y_j | ..., x_s) (ved_hard), and the decoder is fed
-the expected x_s.
+log sum_s p(s) p(y_j | ..., x_s) (`--objective marginal`), or sum_s p(s) log p(y_j | ..., x_s) (`hard`), and the decoder
+is fed the expected x_s.
 """
 
 import dataclasses
+import typing
 
 import keras
 from keras import ops
 
 import keras_vattn
 from applications.text.text import PAD, START, UNKNOWN
-from applications.ved.options import MODELS
 from keras_vattn.losses import sequence_log_likelihood
 
 
-class Output:
-    """logits = W_out W_att [h; a]; in the printed form W_out h. A latent position has an a for each candidate."""
+class Model(typing.NamedTuple):
+    """A line of the paper's tables, or its network with another attention.
 
-    def __init__(self, options, vocabulary_size, parts):
+    Attributes:
+        latent: Whether there is a z.
+        attention: `None`; "deterministic"; "standard" or "mean", a Gaussian vector with that prior; "weibull",
+            "lognormal" or "dirichlet", drawn weights with a contextual prior; "position", a latent position.
+    """
+
+    latent: bool
+    attention: str | None
+
+
+MODELS = {
+    "ded": Model(False, None),
+    "ded_dattn": Model(False, "deterministic"),
+    "ved": Model(True, None),
+    "ved_dattn": Model(True, "deterministic"),
+    "ved_vattn_0": Model(True, "standard"),
+    "ved_vattn_mean": Model(True, "mean"),
+    "ved_wc": Model(True, "weibull"),
+    "ved_lc": Model(True, "lognormal"),
+    "ved_dirichlet": Model(True, "dirichlet"),
+    "ved_position": Model(True, "position"),
+}
+
+
+class Output:
+    """logits = W_out W_att [h; a], with W_att in two parts; a latent position has an a for each candidate."""
+
+    def __init__(self, options, vocabulary_size, attention):
         self.latent = None
-        if parts.objective is None:
+        if attention != "position":
             self.out = keras.layers.Dense(vocabulary_size, name="out")
         else:
-            # What is reported and decoded is the sum over all positions, and nothing of it is drawn.
+            # Reports and decoding sum over all positions and draw nothing.
+            objective = {"hard": "hard/sample", "marginal": "marginal"}[options.variational.objective]
             self.latent, self.exact = (
                 keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(4), name=name)
-                for objective, name in ((parts.objective, "position"), ("marginal", "exact"))
+                for objective, name in ((objective, "position"), ("marginal", "exact"))
             )
             self.out = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="out")
             self.value = keras_vattn.LatentLogLikelihood(self.latent.objective, name="bound")
-        has_attention = parts.attention is not None
-        names = () if options.network.decoder_form == "printed" else ("hidden", "context")[: 1 + has_attention]
-        size = options.network.attention_size
-        # W_att is split, a part for h and one for a.
-        self.projections = {name: keras.layers.Dense(size, use_bias=False, name=f"{name}_projection") for name in names}
+        self.projections = {
+            name: keras.layers.Dense(options.network.attention_size, use_bias=False, name=f"{name}_projection")
+            for name in (["hidden"] if attention is None else ["hidden", "context"])
+        }
 
     def __call__(self, decoded):
-        if not self.projections:
-            return self.out(decoded["hidden"])
         hidden, *context = (project(decoded[name]) for name, project in self.projections.items())
         return self.out(sum(context, hidden))
 
@@ -139,13 +164,14 @@ def build(options, codec):
     Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
     the seeds of its initializers when it is made, and a cell when it is built.
     """
-    parts, network, layer_seed = MODELS[options.model], options.network, options.run.layer_seed
+    kind, network, layer_seed = MODELS[options.model], options.network, options.run.layer_seed
+    num_layers, starts_from_encoder = 3 if network.residual_stack else 1, network.initial_state or not kind.latent
     source = keras.Input((None,), dtype="int32", name="source")
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     source_mask = ops.not_equal(source, PAD)
 
     # Encoder: layers.
-    attention = _attention(options, parts)
+    attention = _attention(options, kind.attention)
     source_embedding = _embedding(options, codec.source.vocabulary_size, "source_embedding")
     encoder_dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
     recurrent = keras_vattn.fast.LSTM(
@@ -165,14 +191,14 @@ def build(options, codec):
     )
     initial_states = [
         keras.layers.Dense(network.units, activation="tanh", name=f"state_{index}_{state}")
-        for index in range(parts.num_layers if parts.initial_state else 0)
+        for index in range(num_layers if starts_from_encoder else 0)
         for state in ("0_hidden", "1_cell")
     ]
     # Encoder: graph.
     memory, *states = bidirectional(encoder_dropout(source_embedding(source)), mask=source_mask)
     hidden, cell = (ops.concatenate(directions, axis=-1) for directions in (states[::2], states[1::2]))
     encoded = {"memory": memory}
-    if parts.latent:
+    if kind.latent:
         encoded["z"] = latent(hidden)
     for dense in initial_states:
         encoded[dense.name] = dense(cell if dense.name.endswith("cell") else hidden)
@@ -186,18 +212,18 @@ def build(options, codec):
     decoder = keras_vattn.AttentionDecoder(
         network.units,
         attention,
-        num_layers=parts.num_layers,
-        residual=parts.residual_stack,
-        query="previous" if parts.residual_stack or network.decoder_form == "printed" else "current",
+        num_layers=num_layers,
+        residual=network.residual_stack,
+        query="previous" if network.residual_stack else "current",
         feeding="sampled",
         name="decoder",
     )
     # Decoder: graph.
     encoded, embedded = encoder(source), target_embedding(word_dropout(target_input))
-    is_latent, inputs = parts.objective is not None, {"source": source, "target_input": target_input}
-    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask, is_latent)
-    logits = Output(options, codec.target.vocabulary_size, parts)
-    if is_latent:
+    is_position, inputs = kind.attention == "position", {"source": source, "target_input": target_input}
+    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask, is_position)
+    logits = Output(options, codec.target.vocabulary_size, kind.attention)
+    if is_position:
         inputs["target"] = keras.Input((None,), dtype="int32", name="target")
         outputs = logits.bound(decoded, encoded["memory"], source_mask, inputs["target"])
     else:
@@ -237,12 +263,11 @@ def _annealing(options):
     )
 
 
-def _attention(options, parts):
-    kind = parts.attention
-    score = "additive" if parts.residual_stack else "bilinear"
+def _attention(options, kind):
+    score = "additive" if options.network.residual_stack else "bilinear"
     if kind is None:
         return None
-    if kind == "deterministic" or parts.objective is not None:
+    if kind in ("deterministic", "position"):
         return keras_vattn.DeterministicAttention(score, name="attention")
     random = {
         "kl_weight": options.variational.gamma_a,
@@ -250,7 +275,6 @@ def _attention(options, parts):
         "seed": options.run.layer_seed(4),
         "name": "attention",
     }
-    if kind == "gaussian":
-        return keras_vattn.GaussianAttention(score, context_prior=parts.prior, **random)
-    alignment, prior = options.drawn.alignment(kind), options.drawn.prior(kind)
-    return keras_vattn.Attention(score, alignment, prior=prior, **random)
+    if kind in ("standard", "mean"):
+        return keras_vattn.GaussianAttention(score, context_prior=kind, **random)
+    return keras_vattn.Attention(score, options.drawn.alignment(kind), prior=options.drawn.prior(kind), **random)

@@ -1,4 +1,4 @@
-"""Options of the variational encoder-decoder, and its models. The presets stand in presets/."""
+"""Options of the variational encoder-decoder. The presets stand in presets/, what a model is made of in model.py."""
 
 import dataclasses
 from typing import Literal
@@ -9,58 +9,15 @@ from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions, VocabularySize
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of the paper's tables: the parts of a model.
-
-    Attributes:
-        latent: Whether there is a z.
-        attention: `None`; "deterministic"; "gaussian", a drawn vector; "weibull", "lognormal" or "dirichlet", drawn
-            weights with a contextual prior; "hard" or "marginal", a latent position.
-        prior: Prior of the Gaussian attention, "standard" or "mean".
-        initial_state: Whether the encoder's last state starts the decoder.
-        autoencoder: Whether the source is the target (the pilot study).
-        residual_stack: Whether the decoder is the additive, previous-state, residual one of Bahdanau.
-    """
-
-    latent: bool = False
-    attention: str | None = None
-    prior: str = "standard"
-    initial_state: bool = False
-    autoencoder: bool = False
-    residual_stack: bool = False
-
-    @property
-    def objective(self):
-        """Words of the `keras_vattn.LatentObjective` of a latent position, or `None`."""
-        return {"hard": "hard/sample", "marginal": "marginal"}.get(self.attention)
-
-    @property
-    def stochastic(self):
-        return self.latent or self.attention not in (None, "deterministic")
-
-    @property
-    def num_layers(self):
-        return 3 if self.residual_stack else 1
-
-
-# Deterministic models start from the encoder's state, variational ones from zeros, as in the published code.
-MODELS = {
-    "ded": Model(initial_state=True),
-    "ded_dattn": Model(attention="deterministic", initial_state=True),
-    "ved": Model(latent=True),
-    "ved_dattn": Model(latent=True, attention="deterministic"),
-    "ved_vattn_0": Model(latent=True, attention="gaussian", prior="standard"),
-    "ved_vattn_mean": Model(latent=True, attention="gaussian", prior="mean"),
-    "ved_wc": Model(latent=True, attention="weibull"),
-    "ved_lc": Model(latent=True, attention="lognormal"),
-    "ved_dirichlet": Model(latent=True, attention="dirichlet"),
-    "ved_hard": Model(latent=True, attention="hard"),
-    "ved_marginal": Model(latent=True, attention="marginal"),
-    "rnnsearch": Model(attention="deterministic", initial_state=True, residual_stack=True),
-    "vae": Model(latent=True, autoencoder=True),
-    "vae_hidden_init": Model(latent=True, autoencoder=True, initial_state=True),
+DETERMINISTIC = ("ded", "ded_dattn")
+VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
+# Names that earlier versions had for a model with other values of its options.
+OLD_MODELS = {
+    "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
+    "ved_hard": {"model": "ved_position", "objective": "hard"},
+    "ved_marginal": {"model": "ved_position", "objective": "marginal"},
+    "vae": {"model": "ved", "autoencoder": True},
+    "vae_hidden_init": {"model": "ved", "autoencoder": True, "initial_state": True},
 }
 
 
@@ -72,6 +29,8 @@ class TextOptions(PairOptions):
     """Use that many validation pairs at most, where they are cut from train."""
     max_test_sources: common.Positive | None = None
     """Report on that many different test sources, the first ones."""
+    autoencoder: bool = False
+    """Read the target as the source, too, as in the pilot study."""
     source_vocabulary_size: VocabularySize = 8000
     """Most words of the source side."""
     target_vocabulary_size: VocabularySize = 8000
@@ -102,8 +61,10 @@ class NetworkOptions:
     """Width of z."""
     attention_size: common.Positive = 96
     """Width of W_att, which joins the decoder's output and the context."""
-    decoder_form: Literal["code", "printed"] = "code"
-    """code: query h_j, logits W_out W_att [h_j; a_j], a_j fed at j + 1. printed: query h_(j-1), a_j fed at j."""
+    initial_state: bool = False
+    """Start the decoder from the encoder's last state; ded and ded_dattn always do."""
+    residual_stack: bool = False
+    """Decode with three residual layers and additive attention, whose query is the previous state (RNNsearch)."""
     word_dropout: common.Dropout = 0.25
     """Share of the target words that the decoder reads as unknown."""
     encoder_dropout: common.Dropout = 0.0
@@ -116,6 +77,8 @@ class VariationalOptions:
 
     gamma_a: common.NotNegativeFloat = 0.1
     """Factor on the KL of the attention (eq. 8), whatever is drawn of it."""
+    objective: Literal["marginal", "hard"] = "marginal"
+    """What ved_position maximises: the exact log E_p[p] of the words, or E_p[log p] with a score function."""
     free_bits: common.NotNegativeFloat = 0.5
     """Nats per dimension of z that the KL leaves alone; with 0.1 the default model hardly reads z."""
     annealing_center: float = 300.0
@@ -140,9 +103,8 @@ class ReportOptions(DecodeOptions):
 class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
 
-    model: Literal[tuple(MODELS)] = "ved_vattn_mean"
-    """One of the paper's tables; its network with another attention; rnnsearch; vae and vae_hidden_init of the pilot
-    study."""
+    model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
+    """A model of the paper's tables, or its network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -159,26 +121,6 @@ class Options:
     )
     reports: ReportOptions = common.group(ReportOptions)
 
-    def check(self):
-        if MODELS[self.model].objective and self.network.decoder_form == "printed":
-            raise InputError(f"--decoder-form: {self.model} reads what it attends to beside h_j, which is code.")
-
-
-@dataclasses.dataclass
-class EvaluateVed(EvaluatePairsOptions):
-    """Report on a part of the data of a run, or on other pairs, and trace quality against diversity."""
-
-    max_sources: common.Positive | None = None
-    """Decode that many different sources, the first ones."""
-    latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
-    """Also sample at these factors on sigma, for instance 0 0.5 1 1.5; drawn weights are drawn at all of them."""
-    word_temperatures: tuple[common.PositiveFloat, ...] = ()
-    """Also draw words at these temperatures, the latents at their means."""
-
-    def check_run(self, options):
-        if self.latent_temperatures and not MODELS[options.model].stochastic:
-            raise InputError(f"--latent-temperatures: the model {options.model} draws nothing.")
-
 
 @dataclasses.dataclass
 class GenerateVed(common.GenerateOptions):
@@ -190,7 +132,7 @@ class GenerateVed(common.GenerateOptions):
     """Seed of the draws."""
 
     def check_run(self, options):
-        if self.num_samples and not MODELS[options.model].stochastic:
+        if self.num_samples and options.model in DETERMINISTIC:
             raise InputError(f"--num-samples: the model {options.model} draws nothing.")
 
 
@@ -204,20 +146,17 @@ class CompareVed(common.CompareOptions):
     baseline: str = "ved_dattn"
     layout: tuple[Literal["table_1", "table_2", "table_4"], ...] = ()
     """Also the paper's tables."""
-    latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
-    """Also trace quality against diversity at these factors on sigma, for every model that draws."""
-    word_temperatures: tuple[common.PositiveFloat, ...] = ()
-    """The same, drawing words instead of latents: the control."""
 
 
 PROGRAM = Program(
     "applications.ved",
     {
         "train": Options,
-        "evaluate": EvaluateVed,
+        "evaluate": EvaluatePairsOptions,
         "generate": GenerateVed,
         "compare": CompareVed,
         "export": common.ExportOptions,
     },
     codec_options=("lowercase",),
+    old_models=OLD_MODELS,
 )

@@ -1,26 +1,25 @@
 """Reports of a trained model: quality and diversity, bounds and perplexities, samples, the paper's tables."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
-from applications.common.papers import beside, data_of_both, printed
+from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, random_rows, verdict
 from applications.common.significance import mean_with_error
-from applications.common.tables import Column, table, titled
+from applications.common.tables import Column
 from applications.text.batching import has_other, other_sentence
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
 from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
-from applications.ved.options import MODELS
-from applications.ved.serve import Generator, decode_all, seed_of_batch
-from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
+from applications.ved.decode import Generator, decode_all, seed_of_batch
+from applications.ved.model import MODELS
 
-# Different sources on which the curves of a comparison are decoded.
-CURVE_SOURCES = 300
 # Sentences whose alignments are shown, every second one of them in the picture.
 NUM_ALIGNMENTS = 8
 FIGURES = {
@@ -29,6 +28,8 @@ FIGURES = {
     "dist_1": "Dist-1",
     "dist_2": "Dist-2",
 }
+# Table 1 is the pilot study.
+PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
 # Figures 4 and 5 of the paper.
 CURVES = {
     "val_bleu_2": "BLEU-2, draws",
@@ -83,42 +84,29 @@ def diversity(draws, references, lowercase):
     return report
 
 
-def sample_report(run, generator, ids, references, kind="latent", temperature=1.0, title=None):
-    """Return the `diversity` of `num_draws` draws per source, of latents or of words, and the draws."""
-    draw = {"latent": generator.draw, "word": generator.draw_words}[kind]
-    decode = lambda batch, number: draw(batch, run.options.reports.num_draws, seed_of_batch(1, number), temperature)  # noqa: E731
-    draws = decode_all(decode, run.codec.target, ids, title)
+def sample_report(run, generator, ids, references, title=None):
+    """Return the `diversity` of `num_draws` draws per source, and the draws."""
+    count = run.options.reports.num_draws
+    draws = decode_all(
+        lambda batch, number: generator.draw(batch, count, seed_of_batch(1, number)), run.codec.target, ids, title
+    )
     return diversity(draws, references, run.options.text.lowercase), draws
 
 
 def evaluate(run, part, evaluation=None):
     """Return everything reported about a part, and the sentences it was computed from."""
-    maximum, temperatures = run.options.text.max_test_sources, {}
-    if evaluation is not None:
-        maximum = evaluation.max_sources
-        temperatures = {"latent": evaluation.latent_temperatures, "word": evaluation.word_temperatures}
-    generator = Generator(run)
-    ids, sources, references = decoded_sources(run, part, maximum)
+    options, generator, draws = run.options, Generator(run), None
+    ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], run.codec.target, ids, "decoding")
-    report = {"num_sources": len(sources), "map": quality(greedy, references, run.options.text.lowercase)}
-    draws = None
-    if MODELS[run.options.model].stochastic:
-        title = f"{run.options.reports.num_draws} draws"
-        report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
-    judges = is_built_in(run.options.text, evaluation)
+    report = {"num_sources": len(sources), "map": quality(greedy, references, options.text.lowercase)}
+    if MODELS[options.model].latent:
+        title = f"{options.reports.num_draws} draws"
+        report["sampling"], draws = sample_report(run, generator, ids, references, title)
+    judges = is_built_in(options.text, evaluation)
     if judges:
         report["judged"] = judged(greedy, draws, references)
     report["likelihood"] = likelihood_of(run, part, generator)
     report["controls"] = controls(run, part)
-    if evaluation is not None:
-        report["curves"] = {kind: [] for kind, values in temperatures.items() if values}
-        for kind, curve in report["curves"].items():
-            for temperature in temperatures[kind]:
-                title = f"{kind} temperature {temperature:g}"
-                point, _ = sample_report(run, generator, ids, references, kind, temperature, title)
-                curve.append({"temperature": temperature, **point})
-        if report["curves"]:
-            print(_curve_table("Quality against diversity", {kind: _points(x) for kind, x in report["curves"].items()}))
     texts = {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
     return report, texts | {"is_built_in": judges}
 
@@ -178,16 +166,15 @@ def likelihood_of(run, part, generator):
 
     The ELBO is estimated with one posterior draw per pair.
     """
-    kind, models = MODELS[run.options.model], run.models
+    models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
         lambda inputs, target, _: generator.log_likelihood(inputs["source"], inputs["target_input"], target), batches
     )
-    if kind.latent:
-        means = [models.encoder(inputs["source"])["z"] for inputs, _ in batches]
-        report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
-    if not kind.stochastic:
+    if not MODELS[run.options.model].latent:
         return report
+    means = [models.encoder(inputs["source"])["z"] for inputs, _ in batches]
+    report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(inputs, target, seed):
@@ -283,96 +270,18 @@ def _alignments(run, sources):
     return alignments
 
 
-def table_1(comparison):
-    """Return the pilot study, Table 1 of Bahuleyan et al. 2018: how much entropy the draws of a source lose where the
-    encoder's last state starts the decoder."""
-    records = {name: of for name, of in comparison.records.items() if MODELS[comparison.models[name]].autoencoder}
-    if not records:
-        return []
-    column, head = Column("entropy, draws (nats)", "report.sampling.entropy"), "difference to vae"
-    values = {name: [column.value(record) for record in of] for name, of in records.items()}
-    lines = []
-    for name in records:
-        differs = "vae" in values and name != "vae"
-        difference = column.difference(values[name], values["vae"]) if differs else "-"
-        lines.append((name, column.cell(values[name]), difference, printed("bahuleyan_1", name, head)))
-    title = f"Pilot study of Bahuleyan et al. 2018, Table 1; {data_of_both('bahuleyan_1', records)}"
-    return [titled(title, table(("model", column.title, head, f"{head}, paper"), lines))]
-
-
-def table_2(comparison):
-    """Return Table 2 of Bahuleyan et al. 2018, beside the paper's figures."""
-    return _paper_table(comparison, 2, tuple(FIGURES))
-
-
-def table_4(comparison):
-    """Return Table 4 of Bahuleyan et al. 2018, beside the paper's figures."""
-    return _paper_table(comparison, 4, ("bleu_2", "entropy", "dist_1", "dist_2"))
-
-
-def _paper_table(comparison, number, names):
-    """Return the table of each inference, with the models that have it."""
-    parts = []
+def paper_table(number, comparison):
+    """Return a table of Bahuleyan et al. 2018, beside the paper's figures, at the means ("map") and of draws."""
+    tables = []
     for inference in ("map", "sampling"):
-        columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in names]
-        records = {name: of for name, of in comparison.records.items() if inference in of[0]["report"]}
+        columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]
+        records = {
+            name: of for name, of in comparison.records.items() if any(x.value(of[0]) is not None for x in columns)
+        }
         if records:
             title = f"Table {number} of Bahuleyan et al. 2018, {inference}"
-            parts.append(beside(title, f"bahuleyan_{number}_{inference}", columns, records))
-    return parts
+            tables.append(beside(title, f"bahuleyan_{number}_{inference}", columns, records))
+    return tables
 
 
-def compared(comparison):
-    """Trace quality against diversity of every model that draws, means over seeds; return the table of the curves."""
-    options = comparison.options
-    if not (options.latent_temperatures or options.word_temperatures):
-        return []
-
-    def arguments_of(run):
-        if not MODELS[run.options.model].stochastic:
-            return None
-        arguments = ["--split", "valid", "--max-sources", str(CURVE_SOURCES)]
-        for name in ("latent_temperatures", "word_temperatures"):
-            if getattr(options, name):
-                arguments += [f"--{name.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, name))]
-        return arguments
-
-    curves = {}
-    for name, reports in comparison.evaluate("quality_diversity", arguments_of).items():
-        of_seeds = [report["report"]["curves"] for report in reports]
-        for kind in of_seeds[0]:
-            curves[f"{name}, {kind}"] = np.mean([_points(of_seed[kind]) for of_seed in of_seeds], axis=0)
-    draw_curves(curves, comparison.folder / "quality_diversity.png")
-    return [_curve_table("Quality against diversity, validation, means over seeds", curves)]
-
-
-def _points(curve):
-    """Return what is drawn of a curve, a list of (entropy, BLEU-4, temperature)."""
-    return [(point["entropy"], point["bleu_4"], point["temperature"]) for point in curve]
-
-
-def _curve_table(title, curves):
-    lines = [(name, f"{at:g}", f"{x:.3f}", f"{y:.2f}") for name, curve in curves.items() for x, y, at in curve]
-    return titled(title, table(("source of the draws", "temperature", "entropy (nats)", "BLEU-4"), lines))
-
-
-def draw_curves(curves, path):
-    """Draw a dictionary from names to curves, each a list of (entropy, BLEU-4, temperature), and return the figure."""
-    figure = new_figure(6.4, 4.6 + 0.22 * len(curves), layout="constrained")
-    axes = figure.subplots()
-    for index, (name, curve) in enumerate(curves.items()):
-        lap, place = divmod(index, len(COLORS))
-        look = {"color": COLORS[place], "marker": MARKERS[place], "linestyle": LINES[lap % len(LINES)]}
-        axes.plot(*zip(*((x, y) for x, y, _ in curve), strict=True), **look, label=name)
-        for x, y, temperature in curve:
-            offset = {"xytext": (5, 5), "textcoords": "offset points"}
-            axes.annotate(f"{temperature:g}", (x, y), **offset, fontsize=8, color=COLORS[place])
-    axes.set(xlabel="entropy (nats)", ylabel="BLEU-4")
-    axes.margins(0.12)
-    axes.grid(color="0.9", linewidth=0.6)
-    # Below the axes: inside them it would hide points.
-    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    return finish(figure, path, dpi=150)
-
-
-LAYOUTS = {"table_1": table_1, "table_2": table_2, "table_4": table_4}
+LAYOUTS = {f"table_{number}": functools.partial(paper_table, number) for number in PAPER_TABLES}

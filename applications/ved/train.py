@@ -8,9 +8,10 @@ from applications.text.embeddings import load_embeddings
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.ved.data import Codec
-from applications.ved.options import MODELS, PROGRAM
+from applications.ved.decode import Generator, decode_all
+from applications.ved.model import MODELS
+from applications.ved.options import PROGRAM
 from applications.ved.report import decoded_sources, quality, sample_report
-from applications.ved.serve import Generator, decode_all
 
 
 def train(options):
@@ -25,24 +26,24 @@ def train(options):
         set_embeddings(run)
     run.open()
     with run.scope():
-        loss, perplexity = loss_and_perplexity(MODELS[options.model].objective is not None)
+        loss, perplexity = loss_and_perplexity(MODELS[options.model].attention == "position")
         model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
     for stage in run.stages([DecodeValidation(run)]):
         run.fit(stage, batches_of(run, train, stage.epoch), batches_of(run, valid))
     run.finish()
 
 
-def loss_and_perplexity(is_latent):
+def loss_and_perplexity(has_position):
     """Return the loss and the metric of a model's logits, or of a model that returns the log-likelihood of words."""
-    perplexity = WordPerplexity if is_latent else keras_vattn.Perplexity
-    loss = keras_vattn.NegativeBound if is_latent else keras_vattn.SequenceCrossentropy
+    perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
+    loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)
 
 
 def batches_of(run, part, first_epoch=None):
     """Return the batches of a part, with the target among the inputs of a model that has a latent position."""
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
-    if MODELS[run.options.model].objective is None:
+    if MODELS[run.options.model].attention != "position":
         return batches
     return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
@@ -51,7 +52,7 @@ def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
     text, width, matrices = run.options.text, run.options.network.embedding_width, []
     for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
-        matrix, num_known = load_embeddings(text.embeddings, vocabulary, width, text.data_seed)
+        matrix, num_known = load_embeddings(text.embeddings, vocabulary, width)
         print(f"{side} embeddings: {num_known} of {len(vocabulary)} words found", flush=True)
         matrices.append(matrix)
     run.models.set_embeddings(*matrices)
@@ -77,6 +78,6 @@ class DecodeValidation(keras.callbacks.Callback):
         greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], run.codec.target, self.ids)
         report = quality(greedy, self.references, run.options.text.lowercase)
         logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
-        if MODELS[run.options.model].stochastic:
+        if MODELS[run.options.model].latent:
             report, _ = sample_report(run, self.generator, self.ids, self.references)
             logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}

@@ -17,8 +17,6 @@ PAIRS = [
     for thing in THINGS
     for question in QUESTIONS
 ]
-SOURCES = ["in kenya the tea is big", "in peru the first day is big", "", "zzz qqq"]
-TARGETS = ["what is the tea of kenya ?", "which first day has peru ?", "", "zzz ?"]
 
 SMALL = {
     "embedding_width": 8,

@@ -37,28 +37,22 @@ def test_validation_is_cut_by_group_column(tmp_path):
     assert disjoint(*places) and len(places[1]) == 1
 
 
-@pytest.mark.parametrize("model", ["ved_dattn", "vae"])
-def test_the_embedded_set_is_cut_in_three(model):
-    parts = list(read(changed(Options(), model=model)).values())
+@pytest.mark.parametrize("autoencoder", [False, True])
+def test_the_embedded_set_is_cut_in_three(autoencoder):
+    parts = list(read(changed(Options(), autoencoder=autoencoder)).values())
     assert len(parts) == 3
     assert disjoint(*(set(part.sources) for part in parts))
     share = np.array([len(part) for part in parts]) / sum(map(len, parts))
     np.testing.assert_allclose(share, [0.81, 0.09, 0.1], atol=0.01)
-    if model == "vae":
+    if autoencoder:
         assert all(part.sources == part.targets for part in parts)
 
 
 def test_no_sentence_of_an_autoencoder_is_in_both(tmp_path):
     rows = [*PAIRS, *((f"{source} indeed", target) for source, target in PAIRS[::3])]
     table = write_table(tmp_path / "shared.tsv", rows)
-    parts = read(small_options(tmp_path, model="vae", train_table=str(table)))
+    parts = read(small_options(tmp_path, autoencoder=True, train_table=str(table)))
     assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
-
-
-def test_the_cut_does_not_depend_on_the_seed(tmp_path):
-    options = small_options(tmp_path)
-    first = read(options)
-    assert read(changed(options, seed=7, model="ded")) == first
 
 
 def test_the_pairs_given_as_files_are_used_as_they_are(tmp_path):
@@ -90,27 +84,6 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
     assert fewer["train"].skipped == 3
     with pytest.raises(InputError, match=r"invalid.tsv:\d+: .*--skip-invalid"):
         read(changed(options, skip_invalid=False))
-
-
-def test_one_group_cannot_be_cut(tmp_path):
-    table = write_table(tmp_path / "one.tsv", [("one source", f"target {index}") for index in range(5)])
-    with pytest.raises(InputError, match="--valid-fraction: cannot divide 5 rows with the same source"):
-        read(small_options(tmp_path, train_table=str(table)))
-
-
-def test_vocabularies_are_those_of_training(tmp_path):
-    options = small_options(tmp_path)
-    parts = read(options)
-    codec = Codec.fit(options, parts["train"])
-    for vocabulary, sentences in (
-        (codec.source.vocabulary, parts["train"].sources),
-        (codec.target.vocabulary, parts["train"].targets),
-    ):
-        assert set(vocabulary.tokens[4:]) == {word for sentence in sentences for word in sentence.split()}
-    held = dataclasses.replace(parts["valid"], sources=[f"{source} zebra" for source in parts["valid"].sources])
-    report = APPLICATION.encode(options, codec, held).report
-    assert report["source_num_unknown"] == len(held) and report["target_num_unknown"] == 0
-    assert report["source_num_tokens"] == sum(len(source.split()) for source in held.sources)
 
 
 def test_truncated_and_unknown_are_counted(tmp_path):

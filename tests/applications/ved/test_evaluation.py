@@ -10,11 +10,11 @@ from applications.text.metrics import distinct, unigram_entropy
 from applications.text.readers import ParallelText
 from applications.text.text import PAD
 from applications.ved.data import Codec, encode
+from applications.ved.decode import Generator
 from applications.ved.model import build
-from applications.ved.options import EvaluateVed, Options
+from applications.ved.options import Options
 from applications.ved.report import (
     controls,
-    decode_all,
     diversity,
     fault_of,
     judged,
@@ -23,7 +23,6 @@ from applications.ved.report import (
     shown,
     summary,
 )
-from applications.ved.serve import Generator
 from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
 
@@ -96,20 +95,6 @@ def test_samples_of_the_built_in_statements_are_judged():
         ("judged", "wrong: MAP lacks first, has last"),
     ]
     assert shown(run, None, outputs | {"is_built_in": False}).samples[1][-1] == ("MAP", outputs["greedy"][1])
-
-
-def test_decoding_in_batches_keeps_the_order():
-    class Words:
-        def decode(self, ids):
-            return tf.strings.reduce_join(tf.strings.as_string(ids), axis=-1, separator=" ")
-
-    ids = [np.arange(1, 1 + length) for length in np.random.default_rng(0).integers(0, 5, 150)]
-    sentences = decode_all(lambda batch, number: batch, Words(), ids)
-    assert [[int(word) for word in sentence.split() if word != "0"] for sentence in sentences] == [
-        x.tolist() for x in ids
-    ]
-    draws = decode_all(lambda batch, number: tf.stack([batch, -batch], axis=1), Words(), ids[:3])
-    assert all(len(row) == 2 for row in draws)
 
 
 @pytest.fixture(scope="module")
@@ -192,12 +177,6 @@ def test_what_another_sentence_costs(model, eagerly):
         assert found["z"]["nats"] == pytest.approx(found["source"]["nats"], abs=1e-5)
 
 
-def test_the_next_step_is_one_that_the_run_has(loaded):
-    """These pairs have no test split."""
-    (line,) = (x for x in (loaded.folder.path / "report.txt").read_text("utf-8").splitlines() if " evaluate " in x)
-    assert line.split()[-2:] == ["--split", "valid"] and set(loaded.data) == {"train", "valid"}
-
-
 def test_active_units_are_counted_over_the_whole_part(loaded, eagerly):
     """A latent that says which source it has seen has every unit active; its bound is beyond any perplexity."""
     latent = loaded.models.encoder.get_layer("latent")
@@ -224,25 +203,8 @@ def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
     assert first == {}
     names = {"map_bleu_2", "map_bleu_4", "bleu_2", "bleu_4", "entropy", "dist_1"}
     assert set(second) == {f"val_{name}" for name in names}
-    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], EvaluateVed("", max_sources=4))
+    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], None)
     assert len(outputs["sources"]) == loaded.options.reports.num_decoded == 4
     for name in names:
         found = report["map" if name.startswith("map_") else "sampling"][name.removeprefix("map_")]
         assert second[f"val_{name}"] == pytest.approx(found)
-
-
-def test_quality_against_diversity(loaded, eagerly, capsys):
-    options = EvaluateVed("", latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), max_sources=3)
-    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
-    assert report["num_sources"] == 3 == len(outputs["greedy"])
-    assert APPLICATION.files(outputs) == {"generated": outputs["greedy"]}
-    assert [point["temperature"] for point in report["curves"]["latent"]] == [0.0, 1.0]
-    mean, drawn = report["curves"]["latent"]
-    # At temperature 0 every draw is the MAP sentence.
-    assert mean["bleu_4"] == pytest.approx(report["map"]["bleu_4"]) and mean["distinct_draws"] == 1.0
-    assert drawn["entropy"] == pytest.approx(report["sampling"]["entropy"])
-    assert drawn["entropy"] > mean["entropy"]
-    (word,) = report["curves"]["word"]
-    assert word["temperature"] == 0.5
-    printed = [" ".join(line.replace("|", " ").split()) for line in capsys.readouterr().out.splitlines()]
-    assert f"word 0.5 {word['entropy']:.3f} {word['bleu_4']:.2f}" in printed

@@ -10,39 +10,44 @@ from program_cases import VED_CASE
 from ved_cases import SMALL
 
 import keras_vattn
-from applications.common.errors import InputError
-from applications.common.option_values import check
-from applications.text.text import PAD, START, UNKNOWN
+from applications.text.text import PAD, START
 from applications.ved import model as ved_model
 from applications.ved import train
-from applications.ved.options import MODELS, Options
+from applications.ved.model import MODELS
+from applications.ved.options import Options
 
 WORDS = 17
 OPTIONS = changed(Options(), **SMALL, word_dropout=0.25, free_bits=0.0)
 
 
-def build(model="ved_vattn_mean", form="code"):
+# Every model, and the options that change its parts; ved_position gives the value of each word in place of logits.
+ENTRIES = [
+    *((name, ()) for name in MODELS),
+    ("ded_dattn", (("residual_stack", True),)),
+    ("ved", (("initial_state", True),)),
+    ("ved_position", (("objective", "hard"),)),
+]
+WITH_LOGITS = [entry for entry in ENTRIES if entry[0] != "ved_position"]
+
+
+def build(model="ved_vattn_mean", values=()):
     keras.utils.set_random_seed(4)
-    return ved_model.build(changed(OPTIONS, model=model, decoder_form=form), codec_of_size(WORDS, WORDS))
+    return ved_model.build(changed(OPTIONS, model=model, **dict(values)), codec_of_size(WORDS, WORDS))
 
 
-# Models that give the logits of every word, and those whose attention is a latent position.
-LATENT = [name for name, model in MODELS.items() if model.objective]
-OTHERS = [name for name in MODELS if name not in LATENT]
-
-# The parts of a model and a form, for the tests that only call them.
+# The parts of a model, for the tests that only call them.
 built = functools.cache(build)
 
 
 def compile_eagerly(models, options):
-    loss, perplexity = train.loss_and_perplexity(models.training.name in LATENT)
+    loss, perplexity = train.loss_and_perplexity(models.training.name == "ved_position")
     models.training.compile("adam", loss, metrics=[perplexity], run_eagerly=True)
 
 
 def batch_of(model, batch):
     """Return a batch as training gives it to a model."""
     inputs, target = batch
-    return ({**inputs, "target": target} if model in LATENT else inputs), target
+    return ({**inputs, "target": target} if model == "ved_position" else inputs), target
 
 
 @pytest.fixture
@@ -66,53 +71,52 @@ def stepwise(models, inputs):
     return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
 
-@pytest.mark.parametrize("model", list(MODELS))
-def test_parts_and_a_training_step(model, batch):
-    expected, models = MODELS[model], build(model)
-    names = {layer.name for layer in keras_vattn.stochastic_layers(models.training)}
-    attention = models.decoder.attention
-    assert ("latent" in names) == expected.latent
-    kinds = {
+@pytest.mark.parametrize("model, values", ENTRIES)
+def test_parts_and_a_training_step(model, values, batch):
+    kind, models = MODELS[model], build(model, values)
+    attention, is_residual = models.decoder.attention, "residual_stack" in dict(values)
+    classes = {
         None: type(None),
-        **dict.fromkeys(("deterministic", "hard", "marginal"), keras_vattn.DeterministicAttention),
-        "gaussian": keras_vattn.GaussianAttention,
+        **dict.fromkeys(("deterministic", "position"), keras_vattn.DeterministicAttention),
+        **dict.fromkeys(("standard", "mean"), keras_vattn.GaussianAttention),
     }
-    assert type(attention) is kinds.get(expected.attention, keras_vattn.Attention)
+    assert type(attention) is classes.get(kind.attention, keras_vattn.Attention)
     drawn = {"weibull": keras_vattn.Weibull, "lognormal": keras_vattn.LogNormal, "dirichlet": keras_vattn.Dirichlet}
-    if expected.attention in drawn:
-        assert type(attention.alignment) is drawn[expected.attention] and attention.alignment_prior.reads_keys
+    if kind.attention in drawn:
+        assert type(attention.alignment) is drawn[kind.attention] and attention.alignment_prior.reads_keys
+    if kind.attention in ("standard", "mean"):
+        assert attention.context_prior == kind.attention
+    if kind.attention in (*drawn, "standard", "mean"):
         assert attention.kl_weight == OPTIONS.variational.gamma_a
-    if expected.attention == "gaussian":
-        assert attention.context_prior == expected.prior and attention.kl_weight == OPTIONS.variational.gamma_a
-    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if model == "rnnsearch" else (1, False))
-    assert models.decoder.query == ("previous" if model == "rnnsearch" else "current")
+    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if is_residual else (1, False))
+    assert models.decoder.query == ("previous" if is_residual else "current")
     if attention is not None:
-        assert isinstance(attention.score, keras_vattn.Additive if model == "rnnsearch" else keras_vattn.Bilinear)
+        assert isinstance(attention.score, keras_vattn.Additive if is_residual else keras_vattn.Bilinear)
     encoded = models.encoder.output
     states = [name for name in encoded if name.startswith("state_")]
-    assert len(states) == (0 if not expected.initial_state else 6 if model == "rnnsearch" else 2)
-    assert ("z" in encoded) == expected.latent
+    starts = not kind.latent or "initial_state" in dict(values)
+    assert len(states) == (0 if not starts else 6 if is_residual else 2)
+    assert ("z" in encoded) == kind.latent
 
     compile_eagerly(models, OPTIONS)
     before = [variable.numpy() for variable in models.training.trainable_variables]
     assert np.isfinite(models.training.train_on_batch(*batch_of(model, batch))).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    assert len(models.training.losses) == expected.latent + (expected.attention in ("gaussian", *drawn))
+    assert len(models.training.losses) == kind.latent + (kind.attention in ("standard", "mean", *drawn))
 
 
-@pytest.mark.parametrize("form", ["code", "printed"])
-@pytest.mark.parametrize("model", OTHERS)
-def test_decoding_step_by_step_is_teacher_forcing(model, form, batch):
-    models = built(model, form)
+@pytest.mark.parametrize("model, values", WITH_LOGITS)
+def test_decoding_step_by_step_is_teacher_forcing(model, values, batch):
+    models = built(model, values)
     logits = models.training(batch[0]).numpy()
     valid = batch[0]["target_input"] != PAD
     np.testing.assert_allclose(stepwise(models, batch[0])["logits"][valid], logits[valid], atol=2e-6)
 
 
-@pytest.mark.parametrize("model", ["ved_dattn", "ved_vattn_0", "ved_vattn_mean", "vae"])
+@pytest.mark.parametrize("model", ["ved", "ved_vattn_mean"])
 def test_the_latent_sees_the_source_only(model, batch):
-    models = built(model, "code")
+    models = built(model)
     assert [tensor.name for tensor in models.encoder.inputs] == ["source"]
     models.training(batch[0], training=False)
     latent = models.training.get_layer("encoder").get_layer("latent")
@@ -124,11 +128,11 @@ def test_the_latent_sees_the_source_only(model, batch):
     assert float(latent.losses[0]) != divergence
 
 
-@pytest.mark.parametrize("model", LATENT)
-def test_a_latent_position(model, batch):
+@pytest.mark.parametrize("objective", ["hard", "marginal"])
+def test_a_latent_position(objective, batch):
     """Word by word the step's distribution is the mixture of every position's, which is what is reported; hard
-    attention is trained on the mean of the logarithms instead, and the printed form is refused."""
-    models, (inputs, target) = build(model), batch
+    attention is trained on the mean of the logarithms instead."""
+    models, (inputs, target) = build("ved_position", (("objective", objective),)), batch
     generator = np.random.default_rng(2)
     for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
@@ -146,19 +150,17 @@ def test_a_latent_position(model, batch):
     of_target = np.take_along_axis(mixture, target[..., None], axis=-1)[..., 0]
     words = models.training({**inputs, "target": target}).numpy()
     of_every = np.take_along_axis(log_p, target[:, :, None, None], axis=-1)[..., 0]
-    maximised = np.einsum("bts,bts->bt", p, of_every) if model == "ved_hard" else of_target
+    maximised = np.einsum("bts,bts->bt", p, of_every) if objective == "hard" else of_target
     np.testing.assert_allclose(words[valid], maximised[valid], atol=1e-5)
-    assert np.abs(maximised - of_target)[valid].max() > (0.01 if model == "ved_hard" else -1)
+    assert np.abs(maximised - of_target)[valid].max() > (0.01 if objective == "hard" else -1)
     found = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
     np.testing.assert_allclose(found, np.sum(of_target * valid, axis=1), rtol=1e-5)
-    assert models.logits.value.objective.in_training.objective == MODELS[model].attention
-    with pytest.raises(InputError, match=f"--decoder-form: {model} reads"):
-        check(changed(OPTIONS, model=model, decoder_form="printed"))
+    assert models.logits.value.objective.in_training.objective == objective
 
 
-@pytest.mark.parametrize("model", OTHERS)
-def test_a_word_does_not_see_the_words_after_it(model, batch):
-    models = built(model, "code")
+@pytest.mark.parametrize("model, values", WITH_LOGITS)
+def test_a_word_does_not_see_the_words_after_it(model, values, batch):
+    models = built(model, values)
     inputs = batch[0]
     later = np.concatenate([inputs["target_input"][:, :2], inputs["target_input"][:, :1:-1]], 1)
     assert (later != inputs["target_input"]).any()
@@ -169,8 +171,8 @@ def test_a_word_does_not_see_the_words_after_it(model, batch):
 
 
 @pytest.mark.parametrize("model", ["ded_dattn", "ved_vattn_mean"])
-def test_the_form_of_the_code(model, batch):
-    models = built(model, "code")
+def test_the_equations_of_a_step(model, batch):
+    models = built(model)
     outputs = stepwise(models, batch[0])
     memory, mask = models.encoder(batch[0]["source"])["memory"], batch[0]["source"] != PAD
     context, weights = models.decoder.attention(
@@ -187,43 +189,14 @@ def test_the_form_of_the_code(model, batch):
     np.testing.assert_allclose(outputs["logits"], logits, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["ded_dattn", "ved_vattn_mean"])
-def test_the_printed_form(model, batch):
-    models = built(model, "printed")
-    outputs = stepwise(models, batch[0])
-    encoded = models.encoder(batch[0]["source"])
-    first = encoded.get("state_0_0_hidden", np.zeros((3, 8), "float32"))
-    previous = np.concatenate([np.asarray(first)[:, None], outputs["hidden"][:, :-1]], axis=1)
-    mask = batch[0]["source"] != PAD
-    _, weights = models.decoder.attention(previous, encoded["memory"], value_mask=mask, return_attention_scores=True)
-    np.testing.assert_allclose(weights, outputs["weights"], atol=1e-6)  # the query of step j is h_(j-1)
-    kernel, bias = models.training.get_layer("out").get_weights()
-    np.testing.assert_allclose(outputs["logits"], outputs["hidden"] @ kernel + bias, atol=1e-6)
-    assert not [layer.name for layer in models.training.layers if "projection" in layer.name]
-
-
 def test_padding_of_the_source_changes_nothing(batch):
-    models = built("ved_vattn_mean", "code")
+    models = built("ved_vattn_mean")
     longer = {**batch[0], "source": np.pad(batch[0]["source"], [(0, 0), (0, 4)])}
     np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
     # One sentence of as many words as z has units, too.
     alone = {name: value[1:2] for name, value in batch[0].items()}
     assert alone["target_input"].shape == (1, OPTIONS.network.latent_units)
     np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)
-
-
-def test_word_dropout_leaves_start_and_padding():
-    keras.utils.set_random_seed(1)
-    models = ved_model.build(changed(OPTIONS, word_dropout=0.9), codec_of_size(WORDS, WORDS))
-    dropout = models.training.get_layer("word_dropout")
-    ids = np.full((50, 8), 9, "int32")
-    ids[:, 0], ids[:, 6:] = START, PAD
-    dropped = dropout(ids, training=True).numpy()
-    assert (dropped[:, 0] == START).all() and (dropped[:, 6:] == PAD).all()
-    assert 0.85 < np.mean(dropped[:, 1:6] == UNKNOWN) < 0.95
-    assert set(np.unique(dropped[:, 1:6])) == {9, UNKNOWN}
-    np.testing.assert_array_equal(dropout(ids, training=False), ids)
-    assert models.training.get_layer("target_embedding").input is dropout.output
 
 
 @pytest.mark.parametrize("embeddings", ["vectors.txt", None])

@@ -1,10 +1,15 @@
-"""The models, the presets, and options that do not go together, of the variational encoder-decoder."""
+"""The presets, and the options of earlier versions, of the variational encoder-decoder."""
+
+import typing
 
 import pytest
 from program_case import words_of
 from program_cases import VED_CASE
 
-from applications.ved.options import MODELS, PROGRAM
+from applications.common.option_values import values_of
+from applications.common.runs import RunFolder
+from applications.ved.model import MODELS
+from applications.ved.options import DETERMINISTIC, OLD_MODELS, PROGRAM, Options
 
 # Section 4.1 of Bahuleyan et al. 2018.
 SECTION_4_1 = {
@@ -25,7 +30,6 @@ PUBLISHED_CODE = {
     "max_source_length": 30,
     "max_target_length": 20,
     "attention_size": 100,
-    "decoder_form": "code",
     "annealing_center": 4500.0,
     "annealing_slope": 0.002,
     "annealing_end": 0.047426,
@@ -46,69 +50,25 @@ def test_dialogue_has_a_smaller_vocabulary():
     assert PROGRAM.preset_values("paper_dialogue") == PROGRAM.preset_values("paper") | changed
 
 
-def test_models():
-    assert set(MODELS) >= {
-        "ded",
-        "ded_dattn",
-        "ved",
-        "ved_dattn",
-        "ved_vattn_0",
-        "ved_vattn_mean",
-        "ved_wc",
-        "ved_lc",
-        "ved_dirichlet",
-        "rnnsearch",
-        "vae",
-        "vae_hidden_init",
-    }
-    assert [name for name, kind in MODELS.items() if not kind.stochastic] == ["ded", "ded_dattn", "rnnsearch"]
-    assert [name for name, kind in MODELS.items() if kind.autoencoder] == ["vae", "vae_hidden_init"]
+def test_the_names_of_the_models_are_those_that_can_be_built():
+    assert set(typing.get_args(typing.get_type_hints(Options)["model"])) == MODELS.keys()
+    assert tuple(name for name, kind in MODELS.items() if not kind.latent) == DETERMINISTIC
 
 
-@pytest.fixture
-def run(tmp_path):
-    """The folder of a run, as far as it is looked at before TensorFlow is imported."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/config.yaml").write_text("model: ved\n")
-    (tmp_path / "run/weights.npz").write_bytes(b"")
-    return tmp_path / "run"
+@pytest.mark.parametrize("model", OLD_MODELS)
+def test_a_run_with_an_old_name_of_a_model_can_be_read(tmp_path, model):
+    (tmp_path / "config.yaml").write_text(f"model: {model}\nepochs: 7\ndecoder_form: code\n", encoding="utf-8")
+    values = values_of(PROGRAM.options_of(RunFolder.load(tmp_path)))
+    assert values == values_of(Options()) | OLD_MODELS[model] | {"epochs": 7}
 
 
-def test_options_that_do_not_go_together(run, tmp_path):
-    (tmp_path / "a").write_text("a\n")
-    file = str(tmp_path / "a")
-    for values, message in (
-        ({"embeddings": "vectors.txt"}, "--embeddings: no such file. Received: vectors.txt"),
-        ({"train_source": file}, "--train-source and --train-target belong together"),
-        ({"train_source": file, "train_target": file, "train_table": file}, "--train-table and --train-source exclude"),
-        ({"test_table": file}, "--test-table is given without training data"),
+def test_rare_words_and_missing_columns_are_errors(tmp_path):
+    rows = "".join(f"source{index}\ttarget{index}\n" for index in range(20))
+    (tmp_path / "table.tsv").write_text(f"source\ttarget\n{rows}")
+    for options, message in (
+        ({"min_count": 9}, "--min-count: no source word of the pairs occurs that often. Received: 9"),
+        ({"target_column": "question"}, "table.tsv:1: no column named 'question'"),
     ):
-        VED_CASE.fails(message, "train", *words_of({"out": tmp_path / "new", **values}))
-    for words, message in (
-        (
-            ("evaluate", "--latent-temperatures", 1, "nan"),
-            "--latent-temperatures: must be a finite number. Received: nan",
-        ),
-        (("evaluate", "--word-temperatures", 0), "--word-temperatures: must be greater than 0. Received: 0.0"),
-        (("evaluate", "--source", file), "--source and --target belong together"),
-        (("evaluate", "--source", file, "--target", file, "--table", file), "--table and --source exclude each other"),
-    ):
-        VED_CASE.fails(message, words[0], "--run", run, *words[1:])
-    assert not (tmp_path / "new").exists()
-
-
-def test_data_of_which_nothing_is_left(tmp_path):
-    """All of one source, words that are all too rare, a column that there is not."""
-    same = "source\ttarget\n" + "one source\ta target\n" * 5
-    distinct = "source\ttarget\n" + "".join(f"source{index}\ttarget{index}\n" for index in range(20))
-    for text, options, message in (
-        (same, {}, "--valid-fraction: cannot divide 5 rows with the same source or --group-column"),
-        (distinct, {"min_count": 9}, "--min-count: no source word of the pairs occurs that often. Received: 9"),
-        (distinct, {"target_column": "question"}, "table.tsv:1: no column named 'question'"),
-        (distinct, {"group_column": "article"}, "table.tsv:1: no column named 'article'"),
-        (distinct.replace("target3", ""), {}, "table.tsv:5: an empty sentence or field"),
-    ):
-        (tmp_path / "table.tsv").write_text(text)
         values = {"out": tmp_path / "new", "train_table": tmp_path / "table.tsv", **options}
         VED_CASE.fails(message, "train", *words_of(values))
     assert not (tmp_path / "new").exists()

@@ -1,12 +1,11 @@
-"""The tables and the curve of a comparison, on figures made by hand."""
+"""The tables of a comparison, on figures made by hand."""
 
 import pytest
 from application_cases import HERE, Compared, tables_of
 from ved_cases import APPLICATION
 
-from applications.common.tables import difference_table, figures_of, main_table
+from applications.common.tables import difference_table, main_table
 from applications.ved.options import CompareVed
-from applications.ved.report import draw_curves
 
 
 def figures(bleu, entropy=None):
@@ -28,9 +27,9 @@ RECORDS = {
 }
 
 
-def compared(folder, reports=None, **options):
-    options = CompareVed(out=str(folder / "compared"), models=tuple(RECORDS), seeds=2, baseline="ded_dattn", **options)
-    return Compared(APPLICATION, options, RECORDS, reports)
+def compared(folder, records=RECORDS):
+    options = CompareVed(out=str(folder / "compared"), models=tuple(records), seeds=2, baseline=next(iter(records)))
+    return Compared(APPLICATION, options, records)
 
 
 def test_means_and_differences_over_seeds():
@@ -45,11 +44,6 @@ def test_means_and_differences_over_seeds():
     assert [line["model"] for line in table] == ["ved_dattn@ved"]
     # log(3 / 4).
     assert table[0]["BLEU-4, MAP"].startswith("1.00 [") and table[0]["log PPL (plug-in)"].startswith("-0.288 [")
-
-
-def test_figures_of_a_run_are_those_that_it_has():
-    lines = tables_of("x\n\n" + figures_of(APPLICATION.columns, RECORDS["ded_dattn"][0]))["x"]
-    assert [(line["figure"], line["value"]) for line in lines] == [("BLEU-4, MAP", "14.00"), ("PPL (plug-in)", "4.000")]
 
 
 @pytest.mark.parametrize(
@@ -71,60 +65,12 @@ def test_the_papers_tables(tmp_path, layout, data):
 
 
 def test_the_pilot_study(tmp_path):
-    """Paired over seeds; of the autoencoders alone."""
-    found = {
-        "vae": [record(10.0, 4.0, figures(8.0, 2.0)), record(10.0, 4.0, figures(8.0, 2.4))],
-        "ved_dattn": [record(10.0, 4.0, figures(8.0, 9.0))] * 2,
-        "vae_hidden_init": [record(10.0, 4.0, figures(8.0, 1.6)), record(10.0, 4.0, figures(8.0, 1.8))],
+    records = {
+        "ved:autoencoder=true": [record(10.0, 4.0, figures(8.0, entropy)) for entropy in (2.0, 2.4)],
+        "ved:autoencoder=true,initial_state=true": [record(10.0, 4.0, figures(8.0, entropy)) for entropy in (1.6, 1.8)],
     }
-    given = CompareVed(out=str(tmp_path / "compared"), models=tuple(found), seeds=2, layout=("table_1",))
-    ((title, lines),) = tables_of(APPLICATION.layouts["table_1"](Compared(APPLICATION, given, found))[0]).items()
-    assert title.startswith("Pilot study of Bahuleyan et al. 2018, Table 1; paper: 80,000 sentences of SNLI")
-    assert [line["model"] for line in lines] == ["vae", "vae_hidden_init"]
-    assert [line["difference to vae"].split()[0] for line in lines] == ["-", "-0.500"]
-    assert [line["difference to vae, paper"] for line in lines] == ["-", "-0.5"]
-    assert lines[0]["entropy, draws (nats)"].startswith("2.200 [")
-    assert APPLICATION.layouts["table_1"](compared(tmp_path / "others")) == []
-
-
-def point(temperature, entropy, bleu):
-    return {"temperature": temperature, "entropy": entropy, "bleu_4": bleu}
-
-
-def test_quality_against_diversity(tmp_path):
-    """Means over seeds of every model that draws; nothing is evaluated where no temperature is asked for."""
-    reports = {
-        "ved_dattn@ved": [
-            {
-                "report": {
-                    "curves": {"latent": [point(0.0, 0.0, 20.0), point(1.0, x, y)], "word": [point(0.5, 2.0, 3.0)]}
-                }
-            }
-            for x, y in ((2.0, 10.0), (3.0, 11.0))
-        ],
-    }
-    comparison = compared(tmp_path, reports, latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,))
-    (text,) = APPLICATION.compared(comparison)
-    asked = "--split valid --max-sources 300 --latent-temperatures 0 1 --word-temperatures 0.5"
-    assert comparison.asked == {"ded_dattn": None, "ved_dattn@ved": asked.split()}
+    (text,) = APPLICATION.layouts["table_1"](compared(tmp_path, records))
     ((title, lines),) = tables_of(text).items()
-    assert title == "Quality against diversity, validation, means over seeds"
-    assert [tuple(line.values()) for line in lines] == [
-        ("ved_dattn@ved, latent", "0", "0.000", "20.00"),
-        ("ved_dattn@ved, latent", "1", "2.500", "10.50"),
-        ("ved_dattn@ved, word", "0.5", "2.000", "3.00"),
-    ]
-    assert (comparison.folder / "quality_diversity.png").read_bytes().startswith(b"\x89PNG")
-    plain = compared(tmp_path / "plain")
-    assert APPLICATION.compared(plain) == [] and plain.asked == {}
-
-
-def test_curves_are_drawn_with_their_temperatures(tmp_path):
-    curves = {"ved, latent": [(0.2, 3.1, 0.5), (0.4, 2.8, 1.0)], "ved, word": [(0.1, 3.3, 2.0)]}
-    figure = draw_curves(curves, tmp_path / "curves.png")
-    (axes,) = figure.axes
-    assert axes.get_lines()[0].get_xydata().tolist() == [[0.2, 3.1], [0.4, 2.8]]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("entropy (nats)", "BLEU-4")
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(curves)
-    assert [text.get_text() for text in axes.texts] == ["0.5", "1", "2"]
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert title.startswith("Table 1 of Bahuleyan et al. 2018, sampling; paper: 80,000 sentences of SNLI")
+    assert [line["entropy (nats)"].split()[0] for line in lines] == ["2.200", "1.700"]
+    assert [line["entropy (nats), paper"] for line in lines] == ["2.52", "2.01"]

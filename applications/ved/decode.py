@@ -11,12 +11,11 @@ from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.readers import beside
 from applications.text.text import END, START
-from applications.ved.options import MODELS
+from applications.ved.model import MODELS
 from keras_vattn import decoding
 
 BATCH = 64
 _INTEGER = tf.TensorSpec([], tf.int32)
-_NUMBER = tf.TensorSpec([], tf.float32)
 
 
 class Generator(PairModule):
@@ -33,31 +32,23 @@ class Generator(PairModule):
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def sample(self, texts, num_samples, seed):
         """Return (B, num_samples) greedy sentences under new latent draws; one seed always gives the same ones."""
-        ids = self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))
-        return self.target_encoder.decode(ids)
+        return self.target_encoder.decode(self.draw(self._encode(texts), num_samples, seed))
 
     @in_graph(IDS)
     def greedy(self, source):
         """Return a dictionary of ids (B, L), log_probabilities (B,) and, with attention, weights (B, L, S)."""
-        return self._decode(source, decoding.GreedySampler())
+        return self._decode(source)
 
-    @in_graph(IDS, _INTEGER, _INTEGER, _NUMBER)
-    def draw(self, source, num_samples, seed, temperature):
-        """Return ids (B, num_samples, L): greedy words under new draws of z and a; latent temperature 0 is the mean."""
+    @in_graph(IDS, _INTEGER, _INTEGER)
+    def draw(self, source, num_samples, seed):
+        """Return ids (B, num_samples, L): greedy words under new draws of z and a."""
         repeated = tf.repeat(source, num_samples, axis=0)
-        if not MODELS[self._options.value.model].stochastic:
+        if not MODELS[self._options.value.model].latent:
             ids = self.greedy(repeated)["ids"]
         else:
-            with keras_vattn.posterior_draws(self._models.value.training, seed=seed, temperature=temperature):
-                ids = self._decode(repeated, decoding.GreedySampler(), draws=True)["ids"]
-        return self._by_source(ids, source, num_samples)
-
-    @in_graph(IDS, _INTEGER, _INTEGER, _NUMBER)
-    def draw_words(self, source, num_samples, seed, word_temperature):
-        """Return ids (B, num_samples, L): words drawn at a temperature above 0, the latents at their means."""
-        sampler = decoding.RandomSampler(seed, word_temperature)
-        ids = self._decode(tf.repeat(source, num_samples, axis=0), sampler)["ids"]
-        return self._by_source(ids, source, num_samples)
+            with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
+                ids = self._decode(repeated, draws=True)["ids"]
+        return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target_output):
@@ -65,8 +56,8 @@ class Generator(PairModule):
         models = self._models.value
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
-    def _decode(self, source, sampler, draws=False):
-        """Return the result of `decoding.decode`; with `draws`, inside of `posterior_draws`, a and z are drawn."""
+    def _decode(self, source, draws=False):
+        """Return the result of `decoding.greedy`; with `draws`, inside of `posterior_draws`, a and z are drawn."""
         models, num_steps = self._models.value, self._max_target_length + 1
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)
@@ -79,19 +70,14 @@ class Generator(PairModule):
             kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
             return logits(outputs), state, kept
 
-        return decoding.decode(
+        return decoding.greedy(
             step,
             models.start(source, encoded, memory),
             tf.fill([batch_size], START),
             END,
             num_steps,
-            sampler,
             forbidden_ids=FORBIDDEN,
         )
-
-    @staticmethod
-    def _by_source(ids, source, num_samples):
-        return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
 
 
 def generate(run, options):
@@ -101,7 +87,7 @@ def generate(run, options):
 
     def decode(batch, number):
         if options.num_samples:
-            return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number), 1.0)
+            return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number))
         return generator.greedy(batch)["ids"]
 
     for sentence in beside(lines, decode_all(decode, run.codec.target, ids, "generating")):
