@@ -1,8 +1,7 @@
 """Command lines of the programs: `python -m applications.NAME COMMAND --option value`.
 
-The values of options come from their classes or a preset, then from `--config FILE` (YAML, the same names with
-underscores), then from the command line; those of a run that is resumed from its folder first. All of them are read,
-by tyro, and checked before TensorFlow is loaded.
+The values of options come from their classes, the folder of a resumed run, a preset, `--config FILE` (YAML, names with
+underscores), and the command line, in this order. They are read and checked before TensorFlow is loaded.
 """
 
 import argparse
@@ -34,14 +33,14 @@ _COMMANDS = {
 
 
 def main(program, arguments=None):
-    """Run the command that the first argument names, and turn an expected error into one line and an exit status.
+    """Run the command that the first argument names, and return an exit status; an expected error is one line.
 
     The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read, 5
-    where another worker was lost, 130 for an interruption.
+    for a lost worker, 130 for an interruption.
 
     Args:
         program: `Program`.
-        arguments: List of strings, `sys.argv[1:]` by default.
+        arguments: List of strings. Defaults to `sys.argv[1:]`.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -61,12 +60,10 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. A run that was training goes on with train --resume", 130)
     except Exception as error:
-        # TensorFlow's error where it reads data may stand for one of ours.
+        # An error of TensorFlow may carry an `InputError` of reading.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
-            return _fail(
-                "a worker was lost: its output says why. Start all again, with --resume if there is a folder", 5
-            )
+            return _fail("a worker was lost: its output says why. Start all again, --resume if there is a folder", 5)
         for kind, status in ((InputError, 2), (FloatingPointError, 3), (OSError, 4)):
             if isinstance(error, kind):
                 return _fail(error, status)
@@ -95,17 +92,12 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Return the options of a command that the arguments describe.
+    """Return the options of a command that the arguments describe; `SystemExit` for `--help`.
 
     Args:
         program: `Program`.
         name: Name of the command.
         arguments: List of strings: `--preset NAME` for `train`, `--config FILE`, and options.
-
-    Raises:
-        InputError: For an unknown preset, a file that cannot be read or does not hold options of this command, and an
-            option that is unknown, missing or of another type.
-        SystemExit: For `--help`.
     """
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -115,21 +107,22 @@ def read_options(program, name, arguments):
         parser.add_argument("--out")
         parser.add_argument("--resume", action="store_true")
     try:
-        known, rest = parser.parse_known_args(arguments)
+        files, rest = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise InputError(f"{error.argument_name}: {error.message}.") from error
-    values = {} if known.config is None else read_values("--config", known.config, options_class)
-    required = [field.name for field in dataclasses.fields(options_class) if _is_required(field)]
+    values = {} if files.config is None else read_values("--config", files.config, options_class)
+    fields = dataclasses.fields(options_class)
+    required = [x.name for x in fields if x.default is x.default_factory is dataclasses.MISSING]
     default = options_class(**dict.fromkeys(required, tyro.MISSING))
     description = (options_class.__doc__ or "").strip() + "\n\n--config FILE reads options from YAML."
     if name == "train":
         description += f" Presets (--preset): {', '.join(program.presets)}."
-        if known.resume and not {"-h", "--help"} & set(rest):
-            values["out"] = known.out or values.get("out", program.default.run.out)
+        if files.resume and not {"-h", "--help"} & set(rest):
+            values["out"] = files.out or values.get("out", program.default.run.out)
             default = program.options_of(RunFolder.load(values["out"]))
-        if known.preset is not None:
-            default = with_values(default, program.preset_values(known.preset))
-        rest += ([] if known.out is None else ["--out", known.out]) + (["--resume"] if known.resume else [])
+        if files.preset is not None:
+            default = with_values(default, program.preset_values(files.preset))
+        rest += ([] if files.out is None else ["--out", files.out]) + (["--resume"] if files.resume else [])
     parse = functools.partial(_parse, f"python -m {program.name} {name}", description)
     default = with_values(default, values)
     if name != "compare":
@@ -137,55 +130,38 @@ def read_options(program, name, arguments):
     options, rest = parse(options_class, default, rest, return_unknown_args=True)
     # An unknown option of `compare` is one of `train`.
     if rest:
-        values, named = values_of(parse(program.options, program.default, rest)), set(map(_spelt, rest))
+        values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
         options.of_train = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
     return options
 
 
-def _is_required(field):
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
 def _parse(prog, description, options_class, default, arguments, **options):
-    """Call tyro; `InputError` has the message of its box."""
-    arguments = _with_none(arguments, fields_of(options_class))
-    call = functools.partial(tyro.cli, prog=prog, description=description, config=(tyro.conf.OmitArgPrefixes,))
-    written = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(written):
-            return call(options_class, default=default, args=arguments, **options)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise InputError(_message_of(written.getvalue())) from None
-
-
-def _message_of(box):
-    """Return the message and the similar options of a box of tyro; the rest of it is help."""
-    sections = [[]]
-    for line in box.splitlines():
-        if line.startswith("╭") or re.fullmatch("[─-]{4,}", line.strip("│╰╯ ")):
-            sections.append([])
-        else:
-            sections[-1].append(line.strip("│ "))
-    # A message without a box has no title before it.
-    _, message, *more = ["", *map(" ".join, sections)][-max(len(sections), 2) :]
-    return " ".join([message.strip(), *(text.strip() for text in more if "Perhaps you meant" in text)])
-
-
-def _spelt(argument):
-    return argument.partition("=")[0].removeprefix("--").replace("-", "_") if argument.startswith("--") else None
-
-
-def _with_none(arguments, annotations):
-    """Return arguments in which `none` is written as tyro reads it, for options that may have no value."""
-    words = [""]
+    """Call tyro; an `InputError` has the message that it prints."""
+    annotations, words = fields_of(options_class), []
     for argument in arguments:
-        option = _spelt(argument if "=" in argument else words[-1])
+        option = _option_in(argument if "=" in argument or not words else words[-1])
+        # tyro spells it `None` where an option may have no value; `none` may be a choice of other options.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
-    return words[1:]
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            config = (tyro.conf.OmitArgPrefixes,)
+            return tyro.cli(
+                options_class, prog=prog, description=description, default=default, args=words, config=config, **options
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        # Without the box, its title and the help in it.
+        text = " ".join(re.sub("╭.*╮|[│╰╯─]", " ", printed.getvalue()).split())
+        raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None
+
+
+def _option_in(argument):
+    """Return the name of the option in `--name` or `--name=value`."""
+    return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 
 def prepare(program, name, options):
@@ -201,15 +177,13 @@ def prepare(program, name, options):
         if options.results is not None:
             require_writable("--results", pathlib.Path(options.results).parent)
     if hasattr(options, "out"):
-        # Without one it is the run's folder that is written.
         require_writable("--out", options.out or options.run)
-    if not hasattr(options, "run"):
-        return
-    folder = RunFolder.load(options.run)
-    run_options = program.options_of(folder)
-    folder.require_weights()
-    if hasattr(options, "check_run"):
-        options.check_run(run_options)
-    fit, done = run_options.fit, folder.num_epochs()
-    if done < fit.epochs and not folder.is_finished(fit.epochs):
-        print(f"the run has not finished: it has {done} of {fit.epochs} epochs", file=sys.stderr)
+    if hasattr(options, "run"):
+        folder = RunFolder.load(options.run)
+        run_options = program.options_of(folder)
+        folder.require_weights()
+        if hasattr(options, "check_run"):
+            options.check_run(run_options)
+        epochs, done = run_options.fit.epochs, folder.num_epochs()
+        if done < epochs and not folder.is_finished(epochs):
+            print(f"the run has not finished: it has {done} of {epochs} epochs", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import typing
 
 import yaml
@@ -46,7 +47,7 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the value of an option from the first of several options that have one; `None` entries are skipped."""
+    """Return the value of an option from the first of several options that have one; `None` is skipped."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 
@@ -63,10 +64,7 @@ def with_values(options, values):
 
 
 def check(options, files=True):
-    """Raise `InputError`, which names the option as the command line has it, for a value that an option cannot have.
-
-    Without `files` the files and folders that options name may be missing.
-    """
+    """Raise `InputError` for a value that an option cannot have; without `files`, named files may be missing."""
     _validated(type(options), values_of(options), lambda name: f"--{name.replace('_', '-')}", files)
     _check_together(options)
 
@@ -81,19 +79,10 @@ def _check_together(options):
 
 
 def read_values(place, path, options_class):
-    """Return the values that a YAML file, one `name: value` per option, has for options, a flat dictionary.
-
-    Args:
-        place: Name of the command line's option that names the file, for the errors.
-        path: The file.
-        options_class: The class of the options.
-
-    Raises:
-        InputError: If the file cannot be read, names an unknown option, or has a value that an option cannot have.
-    """
+    """Return the values of options in a YAML file, one `name: value` per option, as a flat dictionary. Errors begin
+    with `place`, the option of the command line that names the file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = pathlib.Path(path).read_text(encoding="utf-8")
         values = yaml.safe_load(text) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
@@ -105,8 +94,7 @@ def read_values(place, path, options_class):
 
 
 def typed(place, values, options_class):
-    """Return the values of a dictionary as options have them: tuples for lists, numbers for their text. The files that
-    they name may be missing."""
+    """Return the values of a dictionary as options have them: tuples for lists, numbers for their text."""
     annotations = fields_of(options_class)
     for name in values:
         if name not in annotations:

@@ -27,7 +27,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path, which `option_values.check` can leave out: files of a run may be gone."""
+    """A `condition` on a path, which the context of pydantic turns on: files of a run may be gone."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -44,20 +44,18 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# A pipe is one, too.
+# A pipe is a file, too.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[
     str, condition("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)
 ]
-TrainedRun = Annotated[
-    str,
-    OnDisk("must be the folder of a run, with its config.yaml", lambda path: (path / "config.yaml").is_file()),
-]
+_IS_RUN = "must be the folder of a run, with its config.yaml"
+TrainedRun = Annotated[str, OnDisk(_IS_RUN, lambda path: (path / "config.yaml").is_file())]
 
 
 def group(options_class, **defaults):
-    """Return the field of a nested group of options, with other defaults than its own where they are given."""
+    """Return the field of a nested group of options, with other defaults for some of them."""
     return dataclasses.field(default_factory=lambda: options_class(**defaults))
 
 
@@ -72,16 +70,15 @@ class RunOptions:
     overwrite: bool = False
     """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
-    """Finished run whose training this run continues: from its weights and optimizer, as far as both models have them,
-    its step and its place in every schedule. Its epochs count among this run's."""
+    """Finished run whose training this run continues: its shared weights, optimizer, steps and schedules. Its epochs
+    count among this run's."""
     seed: Seed = 0
     """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True
     """Write the SavedModel at the end."""
 
     def layer_seed(self, index):
-        """Return the seed of a layer that draws: the same in all models of a run's seed, so that pairs share their
-        noise, and in no run of another seed below 65,536."""
+        """Return the seed of a layer that draws: models of one seed share their noise, runs of other seeds do not."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
@@ -98,8 +95,7 @@ class FitOptions:
     epochs: Positive = 10
     """Passes over the training data."""
     max_steps: Positive | None = None
-    """Stop after that many steps, in the middle of an epoch where that falls there; a run that goes on with more takes
-    the rest of the epoch."""
+    """Stop after that many steps, within an epoch if need be."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
     beta_2: Dropout = 0.999
@@ -107,12 +103,10 @@ class FitOptions:
     learning_rate: PositiveFloat = 1e-3
     """Learning rate of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
-    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, which leaves biases and the scales of
-    normalisations alone, 0 of the others."""
+    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, 0 of the others."""
     schedule: Literal["constant", "exponential", "linear", "cosine", "plateau"] = "constant"
-    """How the learning rate goes down: not at all; by learning_rate_decay after every epoch; to 0 with the last step,
-    in equal parts or as a cosine does; by learning_rate_decay where the loss on validation has not been better for more
-    than `patience` epochs."""
+    """Decay of the learning rate: none; by learning_rate_decay after every epoch; to 0 at the last step, linear or as a
+    cosine; by learning_rate_decay after more than `patience` epochs without a better loss on validation."""
     learning_rate_decay: Share = 0.5
     """Factor of the schedules exponential and plateau."""
     decay_after: NotNegative = 0
@@ -124,28 +118,26 @@ class FitOptions:
     warmup_steps: NotNegative = 0
     """Steps over which the learning rate grows from 0."""
     warmup_epochs: NotNegative = 0
-    """Epochs over which the learning rate grows instead, in equal parts, one an epoch."""
+    """Epochs over which the learning rate grows instead, one step an epoch."""
     clip_norm: PositiveFloat | None = 5.0
     """Largest norm of the gradient of all weights; none for no limit."""
     clip_value: PositiveFloat | None = None
-    """Largest absolute value of each element of the gradient, which has no largest norm then; it changes the
-    direction."""
+    """Largest absolute value of each element of the gradient, in the place of clip_norm."""
     early_stopping: Positive | None = None
     """Stop after that many epochs without a better loss on validation."""
     keep: Literal["best", "last"] = "best"
-    """Weights of the report and of the export: from the epoch of the smallest loss on validation, or the last one."""
+    """Weights of the report and the export: of the epoch of the smallest loss on validation, or of the last one."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
-    """Compile the training step with XLA; auto where there is a GPU and every layer can be, which an LSTM of cuDNN
-    cannot: on has it run without cuDNN."""
+    """Compile the training step with XLA; auto: on a GPU, unless a layer cannot be. on runs LSTMs without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
-    """mirrored: a copy of the model on every GPU of this machine; multi_worker: a copy on every GPU, or on the CPU, of
-    the machines that TF_CONFIG names, where every machine runs this command. The copies share each batch."""
+    """Copies of the model share each batch. mirrored: on every GPU of this machine; multi_worker: on the machines that
+    TF_CONFIG names, each of which runs this command."""
 
     def check(self):
         if self.warmup_steps and self.schedule == "plateau":
@@ -155,34 +147,32 @@ class FitOptions:
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
         if self.jit == "on" and self.strategy != "none":
-            raise InputError(
-                "--jit: TensorFlow does not compile a step of several replicas; leave out --jit or --strategy."
-            )
+            raise InputError("--jit: a step of several replicas is not compiled; leave out --jit or --strategy.")
 
     @property
     def use_cudnn(self):
-        """What the encoders have: XLA compiles no cuDNN."""
+        """`use_cudnn` of LSTMs: XLA compiles no cuDNN."""
         return False if self.jit == "on" else "auto"
 
     @property
     def jit_compile(self):
-        """`jit` as `keras.Model.compile` has it."""
+        """`jit_compile` of `keras.Model.compile`."""
         return {"auto": "auto" if self.strategy == "none" else False, "on": True, "off": False}[self.jit]
 
 
 def check_workers(text):
     """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
     try:
-        config = json.loads(text or "")
-        cluster, task = config["cluster"], config["task"]
-        is_there = 0 <= int(task["index"]) < len(cluster[task["type"]])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        is_there = False
-    if not is_there:
+        config = json.loads(text)
+        workers, task = config["cluster"][config["task"]["type"]], config["task"]
+        is_named = 0 <= int(task["index"]) < len(workers)
+    except (KeyError, TypeError, ValueError):
+        is_named = False
+    if not is_named:
         raise InputError(
             "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
-            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}, '
-            f"or give --strategy none. Received: {text}"
+            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
+            f"Received: {text}"
         )
 
 
@@ -234,40 +224,36 @@ class CompareOptions:
     of_train = {}
 
     out: str
-    """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than
-    they have they go on."""
+    """Folder with a folder for each run. Finished runs are not trained again; shorter runs are continued."""
     models: tuple[str, ...]
-    """MODEL[@START][:option=value,...]: MODEL@START trains START first, then MODEL from it, see `train
-    --start-from`; options of `train` for this entry follow the colon."""
+    """MODEL[@START][:option=value,...]: MODEL@START trains START, then MODEL from it (`train --start-from`); options of
+    `train` for this entry follow the colon."""
     baseline: str
-    """Differences are taken against this one of the models."""
+    """Model that the others are compared with."""
     seeds: Positive = 3
     """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
     first_seed: Seed = 0
-    """The first seed: models are chosen on other seeds than they are reported on."""
+    """The first seed."""
     preset: str | None = None
     """Preset of `train` for every run."""
     options: File | None = None
     """YAML file with options of `train` for every run, as `train --config` reads it."""
     start_epochs: Positive | None = None
-    """Epochs of START, of those that MODEL@START has in all; half where it is left out. START has the same share of
-    `max_steps`."""
+    """Epochs of START, out of all epochs of MODEL@START; half of them where it is left out. `max_steps` is scaled."""
     results: str | None = None
-    """Also write the command, the options and the figures of every run into this .json, small enough to be kept with
-    the code. A file of the same command with other models gets the runs of these models beside its own."""
+    """Also write the command, the options and the figures of every run into this .json, to keep with the code. Runs of
+    other models in a file of the same command stay."""
     jobs: Positive = 1
-    """Runs trained at the same time, in as many processes, which share the cores and the GPUs equally. Where there are
-    fewer GPUs than processes, memory is taken as it is needed."""
+    """Runs trained at the same time, in processes that share the cores and the GPUs."""
 
     def check(self):
         if not self.models:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
             raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
-        if self.results is not None and not (
-            self.results.endswith(".json") and pathlib.Path(self.results).parent.is_dir()
-        ):
-            raise InputError(f"--results: must be a .json in a folder that exists. Received: {self.results}")
+        path = None if self.results is None else pathlib.Path(self.results)
+        if path is not None and not (path.suffix == ".json" and path.parent.is_dir()):
+            raise InputError(f"--results: must be a .json in a folder that exists. Received: {path}")
 
 
 @dataclasses.dataclass
@@ -288,24 +274,18 @@ class UncertaintyOptions:
 class CompareClassesOptions(CompareOptions):
     """Options of `compare` for the layout uncertainty."""
 
-    ensemble: NoneOrSeveral | None = None
-    """Members of an ensemble of the baseline in the layout uncertainty: the first has the seed itself, the others seeds
-    that no other run has. 5 where it is left out; 0 for no ensembles."""
-
-    @property
-    def has_methods(self):
-        """Whether the table of methods is asked for."""
-        return "uncertainty" in self.layout
+    ensemble: NoneOrSeveral = 5
+    """Members of an ensemble of the baseline in the layout uncertainty, with seeds of their own; 0 for no ensembles."""
 
     @property
     def num_members(self):
-        """How many runs each ensemble has; 0 where there are none."""
-        return (5 if self.ensemble is None else self.ensemble) if self.has_methods else 0
+        """How many runs each ensemble has; 0 without the layout uncertainty."""
+        return self.ensemble if "uncertainty" in self.layout else 0
 
     def check(self):
         super().check()
-        for name in ("ensemble", "other", "corruption"):
-            if getattr(self, name) is not None and not self.has_methods:
+        for name in ("other", "corruption"):
+            if getattr(self, name) is not None and "uncertainty" not in self.layout:
                 raise InputError(f"--{name} belongs to --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
             raise InputError(f"--baseline: the ensembles are of one of the models. Received: {self.baseline}")

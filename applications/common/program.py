@@ -13,10 +13,10 @@ from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
-# Options that a resumed run may change: none concerns the model or its data.
+# Options that a resumed run may change: they concern neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions. A config.yaml must have this value of those that made another model.
+# Options of earlier versions. A config.yaml must have this value of an option that made another model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
@@ -28,15 +28,13 @@ class Program:
 
     Attributes:
         name: Package of the program, for instance "applications.ved". Its module `train` has the function `train` of
-            the options, other modules what `Application` says; YAML files in its folder presets/ are the presets of
-            `train`.
+            the options, other modules what `Application` says; its folder presets/ has the presets of `train`.
         commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
             options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
-            commands, such as "features", are the program's own: a function of that name, in a module of that name, gets
-            the options, and where these have `run`, the folder of a trained run, that is checked.
+            commands are the program's own: a function of that name, in a module of that name, gets the options.
         may_change: More options of `train` that a resumed run may change.
-        codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
-            same. Options may have a dictionary `resolved`, the values of those whose default depends on the data.
+        codec_options: Options that the codec depends on: a run must have those of the run that it starts from. Options
+            may have a dictionary `resolved`, the values of options whose default depends on the data.
         old_models: Dictionary from names of models in earlier versions to the options that replace them.
     """
 
@@ -53,12 +51,12 @@ class Program:
 
     @property
     def default(self):
-        """The options of `train` where nothing is asked for."""
+        """The default options of `train`."""
         return self.options()
 
     @property
     def changeable(self):
-        """Names of all options that a resumed run may change."""
+        """Names of the options that a resumed run may change."""
         return (*MAY_CHANGE, *self.may_change, *self._dropped)
 
     @property
@@ -84,16 +82,14 @@ class Program:
         return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 
     def preset_values(self, name):
-        """Return the values of a preset, a flat dictionary; `InputError` lists the known ones."""
+        """Return the values of a preset, a flat dictionary."""
         presets = self.presets
         if name not in presets:
             raise InputError(f"--preset: expected one of {', '.join(presets)}. Received: {name}")
         return {} if presets[name] is None else read_values("--preset", presets[name], self.options)
 
     def options_of(self, folder):
-        """Return the options of a run; `InputError` if its config.yaml does not hold them, or has an impossible value.
-
-        The files that they name may be gone."""
+        """Return the options of a run from its config.yaml; the files that they name may be gone."""
         options = self._typed_options(folder)
         try:
             check(options, files=False)
@@ -116,19 +112,18 @@ class Program:
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
-        if options.fit.strategy == "multi_worker":
+        is_shared = options.fit.strategy == "multi_worker"
+        if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
             # Workers begin together, and the first of them locks the folder and writes into it.
             require_unlocked(run.out)
-        if run.start_from is not None and not run.resume and _is_in(run.start_from, aside_of(run.out)):
-            raise InputError(f"--start-from: {run.start_from} would be deleted when the run has finished; rename it.")
         if run.overwrite:
             self._check_overwrite(run)
         else:
             defaults = config_of(self.default)
             stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
-        if options.fit.strategy != "multi_worker":
+        if not is_shared:
             require_writable("--out", run.out)
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
@@ -149,34 +144,29 @@ class Program:
             raise InputError(f"--overwrite: {out} holds no run of this program.")
         self._typed_options(RunFolder.load(out))
         require_room_aside(out)
-        if run.start_from is not None and _is_in(run.start_from, out):
-            raise InputError(f"--start-from: {run.start_from} would be deleted with {out}.")
 
     def _check_start(self, options):
-        """Raise `InputError` if there is no finished run to start from, or one of another codec."""
+        """Raise `InputError` if there is no finished run to start from, or one with another codec or schedule."""
         start = RunFolder.load(options.run.start_from)
-        start_values, values = (
-            values_of(each) | getattr(each, "resolved", {}) for each in (self.options_of(start), options)
-        )
-        differing = [name for name in self.codec_options if start_values[name] != values[name]]
-        if differing:
-            raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
-        if not start.is_finished(start_values["epochs"]):
-            raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
-        differing = [x for x in values_of(options.fit) if x not in self.changeable and start_values[x] != values[x]]
+        old_options = self.options_of(start)
+        old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))
+        scheduled = [name for name in values_of(options.fit) if name not in self.changeable]
+        differing = [name for name in (*self.codec_options, *scheduled) if old[name] != new[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} has other options: {', '.join(differing)} differ.")
-        if not (start.path / CHECKPOINT).exists():
-            raise InputError(f"--start-from: {start.path} has no {CHECKPOINT}, the state of its training.")
+        if not start.is_finished(old["epochs"]) or not (start.path / CHECKPOINT).exists():
+            raise InputError(
+                f"--start-from: {start.path} has not been trained to its end, or has no {CHECKPOINT}. Resume it."
+            )
         if options.fit.epochs <= start.num_epochs():
             raise InputError(
                 f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
                 f"Received: {options.fit.epochs}"
             )
-
-
-def _is_in(path, folder):
-    return pathlib.Path(path).resolve().is_relative_to(pathlib.Path(folder).resolve())
+        out = pathlib.Path(options.run.out)
+        deleted = [aside_of(out), out] if options.run.overwrite else [aside_of(out)]
+        if any(start.path.resolve().is_relative_to(folder.resolve()) for folder in deleted):
+            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run; rename it.")
 
 
 def config_of(options):

@@ -301,7 +301,7 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
         toy.fails(message, *toy.train(tmp_path / "run", **words))
     words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy))
     (copied_toy / "checkpoints/checkpoint.npz").unlink()
-    toy.fails(f"{copied_toy} has no checkpoints/checkpoint.npz, the state of its training.", *words)
+    toy.fails(f"{copied_toy} has not been trained to its end, or has no checkpoints/checkpoint.npz.", *words)
     assert not (tmp_path / "run").exists()
 
 
@@ -312,7 +312,7 @@ def test_a_run_that_none_starts_from(case, copied, tmp_path):
     longer = {"start_from": str(copied), "epochs": case.options["epochs"] + 1}
     for changes, message in (
         ({case.width: 9}, f"--start-from: {copied} is another model: "),
-        ({option: value}, f"--start-from: {copied} is another model: {option} differ."),
+        ({option: value}, f"--start-from: {copied} has other options: {option} differ."),
         ({"start_from": str(tmp_path)}, f"{tmp_path} is not the folder of a run"),
     ):
         words = case.train(tmp_path / "run", **longer | changes)
@@ -321,7 +321,7 @@ def test_a_run_that_none_starts_from(case, copied, tmp_path):
     for change in (lambda: None, (copied / "metrics.json").unlink):
         (copied / "config.yaml").write_text(yaml.safe_dump({**config, "epochs": 9}))
         change()
-        message = f"--start-from: {copied} has not been trained to its end. Go on with it: --resume."
+        message = f"--start-from: {copied} has not been trained to its end"
         case.fails(message, *case.train(tmp_path / "run", start_from=str(copied)))
         (copied / "config.yaml").write_text(yaml.safe_dump(config))
     case.fails("has not been trained to its end", *case.train(tmp_path / "run", start_from=str(copied)))

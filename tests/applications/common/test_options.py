@@ -201,8 +201,8 @@ def test_what_the_command_line_does_not_know(case, tmp_path):
 def test_options_that_do_not_go_together(toy):
     for words, message in (
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
-        (("--jit", "on", "--strategy", "mirrored"), "--jit: TensorFlow does not compile a step of several replicas"),
-        (("--jit", "on", "--strategy", "multi_worker"), "--jit: TensorFlow does not compile a step of several"),
+        (("--jit", "on", "--strategy", "mirrored"), "--jit: a step of several replicas is not compiled"),
+        (("--jit", "on", "--strategy", "multi_worker"), "--jit: a step of several replicas is not compiled"),
         (("--epochs", 0), "--epochs: must be greater than 0. Received: 0"),
         (("--clip-norm", "nan"), "--clip-norm: must be a finite number. Received: nan"),
     ):

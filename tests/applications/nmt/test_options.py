@@ -96,7 +96,7 @@ def test_inferences_that_a_model_has_not(run_of, model, words, message):
 def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
     """Both leave out `segmentation`, and have pieces and words."""
     files = ("--data", write_pairs(tmp_path / "data"), "--out", tmp_path / "out")
-    NMT_CASE.fails("is another model: segmentation differ", "train", *files, "--start-from", run_of("soft"))
+    NMT_CASE.fails("has other options: segmentation differ", "train", *files, "--start-from", run_of("soft"))
 
 
 def test_options_that_do_not_go_together(tmp_path):
