@@ -1,7 +1,7 @@
 """Options of image captioning, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from applications.common import options as common
 from applications.common.errors import InputError
@@ -167,8 +167,11 @@ class FeaturesCaptioning(FeaturesOptions):
     """Turn images into region features, a file and what made it, to train on with --features."""
 
     captions: common.File | None = None
-    """Training captions whose words the network words learns, instead of --words."""
-    said_in: ClassVar[str] = "captions"
+    """Training captions whose words the network words learns."""
+
+    def check(self):
+        super().check()
+        self.check_words("captions", self.captions)
 
 
 PROGRAM = Program(

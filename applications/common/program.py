@@ -20,6 +20,7 @@ MAY_CHANGE += ("strategy",)
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
+DROPPED |= {"feature_units": None, "regions": "grid", "weights": None}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
-# What it has of a `RegionCodec`.
+# Entries of it, attributes of a `RegionCodec`.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
 # Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.

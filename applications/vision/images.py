@@ -3,15 +3,11 @@
 Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized one.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import os
 import pathlib
 import re
-import sys
-import threading
 import zipfile
 import zlib
 
@@ -21,7 +17,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.progress import progress
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+ENDINGS = (".jpg", ".jpeg", ".png")
 # Files of features are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 # Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
@@ -54,10 +50,8 @@ def rows_by_id(place, known, ids):
     row_of = {each: row for row, each in enumerate(known)}
     missing = [each for each in dict.fromkeys(ids) if each not in row_of]
     if missing:
-        raise InputError(
-            f"{place}: expected an image of every id. Received: {len(missing)} of {len(set(ids))} ids without one, "
-            f"{_first(missing)}"
-        )
+        received = f"{len(missing)} of {len(set(ids))} ids without one, {', '.join(missing[:5])}"
+        raise InputError(f"{place}: expected an image of every id. Received: {received}")
     return np.array([row_of[each] for each in ids], np.int64)
 
 
@@ -71,34 +65,6 @@ def reading(place, expected="a file that can be read"):
     except _UNREADABLE as error:
         (received, *_) = str(error).strip().split("\n")
         raise InputError(f"{place}: expected {expected}. Received: {received}") from error
-
-
-class _Silence:
-    """Hides what libraries write to standard error while a thread is inside: libjpeg writes a line about a damaged
-    file, which our error names."""
-
-    def __init__(self):
-        self._lock, self._num_inside, self._standard_error = threading.Lock(), 0, None
-
-    def __enter__(self):
-        with self._lock:
-            if not self._num_inside:
-                sys.stderr.flush()
-                self._standard_error = os.dup(2)
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, 2)
-                os.close(nowhere)
-            self._num_inside += 1
-
-    def __exit__(self, *error):
-        with self._lock:
-            self._num_inside -= 1
-            if not self._num_inside:
-                os.dup2(self._standard_error, 2)
-                os.close(self._standard_error)
-
-
-_silence = _Silence()
 
 
 @dataclasses.dataclass
@@ -127,10 +93,12 @@ class Images:
             return self.pixels[row]
         path = self.name(row)
         try:
-            with tf.device("CPU:0"), _silence:
+            with tf.device("CPU:0"):
                 return decode_image(pathlib.Path(path).read_bytes()).numpy()
         except tf.errors.OpError as error:
-            raise InputError(f"{path}: expected an image that decodes. Received: {_reason(error)}") from error
+            # Without the name of the operation.
+            received = re.sub(r"^\{\{.*?\}\} | \[Op:.*$|\n.*", "", error.message, flags=re.DOTALL)
+            raise InputError(f"{path}: expected an image that decodes. Received: {received}") from error
 
     def rows_of(self, ids):
         """Return the rows of ids; `InputError` for an id without an image."""
@@ -142,41 +110,18 @@ class Images:
         pixels = None if self.pixels is None else self.pixels[rows]
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
-    def check(self):
-        """Raise the `InputError` of `batches` if images do not decode."""
-        if self.files is not None:
-            collections.deque(self.batches(1, title="checking images"), maxlen=0)
-
-    def batches(self, size, rows=None, batch_size=64, title="images"):
-        """Yield images of one size, uint8 (B, S, S, 3), of some rows in their order or of all.
-
-        A title is the name of a progress line. After the last batch, all images that do not decode are an `InputError`,
-        which counts them and names the first five.
-        """
-        rows = range(len(self)) if rows is None else rows
-        errors = {}
+    def batches(self, size, batch_size=64, title="images"):
+        """Yield the images resized, uint8 (B, S, S, 3), under a progress line; `InputError` for an image that does not
+        decode."""
 
         def resized_row(row):
-            try:
-                with tf.device("CPU:0"):
-                    return resized(self.read(row), size).numpy()
-            except InputError as error:
-                errors[row] = error
-                return np.zeros((size, size, 3), np.uint8)
+            with tf.device("CPU:0"):
+                return resized(self.read(row), size).numpy()
 
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            starts = range(0, len(rows), batch_size)
-            for start in starts if title is None else progress(starts, title):
-                with _silence:
-                    images = list(pool.map(resized_row, rows[start : start + batch_size]))
-                yield np.stack(images)
-        if len(errors) == 1:
-            raise next(iter(errors.values()))
-        if errors:
-            raise InputError(
-                f"{self.place}: expected images that decode. Received: {len(errors)} of {len(rows)} that do not, "
-                f"{_first([self.files[row] for row in sorted(errors)])}"
-            )
+            for start in progress(range(0, len(self), batch_size), title):
+                rows = range(start, min(start + batch_size, len(self)))
+                yield np.stack(list(pool.map(resized_row, rows)))
 
 
 def open_images(path):
@@ -218,18 +163,12 @@ def _read_array(path):
 
 
 def decode_image(content):
-    """Return the image in a string of bytes, uint8 (H, W, 3), in graph.
+    """Return the JPEG or PNG in a string of bytes, uint8 (H, W, 3), in graph.
 
-    JPEG, PNG, BMP and the first picture of a GIF. Grey becomes RGB, 16 bits become 8, transparency is left out, and an
-    image is turned upright as its EXIF says. A BMP with a palette is refused: its indices would be read as grey.
+    Grey becomes RGB, 16 bits become 8, transparency is left out, and an image is turned upright as its EXIF says.
     """
-    is_bitmap = tf.strings.regex_full_match(tf.strings.substr(content, 0, 2), "BM")
-    # Byte 28 of its header is the number of bits of a pixel.
-    bits = tf.io.decode_raw(tf.strings.substr(tf.strings.join([content, " " * 30]), 28, 1), tf.uint8)[0]
-    assertion = tf.debugging.Assert(~is_bitmap | (bits >= 16), ["a BMP with a palette; save it as PNG"])
-    with tf.control_dependencies([] if assertion is None else [assertion]):
-        image = tf.io.decode_image(content, channels=3, expand_animations=False)
-    return _upright(image, content)
+    # This operation reads JPEG too, and refuses a BMP, whose palette it would read as grey.
+    return _upright(tf.io.decode_png(content, channels=3), content)
 
 
 @tf.function(
@@ -274,13 +213,3 @@ def resized(image, size):
     """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; an image of that size is returned as it is."""
     scaled = tf.image.resize(image, (size, size), antialias=True)
     return tf.saturate_cast(tf.round(scaled), tf.uint8)
-
-
-def _first(names):
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def _reason(error):
-    """Return the message of a TensorFlow error in one line, without the name of the operation."""
-    own = re.search(r"Summarized data: b'(.*)'", error.message)
-    return own[1] if own else re.sub(r"^\{\{.*?\}\} | \[Op:.*$|\n.*", "", error.message, flags=re.DOTALL)

@@ -2,22 +2,12 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-# The networks of keras.applications.
-NETWORKS = (
-    *(f"ConvNeXt{size}" for size in ("Base", "Large", "Small", "Tiny", "XLarge")),
-    *("DenseNet121", "DenseNet169", "DenseNet201"),
-    *(f"EfficientNetB{size}" for size in range(8)),
-    *(f"EfficientNetV2{size}" for size in ("B0", "B1", "B2", "B3", "L", "M", "S")),
-    *("InceptionResNetV2", "InceptionV3", "MobileNet", "MobileNetV2", "MobileNetV3Large", "MobileNetV3Small"),
-    *("NASNetLarge", "NASNetMobile", "ResNet50", "ResNet101", "ResNet152", "ResNet50V2", "ResNet101V2", "ResNet152V2"),
-    *("VGG16", "VGG19", "Xception"),
-)
 # In the folder that the command `features` writes.
 REGIONS = "regions.h5"
 
@@ -33,57 +23,31 @@ ImageSource = Annotated[
 
 @dataclasses.dataclass
 class ExtractorOptions:
-    """From images to features of their regions"""
+    """From images to features of their regions, the cells of a grid"""
 
-    network: str = "pixels"
-    """pixels: none, the colours of a grid of cells. words: a small network that learns here to detect words about the
-    training images. A name of keras.applications, such as MobileNetV2: with weights."""
-    weights: common.File | None = None
-    """Weights of a network of keras.applications without its top, .weights.h5 or .h5."""
-    regions: Literal["grid", "windows"] = "grid"
-    """grid: the cells of the network's last map. windows: overlapping windows of half the image's side, and the whole
-    image, each seen by the network on its own."""
+    network: Literal["pixels", "words"] = "pixels"
+    """pixels: none, the colours of a cell. words: a small network that learns here to detect words about the training
+    images."""
     grid: common.Positive | None = None
-    """Cells or windows a side; none for 6 cells, 3 windows."""
+    """Cells a side; none for 6."""
     image_size: common.Positive | None = None
-    """Side of the network's images in pixels, to which images of any shape are resized; none for 48 of pixels, 96 of
-    words, 224 of the others."""
-    feature_units: common.Positive = 128
-    """Width of the last map of the network words."""
+    """Side in pixels to which images of any shape are resized; none for 48 of pixels, 96 of words."""
 
     @property
     def cells(self):
-        """Cells or windows a side."""
-        return self.grid or {"grid": 6, "windows": 3}[self.regions]
+        """Cells a side."""
+        return self.grid or 6
 
     @property
     def side(self):
-        """Side of the network's images, in pixels."""
-        return self.image_size or {"pixels": 48, "words": 96, None: 96}.get(self.network, 224)
-
-    @property
-    def num_regions(self):
-        """Regions of an image."""
-        return self.cells**2 + (self.regions == "windows")
+        """Side of the resized images, in pixels."""
+        return self.image_size or (48 if self.network == "pixels" else 96)
 
     def check(self):
-        if self.network not in (None, "pixels", "words", *NETWORKS):
-            known = ", ".join(["pixels", "words", *NETWORKS])
-            raise InputError(f"--network: expected one of {known}. Received: {self.network}")
-        if self.network in NETWORKS and self.weights is None:
-            raise InputError(f"--weights: {self.network} needs a file of weights; none are downloaded. Received: none")
-        if self.network not in NETWORKS and self.weights is not None:
-            raise InputError(f"--weights: the network {self.network or 'words'} reads none. Received: {self.weights}")
-        if self.weights is not None and pathlib.Path(self.weights).suffix != ".h5":
-            raise InputError(f"--weights: expected a .weights.h5 or .h5 file. Received: {self.weights}")
-        if self.network == "pixels" and self.regions != "grid":
-            raise InputError(f"--regions: the network pixels has a grid. Received: {self.regions}")
         if self.network == "pixels" and self.side % self.cells:
-            raise InputError(
-                f"--image-size: expected a multiple of --grid, {self.cells}, for the network pixels. "
-                f"Received: {self.side}"
-            )
-        if self.side < 2 * self.cells and self.regions == "grid" and self.network in (None, "words"):
+            expected = f"a multiple of --grid, {self.cells}, for the network pixels"
+            raise InputError(f"--image-size: expected {expected}. Received: {self.side}")
+        if self.side < 2 * self.cells:
             raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
 
 
@@ -95,12 +59,12 @@ EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOp
 class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
-    network: str | None = None
-    """pixels, words or a name of keras.applications, as for the command features; none: words for images, and exact
-    features, without a network, for rendered scenes."""
+    network: Literal["pixels", "words"] | None = None
+    """pixels or words, as for the command features; none: words for images, and exact features, without a network, for
+    rendered scenes."""
     features: Existing | None = None
-    """Region features: an .h5 file laid out as bottom-up attention's, or a folder of the command `features`; the
-    network is not used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
+    """Region features: an .h5 file of `python -m tools.convert_regions`, or a folder of the command `features`; the
+    network is not used then."""
     images: ImageSource | None = None
     """Folder of images, or an .npz with one array (N, H, W, 3): without --features, features are made of them;
     attention is drawn over them."""
@@ -116,9 +80,9 @@ class RegionOptions(ExtractorOptions):
 
     def check(self):
         super().check()
-        if self.features is None and self.num_regions > self.max_regions:
+        if self.features is None and self.cells**2 > self.max_regions:
             raise InputError(
-                f"--max-regions: expected {self.num_regions} at least, the regions of an image. "
+                f"--max-regions: expected {self.cells**2} at least, the regions of an image. "
                 f"Received: {self.max_regions}"
             )
 
@@ -159,30 +123,14 @@ class FeaturesOptions:
     """Folder of images, or an .npz with one array (N, H, W, 3)."""
     out: str = "features"
     """Folder that is written."""
-    words: common.File | None = None
-    """Words about the images, for the network words: an image, a tab and words a line, plain or .gz."""
     extractor: ExtractorOptions = common.group(ExtractorOptions)
-    # The option of a program with a file of its own that has words about the images.
-    said_in: ClassVar[str | None] = None
 
-    @property
-    def word_file(self):
-        """The file with words about the images."""
-        return self.words or (self.said_in and getattr(self, self.said_in))
+    def check_words(self, name, file):
+        """Raise `InputError` unless the network words and the option `name`, its file of words, are named together."""
+        if (self.extractor.network == "words") != (file is not None):
+            received = "none" if file is None else file
+            raise InputError(f"--{name}: the network words, and no other, learns from it. Received: {received}")
 
     def check(self):
-        if self.words is not None and self.said_in and getattr(self, self.said_in) is not None:
-            raise InputError(f"--words: --{self.said_in} has the words; leave out one of the two.")
-        if self.extractor.network == "words" and self.word_file is None:
-            raise InputError("--words: the network words learns what is said about the images. Received: none")
-        if self.extractor.network != "words" and self.word_file is not None:
-            raise InputError(
-                f"--words: the network {self.extractor.network} learns no words; choose --network words. "
-                f"Received: {self.word_file}"
-            )
-        if pathlib.Path(self.out, REGIONS).exists():
-            raise InputError(
-                f"--out: {self.out} has features already; choose another folder. Received: {REGIONS} in it"
-            )
-        if pathlib.Path(self.out).is_file():
-            raise InputError(f"--out: expected a folder. Received: the file {self.out}")
+        if pathlib.Path(self.out, REGIONS).exists() or pathlib.Path(self.out).is_file():
+            raise InputError(f"--out: expected a new folder. Received: {self.out}, which exists")

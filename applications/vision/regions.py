@@ -21,10 +21,7 @@ atexit.register(gc.collect)
 
 @dataclasses.dataclass
 class Regions:
-    """Features of the regions of images in a file or folder: N ids, the regions of each image, int (N,), and D.
-
-    An id that occurs twice and an image without regions are an `InputError`.
-    """
+    """Features of the regions of images in a file: N different ids, the regions of each image, int (N,), and D."""
 
     place: dataclasses.InitVar[str]
     ids: list
@@ -34,20 +31,6 @@ class Regions:
     def __post_init__(self, place):
         # No field: the digest of the data does not depend on their place.
         self.place = str(place)
-        if not self.ids:
-            raise InputError(f"{place}: expected features of images. Received: none")
-        empty = np.flatnonzero(self.counts < 1)
-        if empty.size:
-            raise InputError(
-                f"{self.name(empty[0])}: expected a region at least. Received: none, as of {len(empty)} of "
-                f"{len(self)} images"
-            )
-        row_of = {}
-        for row, each in enumerate(self.ids):
-            if (first := row_of.setdefault(each, row)) != row:
-                raise InputError(
-                    f"{self.name(row)}: expected every image once. Received: {each} again, after {self.name(first)}"
-                )
 
     def __len__(self):
         return len(self.ids)
@@ -79,23 +62,11 @@ class Regions:
         features = np.zeros((len(rows), max_regions, self.width), np.float32)
         boxes = np.zeros((len(rows), max_regions, 4), np.float32)
         for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
-            of_image, corners = self.read_image(row, count)
-            if of_image.shape != (count, self.width):
-                raise InputError(
-                    f"{self.name(row)}: expected {count} regions of width {self.width}, as when it was opened. "
-                    f"Received: {of_image.shape}"
-                )
-            with np.errstate(over="ignore"):
-                features[index, :count] = of_image
-            if not np.isfinite(features[index]).all():
-                region, _ = np.argwhere(~np.isfinite(features[index]))[0]
-                raise InputError(f"{self.name(row)}: expected finite features. Received: others in region {region}")
-            if corners is not None:
-                boxes[index, :count] = corners[:count]
+            features[index, :count], boxes[index, :count] = self.read_image(row, count)
         return features, boxes, num_regions
 
     def read_image(self, row, count):
-        """Return the features of the first regions of an image, (count, D), and its boxes, (n, 4), or `None`."""
+        """Return the features of the first regions of an image, (count, D), and their boxes, (count, 4)."""
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
@@ -128,7 +99,8 @@ class MemoryRegions(Regions):
     boxes: np.ndarray
 
     def read_image(self, row, count):
-        return self.features[row, :count], self.boxes if self.boxes.ndim == 2 else self.boxes[row]
+        boxes = self.boxes if self.boxes.ndim == 2 else self.boxes[row]
+        return self.features[row, :count], boxes[:count]
 
     def tensors(self, rows, max_regions):
         num_regions = min(max_regions, self.features.shape[1])

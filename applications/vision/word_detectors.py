@@ -9,12 +9,10 @@ Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width 
 
 import collections
 import math
-import types
 
 import keras
 import numpy as np
 from keras import ops
-from sklearn.metrics import average_precision_score
 
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
@@ -29,13 +27,13 @@ EPOCHS = 10
 # Apart from the model's, so that its seeds are compared on the same features.
 SEED = 0
 FIRST_FILTERS = 16
-# Below it softplus(x) is exp(x), and expm1(x) is x, to the last bits of a float32.
-_SMALL = -15.0
+WIDTH = 128
+# The logarithm of a smaller sum would be -inf.
+_LEAST = 1e-30
 
 
-def train_detectors(pixels, words, options):
-    """Return the models of `build`, trained, and the words; print a line an epoch, and the average precision on a tenth
-    of the images, which is held out.
+def train_detectors(pixels, words, side, cells):
+    """Return the network of `build`, trained; print a line an epoch.
 
     Training images are uint8 (N, S, S, 3), `words` the lists of words about each; without a word about enough images,
     and not about nearly all, this is an `InputError`.
@@ -50,58 +48,41 @@ def train_detectors(pixels, words, options):
     labels = np.zeros((len(words), len(vocabulary)), np.float32)
     for row, said in enumerate(words):
         labels[row, [index[word] for word in said if word in index]] = 1.0
-    order = np.random.default_rng(SEED).permutation(len(words))
-    held, kept = (np.sort(part) for part in np.split(order, [max(1, len(order) // 10)]))
-    models = build(options, labels[kept].mean(axis=0))
-    models.training.compile(keras.optimizers.Adam(LEARNING_RATE), keras.losses.BinaryCrossentropy(from_logits=True))
-    arrays = pixels[kept], labels[kept]
-
-    def say(epoch, logs):
-        print(f"words: epoch {epoch + 1}/{EPOCHS}, loss {logs['loss']:.4f}", flush=True)
-
-    models.training.fit(
+    network, training = build(side, cells, labels.mean(axis=0))
+    training.compile(keras.optimizers.Adam(LEARNING_RATE), keras.losses.BinaryCrossentropy(from_logits=True))
+    arrays = pixels, labels
+    training.fit(
         array_batches(arrays, BATCH_SIZE, SEED, first_epoch=0),
         steps_per_epoch=num_array_batches(arrays, BATCH_SIZE),
         epochs=EPOCHS,
-        verbose=0,
+        verbose=2,
         shuffle=False,
-        callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=say)],
     )
-    scores = models.training.predict(pixels[held], batch_size=BATCH_SIZE, verbose=0)
-    truth = labels[held] > 0
-    known = np.flatnonzero(truth.any(axis=0))
-    precision = [average_precision_score(truth[:, word], scores[:, word]) for word in known] or [math.nan]
-    chance = [random_precision(truth[:, word].sum(), len(held)) for word in known] or [math.nan]
-    print(
-        f"words: average precision {np.mean(precision):.3f}, {np.mean(chance):.3f} by chance, of {len(known)} of "
-        f"{len(vocabulary)} words on {len(held)} images that are held out",
-        flush=True,
-    )
-    return models, vocabulary
+    return network
 
 
 def vocabulary_of(words):
     """Return the words that are learned, the most frequent first, equally frequent words in alphabetical order."""
     counts = collections.Counter(word for said in words for word in set(said))
     most = MAX_SHARE * len(words)
-    kept = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
-    return sorted(kept, key=lambda word: (-counts[word], word))[:MAX_WORDS]
+    frequent = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
+    return sorted(frequent, key=lambda word: (-counts[word], word))[:MAX_WORDS]
 
 
-def build(options, shares):
-    """Return models of images (B, S, S, 3), values from 0 to 255: `network`, to maps (B, G', G', D), G' >= G, `cells`,
-    to the log-odds of words in each cell (B, G', G', V), and `training`, to their log-odds in the image (B, V).
+def build(side, cells, shares):
+    """Return two models of images (B, S, S, 3), values from 0 to 255: the network, to maps (B, G', G', D), G' >= G, and
+    the model that is trained, to the log-odds of words in the image (B, V).
 
     The network halves the images down to the grid's cells, with twice the filters each time, at most D. The noisy-OR
     starts at the `shares` (V,) of the images that the words are about.
     """
-    halvings = int(math.log2(options.side // options.cells))
-    images = keras.Input((options.side, options.side, 3), name="images")
+    halvings = int(math.log2(side // cells))
+    images = keras.Input((side, side, 3), name="images")
     maps = keras.layers.Rescaling(1 / 127.5, -1.0, name="scaled")(images)
     for number in range(halvings + 1):
         last = number == halvings
         maps = keras.layers.Conv2D(
-            options.feature_units if last else min(FIRST_FILTERS * 2**number, options.feature_units),
+            WIDTH if last else min(FIRST_FILTERS * 2**number, WIDTH),
             # A cell's features are its own, and not its neighbours'.
             1 if last else 3,
             # The largest maps are most of the work.
@@ -115,9 +96,8 @@ def build(options, shares):
         maps = keras.layers.ReLU(name="map" if last else f"relu_{number}")(maps)
         if 0 < number < halvings:
             maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
-    num_cells = maps.shape[1] * maps.shape[2]
     # The noisy-OR of all cells is then the share.
-    of_cell = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / num_cells
+    of_cell = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
     bias = np.log(np.expm1(of_cell))
     logits = keras.layers.Dense(
         len(shares),
@@ -125,28 +105,14 @@ def build(options, shares):
         bias_initializer=lambda shape, dtype=None: ops.convert_to_tensor(bias, dtype),
         name="words",
     )(maps)
-    return types.SimpleNamespace(
-        network=keras.Model(images, maps),
-        cells=keras.Model(images, logits),
-        training=keras.Model(images, noisy_or(logits)),
-    )
+    return keras.Model(images, maps), keras.Model(images, noisy_or(logits))
 
 
 def noisy_or(logits):
     """Return the log-odds that a word is in one cell at least: log-odds in each cell (B, G, G, V) to (B, V).
 
     1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
-    log(exp(s) - 1), computed in log space: large logits neither underflow nor overflow.
+    log(exp(s) - 1) = s + log(1 - exp(-s)): a large s does not overflow.
     """
-    safe = ops.maximum(logits, _SMALL)
-    log_softplus = ops.where(logits < _SMALL, logits, ops.log(ops.softplus(safe)))
-    log_sum = ops.logsumexp(log_softplus, axis=(1, 2))
-    total = ops.sum(ops.softplus(logits), axis=(1, 2))
-    safe = ops.maximum(total, math.exp(_SMALL))
-    return ops.where(log_sum < _SMALL, log_sum, safe + ops.log(-ops.expm1(-safe)))
-
-
-def random_precision(num_true, num):
-    """Return the mean average precision of `num` images in random order, `num_true` of them true."""
-    ranks = np.arange(1, num + 1)
-    return float(np.mean((1 + (ranks - 1) * (num_true - 1) / max(num - 1, 1)) / ranks))
+    total = ops.maximum(ops.sum(ops.softplus(logits), axis=(1, 2)), _LEAST)
+    return total + ops.log(-ops.expm1(-total))

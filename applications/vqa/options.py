@@ -1,7 +1,7 @@
 """Options of visual question answering, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from applications.common import options as common
 from applications.common.bayesian_options import PosteriorOptions
@@ -164,7 +164,7 @@ class Options:
     """One of the models of Deng et al. 2018 or Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vqa")
     questions: QuestionOptions = common.group(QuestionOptions)
-    regions: RegionOptions = common.group(RegionOptions, feature_units=64)
+    regions: RegionOptions = common.group(RegionOptions)
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: AlignmentOptions = common.group(AlignmentOptions, prior_hidden_units=20, kl_reduction="mean")
     fit: common.FitOptions = common.group(
@@ -260,13 +260,13 @@ class FeaturesVqa(FeaturesOptions):
     """Turn images into region features, a file and what made it, to train on with --features."""
 
     questions: common.File | None = None
-    """Training questions whose answers are the words of the network words, instead of --words."""
+    """Training questions whose answers are the words of the network words."""
     annotations: common.File | None = None
     """Their annotations."""
-    said_in: ClassVar[str] = "questions"
 
     def check(self):
         super().check()
+        self.check_words("questions", self.questions)
         if self.annotations is not None and self.questions is None:
             raise InputError("--annotations is given without --questions.")
 

@@ -7,7 +7,6 @@ import pytest
 from files import fails
 from image_cases import colored_images
 
-from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.common.runs import RunFolder
 from applications.text.text import Vocabulary
 from applications.vision import scenes
@@ -16,7 +15,6 @@ from applications.vision.extractors import Extractor
 from applications.vision.images import Images
 from applications.vision.program import Codec, answers_about, load_codec
 from applications.vision.regions import MemoryRegions
-from applications.vqa.options import PROGRAM as VQA
 from applications.vqa.report import draw_cards
 
 
@@ -82,7 +80,7 @@ def test_an_unknown_name_among_images(tmp_path):
 
 def test_damaged_files_are_named(tmp_path):
     folder = RunFolder(tmp_path, {})
-    Codec(Vocabulary(["red"]), RegionCodec(48, 4, extractor=Extractor("pixels", 8, 2))).save(folder)
+    Codec(Vocabulary(["red"]), RegionCodec(48, 4, extractor=Extractor(8, 2))).save(folder)
     assert vars(load_codec(None, folder).regions)["max_regions"] == 4
     for name in ("codec.json", "regions.json", "extractor/extractor.json"):
         path = tmp_path / name
@@ -91,9 +89,3 @@ def test_damaged_files_are_named(tmp_path):
             path.unlink() if content is None else path.write_bytes(content)
             fails(lambda: load_codec(None, folder), path)
         path.write_bytes(before)
-
-
-@pytest.mark.parametrize("program", [VQA, CAPTIONING], ids=["vqa", "captioning"])
-def test_a_start_with_another_extractor_is_refused(program):
-    """The features would be those of the run that is started from, whatever the options say."""
-    assert {"network", "grid", "image_size", "weights"} <= set(program.codec_options)

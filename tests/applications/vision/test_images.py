@@ -4,12 +4,11 @@ import io
 import os
 import pickle
 import shutil
-import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from files import fails, write
+from files import fails
 from PIL import Image, ImageOps
 
 from applications.common.runs import digest_of
@@ -17,28 +16,10 @@ from applications.vision.images import decode_image, image_id, open_images, resi
 
 generator = np.random.default_rng(0)
 PIXELS = generator.integers(0, 256, (6, 5, 3), dtype=np.uint8)
-# Two pictures with palettes; the first one is red, green / blue, yellow.
-GIF = (
-    b"GIF87a\x02\x00\x02\x00\x81\x00\x00\xff\xff\x00\x00\xff\x00\xff\x00\x00\x00\x00\xff,\x00\x00\x00\x00\x02\x00\x02"
-    b"\x00\x00\x08\x07\x00\x05\x04\x18\x00  \x00!\xf9\x04\x01\x00\x00\x04\x00,\x00\x00\x00\x00\x02\x00\x02\x00\x81"
-    b"\xff\xff\x00\x00\xff\xff\xff\x00\xff\x00\x00\xff\x08\x07\x00\x03\x08\x000  \x00;"
-)
 
 
 def png(pixels):
     return tf.io.encode_png(pixels).numpy()
-
-
-def bmp(pixels, bits=24):
-    """Return a BMP, its rows from below, filled up to four bytes; with 8 bits the indices of a palette."""
-    height, width = pixels.shape[:2]
-    colours = pixels[::-1, :, ::-1] if bits == 24 else pixels[::-1, :, :1]
-    rows = b"".join(row.tobytes() + bytes(-row.nbytes % 4) for row in colours)
-    palette = bytes(range(256)) * 4 if bits == 8 else b""
-    start = 54 + len(palette)
-    head = struct.pack("<2sIII", b"BM", start + len(rows), 0, start)
-    head += struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, 0, len(rows), 0, 0, 0, 0)
-    return head + palette + rows
 
 
 ALPHA = generator.integers(0, 256, (6, 5, 1), dtype=np.uint8)
@@ -50,8 +31,6 @@ KINDS = {
     "grey_alpha.png": (png(np.concatenate([GREY, ALPHA], axis=-1)), np.repeat(GREY, 3, axis=-1)),
     "deep.png": (png(PIXELS.astype(np.uint16) * 256 + 77), PIXELS),
     "deep_grey.png": (png(GREY.astype(np.uint16) * 256 + 77), np.repeat(GREY, 3, axis=-1)),
-    "small.gif": (GIF, np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 0]]])),
-    "old.bmp": (bmp(PIXELS), PIXELS),
     "photo.jpeg": (tf.io.encode_jpeg(np.full((9, 7, 3), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
     "grey.jpg": (tf.io.encode_jpeg(np.full((9, 7, 1), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
     # The name does not say what a file is.
@@ -61,8 +40,8 @@ BROKEN = {
     "cut.jpg": KINDS["photo.jpeg"][0][:-40],
     "half.png": KINDS["rgb.png"][0][:-30],
     "empty.png": b"",
-    "indices.bmp": bmp(GREY, bits=8),
-    "text.gif": b"no image",
+    "text.png": b"no image",
+    "old.jpg": b"BM" + bytes(100),
     "zeros.jpg": bytes(100),
 }
 
@@ -113,35 +92,21 @@ def test_damaged_exif_is_no_orientation():
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_does_not_decode_is_named(tmp_path, name):
+    (tmp_path / "fine.png").write_bytes(KINDS["rgb.png"][0])
     (tmp_path / name).write_bytes(BROKEN[name])
     images = open_images(tmp_path)
-    reason = "a BMP with a palette" if name == "indices.bmp" else ""
-    fails(lambda: images.read(0), f"{tmp_path / name}: expected an image that decodes. Received: {reason}")
-    fails(images.check, f"{tmp_path / name}: expected an image that decodes. Received: {reason}")
-
-
-def test_all_that_do_not_decode_are_counted_after_the_last_batch(tmp_path):
-    for name, content in BROKEN.items():
-        (tmp_path / name).write_bytes(content)
-    write(tmp_path / "fine.png", KINDS["rgb.png"][0])
-    batches = open_images(tmp_path).batches(4, batch_size=5, title=None)
-    assert [next(batches).shape, next(batches).shape] == [(5, 4, 4, 3), (2, 4, 4, 3)]
-    fails(
-        lambda: next(batches),
-        f"{tmp_path}: expected images that decode. Received: 6 of 7 that do not, cut.jpg, empty.png, half.png, "
-        "indices.bmp, text.gif, ...",
-    )
+    fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected an image that decodes. Received: ")
 
 
 def test_batches_are_images_of_one_size_in_order(tmp_path):
     for number, shape in enumerate([(8, 8), (3, 20), (11, 2), (8, 8), (1, 1)]):
         (tmp_path / f"{number}.png").write_bytes(png(np.full((*shape, 3), 40 * number, np.uint8)))
     images = open_images(tmp_path)
-    batches = list(images.batches(8, batch_size=2, title=None))
+    batches = list(images.batches(8, batch_size=2))
     assert [len(batch) for batch in batches] == [2, 2, 1]
     expected = np.broadcast_to(np.arange(5)[:, None, None, None] * 40, (5, 8, 8, 3))
     np.testing.assert_array_equal(np.concatenate(batches), expected)
-    chosen = np.concatenate(list(images.batches(8, rows=np.array([4, 1]), title=None)))
+    (chosen,) = images.some(np.array([4, 1])).batches(8)
     np.testing.assert_array_equal(chosen, expected[[4, 1]])
 
 
@@ -165,7 +130,7 @@ def test_resizing_keeps_what_fits_and_averages_what_is_made_smaller():
         ("synpic54610.jpg", "synpic54610"),
         ("figure.1.2.JPEG", "figure.1.2"),
         ("figure.1.2", "figure.1.2"),
-        ("12a.gif", "12a"),
+        ("12a.png", "12a"),
         ("-3", "-3"),
     ],
 )
@@ -185,10 +150,10 @@ def test_a_folder_is_searched_through(tmp_path):
     missing = ["x1", "2", "x2", "x3", "x1", "x4", "x5", "x6"]
     fails(
         lambda: images.rows_of(missing),
-        f"{tmp_path}: expected an image of every id. Received: 6 of 7 ids without one, x1, x2, x3, x4, x5, ...",
+        f"{tmp_path}: expected an image of every id. Received: 6 of 7 ids without one, x1, x2, x3, x4, x5",
     )
-    (tmp_path / "2.gif").write_bytes(GIF)
-    fails(lambda: open_images(tmp_path), f"one image of the id 2. Received: 2.gif and {os.path.join('b', '0000')}")
+    (tmp_path / "2.png").write_bytes(b"")
+    fails(lambda: open_images(tmp_path), f"one image of the id 2. Received: 2.png and {os.path.join('b', '0000')}")
 
 
 def test_images_are_the_same_wherever_they_lie(tmp_path):
@@ -206,13 +171,12 @@ def test_an_array(tmp_path):
     images = open_images(tmp_path / "images.npz")
     assert (images.ids, images.name(1)) == (["0", "1"], f"{tmp_path / 'images.npz'}:1")
     np.testing.assert_array_equal(images.read(1), 255 - PIXELS)
-    (found,) = images.batches(3, title=None)
-    np.testing.assert_array_equal(found[0], resized(PIXELS, 3))
-    images.check()
+    (batch,) = images.batches(3)
+    np.testing.assert_array_equal(batch[0], resized(PIXELS, 3))
 
 
 def test_what_is_no_source_of_images(tmp_path):
-    fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png, .bmp, .gif. Rec")
+    fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png. Received")
     path = tmp_path / "images.npz"
     fails(lambda: open_images(path), f"{path}: expected a folder of images or an .npz file. Received: nothing")
     wrong = {

@@ -1,10 +1,10 @@
-"""Region features of every format: what is read is what was written, in graphs, threads and programs."""
+"""Region features of every format: what is read is what was written, in graphs and threads; bad files are named."""
 
+import base64
 import concurrent.futures
 import functools
+import json
 import os
-import subprocess
-import sys
 
 import h5py
 import keras
@@ -12,50 +12,156 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from files import fails
-from program_cases import ROOT
-from region_cases import FORMATS, IDS, WIDTH, expected, fixed, hdf5, memory, opened, own, same
 
 from applications.common.errors import input_error_in
 from applications.common.runs import digest_of
 from applications.vision.codec import RegionCodec
 from applications.vision.region_hdf5 import open_regions, write_regions
 from applications.vision.regions import MemoryRegions
+from tools.convert_regions import main
+
+WIDTH = 5
+COUNTS = (3, 1, 4)
+NAMES = ("COCO_train2014_000000000139", "COCO_train2014_000000001000", "synpic7")
+IDS = ["139", "1000", "synpic7"]
+SIZES = ((640, 480), (500, 375), (64, 64))
+generator = np.random.default_rng(0)
+FEATURES = [generator.normal(size=(count, WIDTH)).astype(np.float32) for count in COUNTS]
+BOXES = [
+    np.hstack([generator.uniform(0, 0.5, (count, 2)), generator.uniform(0.5, 1, (count, 2))]).astype(np.float32)
+    for count in COUNTS
+]
+PIXELS = [boxes * np.tile(size, 2).astype(np.float32) for boxes, size in zip(BOXES, SIZES, strict=True)]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_what_is_read_is_what_was_written(form, tmp_path):
-    regions = opened(form, tmp_path / "a")
-    assert (len(regions), regions.width, sorted(regions.ids)) == (3, WIDTH, sorted(IDS))
-    assert [regions.num_cut(count) for count in (0, 1, 3, 4)] == [3, 2, 1, 0]
-    for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2), ((1, 2, 0), 6), ((), 3)):
-        rows = regions.rows_of([IDS[image] for image in images])
-        wanted = expected(images, max_regions, True)
-        same(regions.read(rows, max_regions), wanted)
-    fails(lambda: regions.rows_of(["7", "139", "7", "8"]), f"{regions.place}: ", "2 of 3 ids without one, 7, 8")
+def padded(arrays):
+    """Arrays of one length; the values after an image's own are not to be read."""
+    together = np.full((len(arrays), max(COUNTS), arrays[0].shape[1]), 0.9, np.float32)
+    for row, x in enumerate(arrays):
+        together[row, : len(x)] = x
+    return together
 
 
-@pytest.mark.parametrize("form", (own, memory))
-def test_in_a_graph(form, tmp_path):
-    regions = opened(form, tmp_path / "a")
-    rows = regions.rows_of([IDS[2], IDS[0], IDS[2], IDS[1]])
+def expected(images, max_regions):
+    counts = np.minimum(np.array(COUNTS)[list(images)], max_regions)
+    mask = np.arange(max_regions)[:, None] < counts[:, None, None]
+    filled = (np.pad(padded(x), [(0, 0), (0, 4), (0, 0)])[list(images), :max_regions] for x in (FEATURES, BOXES))
+    return *(np.where(mask, x, 0.0) for x in filled), counts
+
+
+def same(regions, images, max_regions):
+    """Assert that the regions of images are read as they were written."""
+    rows = regions.rows_of([IDS[image] for image in images])
+    for x, y in zip(regions.read(rows, max_regions), expected(images, max_regions), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def write_npz(folder, transposed=False):
+    for name, x, boxes, (width, height) in zip(NAMES, FEATURES, PIXELS, SIZES, strict=True):
+        features = {"x": x.T} if transposed else {"feat": x}
+        np.savez(folder / f"{name}.jpg.npz", bbox=boxes, image_w=width, image_h=height, **features)
+    return folder
+
+
+def write_tsv(folder):
+    lines = []
+    for name, x, boxes, size in zip(NAMES, FEATURES, PIXELS, SIZES, strict=True):
+        encoded = [base64.b64encode(array.tobytes()).decode() for array in (boxes, x)]
+        lines.append("\t".join([name, *map(str, size), str(len(x)), *encoded]) + "\r\n")
+    (folder / "a.tsv").write_bytes("".join(lines).encode())
+    return folder / "a.tsv"
+
+
+def write_hdf5(path, **arrays):
+    with h5py.File(path, "w") as file:
+        for name, x in arrays.items():
+            file[name] = x
+    return path
+
+
+def with_sizes(boxes):
+    return np.concatenate([boxes, boxes[..., 2:] - boxes[..., :2]], axis=-1)
+
+
+def write_fixed(folder):
+    """As published: so many regions of each image, and the ids beside the file."""
+    (folder / "train36_imgid2idx.json").write_text(json.dumps(dict(zip(IDS, (2, 0, 1), strict=True))))
+    arrays = {"image_features": padded(FEATURES), "spatial_features": with_sizes(padded(BOXES)), "num_boxes": COUNTS}
+    return write_hdf5(folder / "train36.hdf5", **{name: np.array(x)[[1, 2, 0]] for name, x in arrays.items()})
+
+
+def adaptive():
+    ends = np.cumsum(COUNTS)
+    features = {"image_features": np.concatenate(FEATURES), "spatial_features": with_sizes(np.concatenate(BOXES))}
+    return features | {"pos_boxes": np.stack([ends - COUNTS, ends], axis=1), "image_ids": IDS}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of region features."""
+    write_regions(tmp_path / "regions.h5", zip(IDS, FEATURES, BOXES, strict=True))
+    return tmp_path / "regions.h5"
+
+
+def memory():
+    return MemoryRegions("memory", IDS, np.array(COUNTS), WIDTH, padded(FEATURES), padded(BOXES))
+
+
+def test_what_is_read_is_what_was_written(path, tmp_path):
+    for regions in (open_regions(path), memory(), open_regions(write_hdf5(tmp_path / "a.h5", **adaptive()))):
+        assert (len(regions), regions.width, regions.ids) == (3, WIDTH, IDS)
+        assert [regions.num_cut(count) for count in (0, 1, 3, 4)] == [3, 2, 1, 0]
+        for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2), ((1, 2, 0), 6), ((), 3)):
+            same(regions, images, max_regions)
+        fails(lambda regions=regions: regions.rows_of(["7", "139", "7", "8"]), "2 of 3 ids without one, 7, 8")
+
+
+@pytest.mark.parametrize("form", [write_npz, functools.partial(write_npz, transposed=True), write_tsv, write_fixed])
+def test_other_formats_become_one_file(form, tmp_path, capsys):
+    out, transposed = tmp_path / "out.h5", isinstance(form, functools.partial)
+    (tmp_path / "source").mkdir()
+    source = form(tmp_path / "source")
+    assert main([str(source), "--out", str(out), *(["--transposed"] if transposed else [])]) == 0
+    assert f"written: {out}, 3 images, 8 regions" in capsys.readouterr().out
+    for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2)):
+        same(open_regions(out), images, max_regions)
+    assert main([str(source), "--out", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: --out: expected a new file. Received: {out}, which exists\n"
+
+
+def test_sources_that_cannot_be_converted(tmp_path, capsys):
+    source = write_npz(tmp_path)
+    np.savez(tmp_path / "wide.npz", feat=np.ones((2, 3)))
+    for sources, message in (
+        ([source], "image wide: expected regions of width 5. Received: 2 regions of width 3"),
+        ([tmp_path / "none"], f"{tmp_path / 'none'}: expected a folder of .npz files, or"),
+        ([write_tsv(tmp_path)] * 2, "image 139: expected image once"),
+    ):
+        assert main([*map(str, sources), "--out", str(tmp_path / "out.h5")]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "out.h5").exists()
+    (tmp_path / "a.tsv").write_text((tmp_path / "a.tsv").read_text()[:-40])
+    assert main([str(tmp_path / "a.tsv"), "--out", str(tmp_path / "out.h5")]) == 2
+    assert f"{tmp_path / 'a.tsv'}:3: expected image_id" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_in_a_graph(is_in_memory, path):
+    regions = memory() if is_in_memory else open_regions(path)
     targets = np.arange(4)
-    dataset = tf.data.Dataset.from_tensor_slices(({"image": rows, "question": targets}, targets)).batch(3)
+    dataset = tf.data.Dataset.from_tensor_slices(({"image": [2, 0, 2, 1], "question": targets}, targets)).batch(3)
     for max_regions in (2, 6):
         batches = RegionCodec(WIDTH, max_regions, use_boxes=True).with_regions(dataset, regions)
         inputs, _ = batches.element_spec
         assert set(inputs) == {"question", "regions", "num_regions"}
         assert inputs["regions"].shape == (None, max_regions, WIDTH + 4) and inputs["num_regions"].shape == (None,)
-        (first, y), (second, _) = list(batches)
-        for batch, images in ((first, (2, 0, 2)), (second, (1,))):
-            features_and_boxes = tf.split(batch["regions"], (WIDTH, 4), axis=-1)
-            same([*features_and_boxes, batch["num_regions"]], expected(images, max_regions))
-        assert y.numpy().tolist() == first["question"].numpy().tolist() == [0, 1, 2]
-        same(regions.tensors(tf.constant(rows), max_regions), expected((2, 0, 2, 1), max_regions))
+        for (batch, _), images in zip(batches, ((2, 0, 2), (1,)), strict=True):
+            *arrays, counts = expected(images, max_regions)
+            np.testing.assert_allclose(batch["regions"], np.concatenate(arrays, axis=-1), rtol=1e-5, atol=1e-6)
+            assert batch["num_regions"].numpy().tolist() == counts.tolist()
 
 
-@pytest.mark.parametrize("form", (fixed, own))
-def test_several_threads_read_at_once(form, tmp_path):
-    regions = opened(form, tmp_path / "a")
+def test_several_threads_read_at_once(path):
+    regions = open_regions(path)
     orders = [np.random.default_rng(seed).integers(3, size=20) for seed in range(16)]
     alone = [regions.read(rows, 3) for rows in orders]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -65,13 +171,10 @@ def test_several_threads_read_at_once(form, tmp_path):
             np.testing.assert_array_equal(x, y)
 
 
-def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
+def test_a_run_knows_its_features_by_what_they_hold(path, tmp_path):
     """Wherever they lie, and whenever they were written."""
-    path = own(tmp_path / "a")
     digest = digest_of(open_regions(path))
-    moved = tmp_path / "elsewhere" / path.name
-    moved.parent.mkdir()
-    path.rename(moved)
+    moved = path.rename(tmp_path / "moved.h5")
     os.utime(moved, (0, 0))
     assert digest_of(open_regions(moved)) == digest
     with h5py.File(moved, "r+") as changed:
@@ -79,82 +182,56 @@ def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
     assert digest_of(open_regions(moved)) != digest
 
 
-def test_writing_is_atomic(tmp_path, monkeypatch):
-    path = own(tmp_path / "a")
+def test_writing_is_atomic(path):
     content = path.read_bytes()
-    monkeypatch.setattr(MemoryRegions, "read_image", lambda *arguments: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        write_regions(path, memory("a"))
-    assert path.read_bytes() == content and [file.name for file in tmp_path.iterdir() if file.is_file()] == ["a.h5"]
+    fails(lambda: write_regions(path, [("1", np.full((1, 5), np.nan), None)]), "image 1: expected finite features")
+    assert path.read_bytes() == content and [file.name for file in path.parent.iterdir()] == ["regions.h5"]
 
 
-def test_shapes_in_memory():
-    features, boxes = np.ones((2, 3, WIDTH), np.float32), np.ones((3, 4), np.float32)
-    regions = MemoryRegions("a", ["1", "2"], np.array([3, 2]), WIDTH, features, boxes)
-    assert regions.read([1], 3)[1].tolist() == [[[1.0] * 4, [1.0] * 4, [0.0] * 4]]
-    assert regions.tensors(tf.constant([1]), 3)[1].numpy().tolist() == regions.read([1], 3)[1].tolist()
+BAD = {
+    "object 'image_features' doesn't exist": {"image_features": None},
+    "object 'pos_boxes' doesn't exist": {"pos_boxes": None},
+    "pos_boxes that are no rows of 8 regions for 3 images": {"pos_boxes": [[0, 3], [3, 4], [4, 9]]},
+    "pos_boxes that are no rows of 8 regions for 2 images": {"image_ids": IDS[:2]},
+    "an image without regions": {"pos_boxes": [[0, 3], [3, 3], [4, 8]]},
+    "an image that occurs twice": {"image_ids": ["7", "8", "7"]},
+}
 
 
-def with_a_bad_image(path):
-    arrays = {"image_features": np.ones((4, 2, WIDTH)), "image_ids": [*IDS, "bad"]}
-    arrays["image_features"][3, 0] = np.nan
-    return hdf5(path, arrays)
+@pytest.mark.parametrize("message", BAD)
+def test_bad_files(message, tmp_path):
+    arrays = {name: x for name, x in (adaptive() | BAD[message]).items() if x is not None}
+    path = write_hdf5(tmp_path / "bad.h5", **arrays)
+    fails(lambda: open_regions(path), f"{path}: expected image_features, pos_boxes and image_ids", message)
+
+
+def test_a_file_that_is_cut_off_or_none(path):
+    content = path.read_bytes()
+    for length in (0, len(content) // 2, len(content) - 4):
+        path.write_bytes(content[:length])
+        fails(lambda: open_regions(path), f"{path}: ")
+    fails(lambda: open_regions(path.with_name("none.h5")), "none.h5: expected an .h5 file of region features")
 
 
 def test_an_error_in_the_midst_of_training(tmp_path):
     """The error of the graph is known by what it holds."""
-    path = with_a_bad_image(tmp_path / "zürich.h5")
-    regions = open_regions(path)
-    rows = regions.rows_of([*IDS, "bad"])
-    dataset = tf.data.Dataset.from_tensor_slices(({"image": rows}, np.ones((4, 1)))).batch(1)
+    arrays = adaptive()
+    arrays["image_features"][3, 0] = np.nan
+    path = write_hdf5(tmp_path / "zürich.h5", **arrays)
+    dataset = tf.data.Dataset.from_tensor_slices(({"image": [0, 1, 2]}, np.ones((3, 1)))).batch(1)
     inputs = keras.Input((2, WIDTH), name="regions")
     model = keras.Model([inputs], keras.layers.Dense(1)(keras.layers.Flatten()(inputs)))
     model.compile("sgd", "mse")
-    message = f"{path}, image bad: expected finite features. Received: others in region 0"
-    fit, evaluate, predict = functools.partial(model.fit, shuffle=False), model.evaluate, model.predict
-    for call in (fit, evaluate, predict, list):
-        batches = RegionCodec(WIDTH, 2).with_regions(dataset, regions)
+    for call in (functools.partial(model.fit, shuffle=False), model.predict):
         with pytest.raises(tf.errors.OpError) as caught:
-            call(batches)
-        assert str(input_error_in(caught.value)) == message
+            call(RegionCodec(WIDTH, 2).with_regions(dataset, open_regions(path)))
+        assert str(input_error_in(caught.value)) == f"{path}, image 1000: expected finite features. Received: others"
 
 
-# Training that meets a bad file, while other threads read on.
-FAILING = """
-import sys, time
-import numpy as np, tensorflow as tf
-from applications.common import command_line
-from applications.ved.options import PROGRAM
-from applications.vision.codec import RegionCodec
-from applications.vision.region_hdf5 import open_regions
-from applications.vision.regions import Regions
-
-def read(self, rows, max_regions, read=Regions.read):
-    time.sleep(0.05)
-    return read(self, rows, max_regions)
-
-def prepare(*arguments):
-    Regions.read = read
-    regions = open_regions(sys.argv[1])
-    dataset = tf.data.Dataset.range(len(regions)).map(lambda row: ({"image": row},)).batch(1).repeat()
-    iterator = iter(RegionCodec(regions.width, 2).with_regions(dataset, regions))
-    # It is freed late, as where Keras holds it.
-    cycle = [iterator]
-    cycle.append(cycle)
-    list(iterator)
-
-command_line.prepare = prepare
-sys.exit(command_line.main(PROGRAM, ["train"]))
-"""
-
-
-@pytest.mark.slow
-def test_a_program_that_fails_ends_with_one_line(tmp_path):
-    """Though reads are under way, which no thread finishes once Python ends."""
-    path = with_a_bad_image(tmp_path / "a.h5")
-    result = subprocess.run(
-        [sys.executable, "-c", FAILING, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
-    line = f"error: {path}, image bad: expected finite features. Received: others in region 0"
-    assert (result.returncode, result.stderr.splitlines()[-1]) == (2, line), result.stderr
-    assert "Traceback" not in result.stderr
+@pytest.mark.parametrize("box", [[0, 0, np.nan, 1], [0, 0, 1, 1.5], [0.5, 0, 0.2, 1]])
+def test_bad_boxes_are_named_when_they_are_read(box, tmp_path):
+    arrays = adaptive()
+    arrays["spatial_features"][3, :4] = box
+    regions = open_regions(write_hdf5(tmp_path / "a.h5", **arrays))
+    same(regions, (0, 2), 4)
+    fails(lambda: regions.read([1], 4), f"{regions.place}, image 1000: expected boxes x0, y0, x1, y1 in the image")

@@ -1,12 +1,7 @@
 import collections
-import contextlib
 import functools
-import io
 import itertools
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -82,15 +77,6 @@ def test_objects_lie_in_cells_of_their_own(scenes):
         assert max(abs(count - len(things) / len(counts)) for count in counts.values()) < 6 * len(things) ** 0.5 / 2
 
 
-def test_boxes_are_the_cells_row_by_row():
-    assert module.CELL_BOXES.shape == (16, 4)
-    np.testing.assert_array_equal(
-        module.CELL_BOXES[[0, 1, 7, 15]] * 4, [(0, 0, 1, 1), (1, 0, 2, 1), (3, 1, 4, 2), (3, 3, 4, 4)]
-    )
-    things = [(thing.row, thing.column) for thing in BY_HAND.objects]
-    assert things == [(0, 0), (0, 1), (1, 1), (3, 3)]
-
-
 def test_an_image_has_the_colors_of_its_objects_where_they_are(scenes):
     for scene, image in zip(scenes[:20], module.images_of(scenes[:20]).pixels, strict=True):
         assert image.shape == (64, 64, 3) and image.dtype == np.uint8
@@ -104,11 +90,6 @@ def test_an_image_has_the_colors_of_its_objects_where_they_are(scenes):
             near = {color: int((distance < 20).sum()) for color, distance in distances.items()}
             assert near.pop(things[cell].color) > 15
             assert not any(near.values())
-
-
-def test_colors_are_far_apart():
-    for first, second in itertools.combinations([*COLORS.values(), (235, 235, 235)], 2):
-        assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 70
 
 
 def outlines(scenes, size):
@@ -156,27 +137,6 @@ def test_a_scene_is_the_same_however_many_there_are(scenes):
     other = module.scenes(3, seed=1)
     assert all(scene.objects != another.objects for scene, another in zip(few, other, strict=True))
     assert len({module.render(scene).tobytes() for scene in [*few, *other]}) == 6
-
-
-@pytest.mark.slow
-def test_same_data_whatever_the_hash_seed():
-    program = (
-        "import hashlib\nfrom applications.vision import scenes as s\nfew = s.scenes(20, 5)\n"
-        "texts = s.question_columns(few, 5), s.caption_columns(few, 4, 'lines')\n"
-        "data = few, s.images_of(few[:2]).pixels.tolist(), texts\n"
-        "print(hashlib.sha256(repr(data).encode()).hexdigest())"
-    )
-    other = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-    # This process has another seed, unless one in four billion is the same.
-    with contextlib.redirect_stdout(io.StringIO()) as here:
-        exec(program)
-    assert here.getvalue() == other and len(other) == 65
 
 
 LINE = re.compile(r"the (\w+) (row|column) has a (.*)")
@@ -270,11 +230,6 @@ def test_captions_by_hand():
     assert sorted(between) == [
         f"a blue ring is between a {pair} ring" for pair in ("green ring and a red", "red ring and a green")
     ]
-
-
-def test_captions_use_known_words(captions):
-    words = {word for known in captions for text in known for word in text.split()}
-    assert words == {*CAPTION_WORDS.split(), *PLURALS.split(), *COLORS, *SHAPES}
 
 
 def test_captions_are_drawn_from_templates_in_turn(scenes, captions):
@@ -431,18 +386,6 @@ def test_questions_are_balanced(questions, scenes):
         assert sum(shares) == pytest.approx(1.0) and max(abs(share - 1 / 6) for share in shares) < 4 * deviation
     asked = np.mean([question.text.startswith("what color") for question in by_type["relation"]])
     assert abs(asked - 0.5) < 4 * deviation
-
-
-def test_questions_of_a_scene_have_answers_in_turn(scenes):
-    presence = [
-        [
-            question.votes[0]
-            for question in module.questions_of(scene, np.random.default_rng(0), 12)
-            if question.question_type == "presence"
-        ]
-        for scene in scenes[:50]
-    ]
-    assert all(sorted(votes[:2]) == ["no", "yes"] for votes in presence)
 
 
 def test_votes_on_one_of_several_are_even(questions):
