@@ -6,10 +6,11 @@ counts rows with a sentence without a word, bytes that are not UTF-8 or, in a ta
 says that the command has no such option.
 """
 
-import contextlib
 import csv
 import dataclasses
 import gzip
+import io
+import itertools
 import json
 import math
 import pathlib
@@ -23,9 +24,9 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, taken
 
-_MARK = b"\xef\xbb\xbf"
-_GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-# What stands for a byte that is not UTF-8.
+# Only a line feed ends a line: others, such as U+2028, stand inside a sentence. A byte that is not UTF-8 becomes a lone
+# surrogate.
+_TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
 # Names of files whose lines are no plain text.
 _RECORDS = (".json", ".jsonl", ".csv")
@@ -82,28 +83,21 @@ class ParallelText:
 
 def read_parallel(source_path, target_path, skip_invalid=None):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
-    sides = [_text_lines(path, skip_invalid) for path in (source_path, target_path)]
-    valid = _ValidRows((source_path, target_path), enumerate(zip(*sides, strict=True), start=1), skip_invalid)
-    try:
-        columns = valid.columns(2)
-    except (InputError, ValueError):
-        # A line that is missing is the likelier mistake than the line where it is noticed.
-        _require_as_many_lines(source_path, target_path)
-        raise
-    return ParallelText(*columns, skipped=valid.skipped)
+    paths = source_path, target_path
 
+    def pairs():
+        sides = (_text_lines(path, skip_invalid) for path in paths)
+        for number, pair in enumerate(itertools.zip_longest(*sides), start=1):
+            if None in pair:
+                shorter, longer = paths if pair[0] is None else paths[::-1]
+                raise InputError(
+                    f"{shorter} has {number - 1} lines, fewer than {longer}: line n of the one must be the source of "
+                    "line n of the other"
+                )
+            yield number, pair
 
-def _require_as_many_lines(source_path, target_path):
-    counts = []
-    for path in (source_path, target_path):
-        with _opened(path) as file:
-            counts.append(sum(1 for _ in file))
-    if counts[0] != counts[1]:
-        raise InputError(
-            f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}: line n of the one must be the "
-            f"source of line n of the other; line {min(counts) + 1} of "
-            f"{source_path if counts[0] > counts[1] else target_path} has none"
-        )
+    columns, skipped = _read_columns(paths, pairs(), skip_invalid)
+    return ParallelText(*columns, skipped=skipped)
 
 
 def read_table(path, source_column, target_column, group_column=None, skip_invalid=None):
@@ -124,14 +118,16 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 
     def fields():
         for line, row in rows:
-            if len(row) != len(header) and not skip_invalid:
-                raise InputError(
-                    f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {mending(skip_invalid)}"
-                )
-            yield line, [row[position] for position in positions] if len(row) == len(header) else None
+            if len(row) == len(header):
+                yield line, [row[position] for position in positions]
+            elif skip_invalid:
+                yield line, [""] * len(positions)
+            else:
+                expected = f"{len(row)} fields, but the header has {len(header)}"
+                raise InputError(f"{path}:{line}: {expected}; {mending(skip_invalid)}")
 
-    valid = _ValidRows([path] * len(positions), fields(), skip_invalid)
-    return ParallelText(*valid.columns(len(positions)), skipped=valid.skipped)
+    columns, skipped = _read_columns([path] * len(positions), fields(), skip_invalid)
+    return ParallelText(*columns, skipped=skipped)
 
 
 def read_sentences(path, column="text", labelled=False, skip_invalid=None):
@@ -145,26 +141,20 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=None):
         return table.sources, table.skipped
     lines = enumerate(_text_lines(path, skip_invalid), start=1)
     fields = ((number, [" ".join(line.split(None, 1)[1:]) if labelled else line]) for number, line in lines)
-    valid = _ValidRows([path], fields, skip_invalid)
-    (texts,) = valid.columns(1)
-    return texts, valid.skipped
+    (texts,), skipped = _read_columns([path], fields, skip_invalid)
+    return texts, skipped
 
 
 def read_lines(path):
     """Return the lines of a file, inputs of generation; a line may be blank."""
-    return list(_physical_lines(path))
+    return list(_file_lines(path))
 
 
 def read_json(path):
     """Return the content of a JSON file."""
-    content = _content(path)
-    if not content.strip():
-        raise InputError(f"{path}: the file is empty")
+    content = "\n".join(_file_lines(path))
     try:
-        return json.loads(content.decode())
-    except UnicodeDecodeError as error:
-        line = 1 + content.count(b"\n", 0, error.start)
-        raise InputError(f"{path}:{line}: bytes that are not UTF-8") from error
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise InputError(f"{path}:{line}: expected JSON ({error})") from error
@@ -174,12 +164,10 @@ def read_input(options, is_text=True):
     """Return the lines that `GenerateOptions` name, text or names, from a file or from standard input."""
     if options.input is not None:
         return list(_text_lines(options.input)) if is_text else read_lines(options.input)
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            lines.append((line.removeprefix(_MARK) if number == 1 else line).decode().rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input:{number}: the line is not UTF-8") from error
+    file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)
+    lines = list(_checked_lines("standard input", file))
+    # The buffer stays open.
+    file.detach()
     if not lines:
         raise InputError("standard input: there is no line to read")
     return lines
@@ -245,62 +233,38 @@ def folded(sentence):
     return " ".join(sentence.lower().split())
 
 
-@contextlib.contextmanager
-def _opened(path):
-    """Open a file to read, decompressed, after its byte-order mark."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            start = file.read(len(_MARK))
-            if start.startswith(_GZIP):
-                raise InputError(f"{path}: the file is compressed; its name must end in .gz")
-            # Without a mark every other byte of English text is 0.
-            if start.startswith(_UTF_16) or b"\0" in start[:2]:
-                raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
-            file.seek(len(_MARK) if start == _MARK else 0)
-            yield file
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: not a whole gzip file ({error})") from error
-
-
-def _content(path):
-    """Return the bytes of a file, decompressed, without a byte-order mark."""
-    with _opened(path) as file:
-        return file.read()
-
-
 def _suffix(path):
     return pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
 
 
 def _text_lines(path, skip_invalid=None):
-    """Return the `_physical_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
+    """Return the `_file_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
     their quotes and braces would be words."""
     kind = _suffix(path)
     if kind in _RECORDS:
         raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
-    return _physical_lines(path, skip_invalid)
+    return _file_lines(path, skip_invalid)
 
 
-def _physical_lines(path, skip_invalid=None):
+def _file_lines(path, skip_invalid=None):
     """Yield the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
-    with _opened(path) as file:
-        if not file.peek(1):
-            raise InputError(f"{path}: the file is empty")
-        # Only a line feed ends a line: str.splitlines would also cut at U+2028 and friends inside a sentence.
-        for number, line in enumerate(file, start=1):
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
-            if number == 1 and b"\r" in line and not file.peek(1):
-                raise InputError(f"{path}: its lines end with carriage returns alone; save it with line feeds")
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                if not skip_invalid:
-                    problem = f"bytes that are not UTF-8; {mending(skip_invalid)}"
-                    raise InputError(f"{path}:{number}: {problem}") from error
-                yield line.decode(errors="surrogateescape")
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
+            if not file.buffer.peek(1):
+                raise InputError(f"{path}: the file is empty")
+            yield from _checked_lines(path, file, skip_invalid)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a whole gzip file ({error})") from error
+
+
+def _checked_lines(place, file, skip_invalid=None):
+    for number, line in enumerate(file, start=1):
+        if not skip_invalid and not _is_utf8(line):
+            raise InputError(f"{place}:{number}: bytes that are not UTF-8; {mending(skip_invalid)}")
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def table_rows(path, kind=None, skip_invalid=None):
@@ -308,7 +272,7 @@ def table_rows(path, kind=None, skip_invalid=None):
 
     `kind` is ".csv" or ".tsv" where the name of the file does not say it.
     """
-    lines = _physical_lines(path, skip_invalid)
+    lines = _file_lines(path, skip_invalid)
     suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
@@ -317,56 +281,44 @@ def table_rows(path, kind=None, skip_invalid=None):
         yield from ((number, line.split("\t")) for number, line in enumerate(lines, start=1) if line)
         return
     # strict: an unclosed quote would otherwise swallow the rest of the file into one field.
-    reader = csv.reader((line + "\n" for line in lines), strict=True)
-    while True:
-        first_line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problem = "a carriage return outside of quotes" if "new-line" in str(error) else "broken quoting"
-            raise InputError(f"{path}:{first_line}: {problem} in the row that begins here ({error})") from error
-        if row:
-            yield first_line, row
+    reader, first_line = csv.reader((line + "\n" for line in lines), strict=True), 1
+    try:
+        for row in reader:
+            if row:
+                yield first_line, row
+            first_line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}:{first_line}: broken quoting in the row that begins here ({error})") from error
 
 
-class _ValidRows:
-    """Rows of stripped fields, without an undecodable one or one without a word.
+def _read_columns(paths, rows, skip_invalid):
+    """Return the `TextRows` of each field, without white space at its ends, and the number of rows that are left out:
+    rows with an undecodable field or one without a word.
 
     Args:
         paths: The file of each field.
-        rows: Iterable of (number of the line, fields, or `None` for a row to be skipped).
-        skip_invalid: Whether other rows are counted, in `skipped`, and not an `InputError`.
+        rows: Iterable of (number of the line, fields).
+        skip_invalid: Whether such rows are left out, and not an `InputError`.
     """
+    skipped = 0
 
-    def __init__(self, paths, rows, skip_invalid):
-        self.paths, self.rows, self.skip_invalid = paths, rows, skip_invalid
-        self.skipped = 0
-
-    def __iter__(self):
-        for number, fields in self.rows:
-            fields = None if fields is None else [field.strip() for field in fields]
-            if fields is not None and all(map(has_word, fields)) and all(map(_is_utf8, fields)):
+    def valid():
+        nonlocal skipped
+        for number, fields in rows:
+            fields = [field.strip() for field in fields]
+            if all(map(has_word, fields)) and all(map(_is_utf8, fields)):
                 yield fields
-            elif self.skip_invalid:
-                self.skipped += 1
+            elif skip_invalid:
+                skipped += 1
             else:
-                path = next(x for x, field in zip(self.paths, fields, strict=True) if not has_word(field))
-                raise InputError(
-                    f"{path}:{number}: an empty sentence or field, without a word; {mending(self.skip_invalid)}"
-                )
+                path = next(path for path, field in zip(paths, fields, strict=True) if not has_word(field))
+                problem = "an empty sentence or field, without a word"
+                raise InputError(f"{path}:{number}: {problem}; {mending(skip_invalid)}")
 
-    def columns(self, number):
-        """Return as many `TextRows` as a row has fields; a file without a row is an `InputError`."""
-        columns = TextRows.columns(self, number)
-        _require_rows(self.paths[0], columns[0])
-        return columns
-
-
-def _require_rows(path, rows):
-    if not len(rows):
-        raise InputError(f"{path}: no usable row in the file")
+    columns = TextRows.columns(valid(), len(paths))
+    if not len(columns[0]):
+        raise InputError(f"{paths[0]}: no usable row in the file")
+    return columns, skipped
 
 
 def _is_utf8(text):

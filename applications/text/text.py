@@ -14,7 +14,7 @@ import tensorflow_text
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.runs import write_text_atomically
-from applications.text.rows import IdRows, TextRows
+from applications.text.rows import IdRows
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
@@ -68,29 +68,15 @@ class Tokenizer(tf.Module):
 
     def token_lists(self, strings):
         """Return the tokens of each str of a list, a list of lists of str. Eager only."""
-        tokens = []
-        for chunk in chunks(strings):
-            tokens += self._tokens(chunk)
-        return tokens
+        rows = (row for chunk in chunks(strings) for row in self.tokenize(tf.constant(chunk, tf.string)).to_list())
+        return [[token.decode() for token in row] for row in rows]
 
     def count(self, strings):
         """Return how often each token is in the str of a sequence, a `collections.Counter`. Eager only."""
-        # No token goes beyond a space, so the tokens of a sentence are the tokens of its words.
-        words, in_sentences = TextRows.of(strings).words()
-        times = np.zeros(len(words), np.int64)
-        for numbers, _ in in_sentences.parts():
-            times += np.bincount(numbers, minlength=len(words))
-        counts, times = collections.Counter(), iter(times.tolist())
-        for chunk in chunks(words):
-            # The tokens come first, so that the last of a chunk takes no number of the next.
-            for tokens, count in zip(self._tokens(chunk), times, strict=False):
-                for token in tokens:
-                    counts[token] += count
-        return counts
-
-    def _tokens(self, strings):
-        rows = self.tokenize(tf.constant(strings, tf.string)).to_list()
-        return [[token.decode() for token in row] for row in rows]
+        counts = collections.Counter()
+        for chunk in chunks(strings):
+            counts.update(self.tokenize(tf.constant(chunk, tf.string)).flat_values.numpy())
+        return collections.Counter({token.decode(): count for token, count in counts.items()})
 
 
 class Vocabulary:
@@ -209,23 +195,18 @@ class TextEncoder(tf.Module):
 
     def encode_numpy(self, strings, max_length=None):
         """Return the ids of a whole data set, `IdRows`, and an `EncodingReport`. Eager only."""
-        words, in_sentences = TextRows.of(strings).words()
-        of_words = [self.encode_ragged(tf.constant(chunk, tf.string)) for chunk in chunks(words)]
-        ids = np.concatenate([np.zeros(0, np.int32), *(x.flat_values.numpy() for x in of_words)])
-        lengths = np.concatenate([np.zeros(0, np.int64), *(x.row_lengths().numpy() for x in of_words)])
-        starts, report = np.cumsum(lengths) - lengths, EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
+        report = EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
 
         def encoded():
-            for numbers, num_words in in_sentences.parts():
-                found, ends = ids[_ranges(starts[numbers], lengths[numbers])], np.cumsum(lengths[numbers])
-                num_tokens = np.diff(np.append(0, ends)[np.cumsum(num_words)], prepend=0)
-                if max_length is not None and num_tokens.max(initial=0) > max_length:
-                    report.num_truncated += int(np.sum(num_tokens > max_length))
-                    kept = np.minimum(num_tokens, max_length)
-                    found, num_tokens = found[_ranges(np.cumsum(num_tokens) - num_tokens, kept)], kept
-                report.num_unknown += int(np.sum(found == UNKNOWN))
-                report.num_tokens += len(found)
-                yield found, num_tokens
+            for chunk in chunks(strings):
+                ids = self.encode_ragged(tf.constant(chunk, tf.string))
+                if max_length is not None:
+                    report.num_truncated += int(np.sum(ids.row_lengths() > max_length))
+                    ids = ids[:, :max_length]
+                values = ids.flat_values.numpy()
+                report.num_unknown += int(np.sum(values == UNKNOWN))
+                report.num_tokens += len(values)
+                yield values, ids.row_lengths().numpy()
 
         return IdRows.joined(encoded()), report
 
@@ -249,11 +230,6 @@ class TextEncoder(tf.Module):
             words = tf.ragged.boolean_mask(tf.reshape(self.tokens(ids), rows), tf.reshape(keep, rows))
             sentences = tf.reshape(tf.strings.reduce_join(words, axis=-1, separator=" "), shape[:-1])
         return tf.ensure_shape(sentences, ids.shape[:-1])
-
-
-def _ranges(starts, lengths):
-    """Return the numbers from each start on, as many as its length says, in one array."""
-    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
 def chunks(strings):

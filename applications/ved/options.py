@@ -42,7 +42,7 @@ class TextOptions(PairOptions):
     max_target_length: common.Positive = 25
     """Longest target in tokens; longer ones are cut."""
     embeddings: common.File | None = None
-    """Pretrained word vectors: GloVe text, word2vec text or .bin, or .npz with its words in words*.txt beside it."""
+    """Pretrained word vectors: GloVe or word2vec text, or .npz with its words in words*.txt beside it."""
     train_embeddings: bool = True
     """Whether pretrained vectors are trained; others always are."""
 

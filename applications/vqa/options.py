@@ -96,7 +96,7 @@ class QuestionOptions:
     max_question_length: common.Positive = 14
     """Words of a question that are read."""
     embeddings: common.File | None = None
-    """Pretrained word vectors of the width word_width: GloVe text, word2vec .bin or .npz."""
+    """Pretrained word vectors of the width word_width: GloVe or word2vec text, or .npz."""
     labels: Literal["drawn", "soft"] = "drawn"
     """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
     scores min(n / 3, 1) and binary cross-entropy."""

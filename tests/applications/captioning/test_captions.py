@@ -163,7 +163,7 @@ def test_an_image_has_a_name_or_a_number(tmp_path, image):
 
 def test_what_is_no_json(tmp_path):
     fails(lambda: read(tmp_path / "none.json"), "none.json: ", "no such file")
-    fails(lambda: read(write(tmp_path / "empty.json", "\n")), "empty.json: the file is empty")
+    fails(lambda: read(write(tmp_path / "empty.json", "")), "empty.json: the file is empty")
     fails(lambda: read(write(tmp_path / "a.json", b'[\n{"file": "b\xe9"}]')), "a.json:2: ", "UTF-8")
     fails(lambda: read(write(tmp_path / "b.json", '[\n\n{"file": }]')), "b.json:3: ", "JSON")
     fails(lambda: read(write(tmp_path / "c.json", "[" * 100_000)), "c.json:1: ", "JSON")

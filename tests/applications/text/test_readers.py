@@ -18,15 +18,15 @@ def test_parallel_lines_plain_and_gzip(tmp_path):
 
 def test_parallel_names_both_line_counts(tmp_path):
     source, target = write(tmp_path / "a", "x\ny\n"), write(tmp_path / "b", "x\n")
-    fails(lambda: readers.read_parallel(source, target), f"{source} has 2 lines", f"{target} has 1")
-    fails(lambda: readers.read_parallel(source, target, skip_invalid=True), "has 2 lines")
+    fails(lambda: readers.read_parallel(source, target), f"{target} has 1 lines, fewer than {source}: ")
+    fails(lambda: readers.read_parallel(target, source, skip_invalid=True), f"{target} has 1 lines")
 
 
 def test_missing_empty_and_damaged_files(tmp_path):
     good = write(tmp_path / "good", "x\n")
     fails(lambda: readers.read_lines(tmp_path / "none"), tmp_path / "none", "no such file")
     fails(lambda: readers.read_lines(tmp_path), "no such file")
-    fails(lambda: readers.read_parallel(good, write(tmp_path / "void", "")), "void", "empty")
+    fails(lambda: readers.read_parallel(good, write(tmp_path / "void", "")), "void: the file is empty")
     for name, content in (("cut.gz", gzip.compress(b"abc\n" * 999)[:-9]), ("plain.gz", b"abc")):
         (tmp_path / name).write_bytes(content)
         fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a whole gzip file")
@@ -79,19 +79,12 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
 
 
 def test_files_of_other_programs(tmp_path):
-    """Their lines are not those of the file, or no text at all."""
-    for content, reason in (
-        (b"x\ry\r", "carriage returns alone"),
-        (b"x\ry\n", "carriage returns alone"),
-        *(("x\ny\n".encode(f"utf-16{kind}"), "UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
-        (gzip.compress(b"x\n"), "the file is compressed; its name must end in .gz"),
-    ):
-        for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.txt.gz", content)):
-            fails(lambda path=path: readers.read_lines(path), f"{path}: ", reason)
-            fails(lambda path=path: list(readers.table_rows(path, ".csv", True)), f"{path}: ", reason)
-    fails(lambda: readers.read_json(write(tmp_path / "a.json", "{}".encode("utf-16"))), "a.json: the file is UTF-16")
+    for content in ("x\ny\n".encode("utf-16"), gzip.compress(b"x\n")):
+        path = write(tmp_path / "a.txt", content)
+        fails(lambda path=path: readers.read_lines(path), f"{path}:1: bytes that are not UTF-8")
+        fails(lambda path=path: readers.read_json(path), f"{path}:1: bytes that are not UTF-8")
     mixed = write(tmp_path / "mixed.csv", "a,b\n1,2\r3,4\r")
-    fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: a carriage return outside of quotes")
+    fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: broken quoting")
 
 
 def test_a_cell_of_any_length(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applications.common.errors import InputError
-from applications.text import rows, text
+from applications.text import text
 from applications.text.rows import TextRows
 
 
@@ -136,11 +136,9 @@ SENTENCES = st.lists(st.text(CHARACTERS, max_size=12), max_size=30)
 
 @settings(max_examples=25, deadline=None)
 @given(sentences=SENTENCES)
-def test_the_tokens_of_a_sentence_are_those_of_its_words(sentences):
-    """A data set is read word by word, an input of a user as a whole."""
+def test_a_data_set_is_encoded_as_its_sentences(sentences):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_CHUNK", 2)
-        patch.setattr(rows, "_CHUNK", 2)
         for options in ({}, {"lowercase": False, "split_punctuation": False}):
             tokenizer = text.Tokenizer(**options)
             whole = tokenizer.token_lists(sentences)
