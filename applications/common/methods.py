@@ -14,7 +14,7 @@ import typing
 import numpy as np
 import scipy.special
 
-from applications.common.checkpoint import UNREADABLE, open_archive
+from applications.common.checkpoint import read_arrays
 from applications.common.errors import InputError
 from applications.common.option_values import first_value
 from applications.common.progress import progress
@@ -136,15 +136,9 @@ def uncertainty(application, options):
 def _read(path):
     """Return the predictions of a run, a dictionary from the name of a set of examples to its own."""
     sets = {}
-    try:
-        with open_archive(path) as archive:
-            for name in archive.files:
-                first, second = name.split("/")
-                sets.setdefault(first, {})[second] = archive[name]
-    except UNREADABLE as error:
-        raise InputError(
-            f"{path} cannot be read: {error}. Remove {_COMPARED}.json beside it to predict again."
-        ) from error
+    for name, array in read_arrays(path).items():
+        first, second = name.split("/")
+        sets.setdefault(first, {})[second] = array
     return sets
 
 

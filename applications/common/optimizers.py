@@ -1,6 +1,7 @@
 """The optimizer and the learning rate that `FitOptions` describe."""
 
 import keras
+from keras.optimizers import schedules
 
 import keras_vattn
 from applications.common.errors import InputError
@@ -20,19 +21,15 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         )
     if options.schedule == "cosine":
         warmup = {"warmup_target": rate, "warmup_steps": warmup_steps} if warmup_steps else {}
-        rate = keras.optimizers.schedules.CosineDecay(0.0 if warmup else rate, num_steps - warmup_steps, **warmup)
+        rate = schedules.CosineDecay(0.0 if warmup else rate, num_steps - warmup_steps, **warmup)
     elif options.schedule == "linear":
-        rate = LinearDecay(rate, num_steps, warmup_steps)
+        rate = linear_decay(rate, num_steps, warmup_steps)
     elif options.schedule == "exponential" or warmup_steps or options.warmup_epochs:
         factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
-        rate = StepDecay(
-            rate,
-            factor,
-            options.decay_after * num_batches,
-            options.decay_every * num_batches,
-            warmup_steps or options.warmup_epochs,
-            num_batches if options.warmup_epochs else 1,
-        )
+        decay = schedules.ExponentialDecay(rate, options.decay_every * num_batches, factor, staircase=True)
+        steps_of_part = num_batches if options.warmup_epochs else 1
+        num_parts = warmup_steps or options.warmup_epochs
+        rate = WarmUp(decay, options.decay_after * num_batches, num_parts, steps_of_part)
     optimizer_class = {
         "adam": keras_vattn.fast.FusedAdam,
         "adamw": keras.optimizers.AdamW,
@@ -56,60 +53,32 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     return optimizer
 
 
-@keras.saving.register_keras_serializable(package="applications")
-class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that falls to 0 in equal parts, and grows from 0 before.
+def linear_decay(learning_rate, num_steps, warmup_steps):
+    """Return the schedule of a learning rate that grows from 0, then falls to 0 with the last step, in equal parts."""
+    decay = schedules.PolynomialDecay(learning_rate, num_steps - warmup_steps, end_learning_rate=0.0)
+    return WarmUp(decay, warmup_steps, warmup_steps)
+
+
+class WarmUp(schedules.LearningRateSchedule):
+    """A schedule that begins after some steps, and a warm-up from 0.
 
     Args:
-        learning_rate: The largest one.
-        num_steps: Steps in all.
-        warmup: Steps in which it grows.
+        schedule: `LearningRateSchedule`.
+        first_step: Steps before it begins.
+        num_parts: Number of parts in which the learning rate grows; 0 for no warm-up.
+        steps_of_part: Steps of a part.
     """
 
-    def __init__(self, learning_rate, num_steps, warmup=0):
-        self.learning_rate = learning_rate
-        self.num_steps = num_steps
-        self.warmup = warmup
+    def __init__(self, schedule, first_step, num_parts, steps_of_part=1):
+        self.schedule = schedule
+        self.first_step = first_step
+        self.num_parts = num_parts
+        self.steps_of_part = steps_of_part
 
     def __call__(self, step):
         step = keras.ops.cast(step, "float32")
-        left = (self.num_steps - step) / (self.num_steps - self.warmup)
-        grown = (step + 1.0) / self.warmup if self.warmup else 1.0
-        return self.learning_rate * keras.ops.clip(keras.ops.minimum(left, grown), 0.0, 1.0)
-
-    def get_config(self):
-        return dict(vars(self))
-
-
-@keras.saving.register_keras_serializable(package="applications")
-class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that is multiplied by a factor every so many steps, and grows from 0 before.
-
-    Args:
-        learning_rate: The first one.
-        factor: Factor on it.
-        after_steps: Steps before the first period.
-        every_steps: Steps of a period.
-        warmup: Number of parts in which it grows to the first one.
-        warmup_every: Steps of a part.
-    """
-
-    def __init__(self, learning_rate, factor, after_steps, every_steps, warmup=0, warmup_every=1):
-        self.learning_rate = learning_rate
-        self.factor = factor
-        self.after_steps = after_steps
-        self.every_steps = every_steps
-        self.warmup = warmup
-        self.warmup_every = warmup_every
-
-    def __call__(self, step):
-        step = keras.ops.cast(step, "float32")
-        periods = keras.ops.maximum(keras.ops.floor((step - self.after_steps) / self.every_steps), 0.0)
-        rate = self.learning_rate * keras.ops.power(self.factor, periods)
-        if not self.warmup:
+        rate = self.schedule(keras.ops.maximum(step - self.first_step, 0.0))
+        if not self.num_parts:
             return rate
-        part = keras.ops.floor(step / self.warmup_every) + 1.0
-        return rate * keras.ops.minimum(part / self.warmup, 1.0)
-
-    def get_config(self):
-        return dict(vars(self))
+        part = keras.ops.floor(step / self.steps_of_part) + 1.0
+        return rate * keras.ops.minimum(part / self.num_parts, 1.0)

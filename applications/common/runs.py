@@ -5,15 +5,14 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
 import pathlib
-import re
 
 import numpy as np
 import yaml
+from pydantic_core import to_jsonable_python
 
 from applications.common.errors import InputError
 from applications.common.writers import lock
@@ -53,7 +52,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        What does not fit, and a folder that another process writes to, is an `InputError`.
+        A folder that does not fit, or that another process writes to, is an `InputError`.
 
         Args:
             path: Folder.
@@ -62,41 +61,42 @@ class RunFolder:
             may_differ: Names of options that a resumed run may change, whose new values are written.
             defaults: Dictionary of the values of options that a config.yaml lacks.
         """
-        path, config = pathlib.Path(path), _plain("config", config)
+        path = pathlib.Path(path)
         cls.check(path, config, resume, may_differ, defaults)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock(path)
             # Another process may have written to it since.
-            stored = cls.check(path, config, resume, may_differ, defaults)
+            cls.check(path, config, resume, may_differ, defaults)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
-            if stored != config:
-                write_text_atomically(path / "config.yaml", _dump(config))
+            write_text_atomically(path / "config.yaml", _dump(config))
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-        return cls(path, config)
+        return cls.load(path)
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), defaults=None):
         """Check that `open` would succeed, and write nothing; return the stored options, or `None`."""
-        path, config = pathlib.Path(path), _plain("config", config)
+        path = pathlib.Path(path)
         stored = _read_config(path)
         if stored is None:
             if resume:
                 raise InputError(f"There is no run to resume in {path}: it has no config.yaml.")
             _refuse_other_content(path)
+        elif not resume:
+            raise InputError(
+                f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
+                "another folder."
+            )
         else:
-            if not resume:
-                raise InputError(
-                    f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
-                    "another folder."
-                )
-            differing = _differences(_plain("defaults", defaults or {}) | stored, config, may_differ)
+            old, new = (yaml.safe_load(_dump(values)) for values in ((defaults or {}) | stored, config))
+            words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
+            differing = [f"{x}: {a} in the folder, {b} asked for" for x, (a, b) in words.items() if a != b]
             if differing:
                 raise InputError(
                     f"{path} holds a run with other options. Choose another folder, or leave these options out: "
-                    + "; ".join(f"{name}: {old} in the folder, {new} asked for" for name, old, new in differing)
+                    + "; ".join(differing)
                 )
         return stored
 
@@ -160,10 +160,7 @@ class RunFolder:
     def require_data(self, digest):
         """Raise `InputError` if the data have changed since the run was trained on them."""
         path = self.path / _DATA
-        stored = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else digest
-        if not re.fullmatch("[0-9a-f]{64}", stored):
-            raise InputError(f"{path} is damaged: expected a digest. Restore the file, or train the run again.")
-        if stored != digest:
+        if path.exists() and path.read_text(encoding="utf-8", errors="replace").strip() != digest:
             raise InputError(
                 f"{self.path}: the data are not those of this run, and would be split otherwise. Restore the files "
                 "of the data, or train another run."
@@ -195,14 +192,8 @@ def _feed(digest, value):
         digest.update(f"{value!r}\n".encode())
     elif isinstance(value, collections.abc.Sequence) and not isinstance(value, bytes | bytearray):
         digest.update(f"{len(value)} of\n".encode())
-        items = iter(value)
-        while several := list(itertools.islice(items, 4096)):
-            if all(type(item) is str for item in several):
-                # The sentences of a data set, at once.
-                digest.update("".join(f"{item!r}\n" for item in several).encode())
-                continue
-            for item in several:
-                _feed(digest, item)
+        for item in value:
+            _feed(digest, item)
     else:
         raise TypeError(f"Data are made of plain values and arrays. Received: {type(value).__name__}")
 
@@ -221,8 +212,7 @@ def write_lines(path, lines):
 def write_json(path, value, indent=2):
     """Write plain values, NumPy's numbers and arrays, paths and data classes as JSON, atomically. NaN and infinities,
     which JSON has not, become null. Without an indent the file is one line."""
-    plain = _plain("value", value, finite=True)
-    write_text_atomically(path, json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text_atomically(path, json.dumps(_plain(value), indent=indent, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager
@@ -245,12 +235,11 @@ def replacing(path):
         # On a disk that cannot be written it would hide the error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _read_config(path):
@@ -276,31 +265,14 @@ def _refuse_other_content(path):
 
 
 def _dump(config):
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(_plain(config, "constants"), sort_keys=False, allow_unicode=True, width=120)
 
 
-def _differences(stored, config, may_differ):
-    """Return the options that differ, as (name, old, new) in words."""
-    new = yaml.safe_load(_dump(config))
-    words = [(name, *(repr(of[name]) if name in of else "nothing" for of in (stored, new))) for name in stored | new]
-    return [(name, *values) for name, *values in words if values[0] != values[1] and name not in may_differ]
+def _words(options, name):
+    return repr(options[name]) if name in options else "nothing"
 
 
-def _plain(name, value, finite=False):
-    """Return a value as dictionaries with str keys, lists, str, numbers, booleans and `None`; NumPy's numbers and
-    arrays, tuples, paths and data classes become such."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(f"{name}.{key}", item, finite) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(f"{name}[{index}]", item, finite) for index, item in enumerate(value)]
-    if isinstance(value, float) and finite and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise ValueError(f"`{name}` must be made of plain values. Received: {name}={value!r}")
+def _plain(value, inf_nan="null"):
+    """Return a value as dictionaries, lists, str, numbers, booleans and `None`, made of NumPy's numbers and arrays,
+    tuples, paths and data classes too."""
+    return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

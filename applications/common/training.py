@@ -11,17 +11,8 @@ import keras
 import numpy as np
 
 from applications.common.application import Run
-from applications.common.callbacks import (
-    DecayOnPlateau,
-    EpochSeconds,
-    HistoryWriter,
-    LearningRate,
-    StepSeconds,
-    StopEarly,
-    StopOnNaN,
-    epochs_without_better,
-)
-from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, steps_of, training_values
+from applications.common.callbacks import EpochLog, Plateau, StopOnNaN
+from applications.common.checkpoint import Checkpoint, read_state, read_weights, training_variables
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
@@ -32,7 +23,6 @@ from applications.common.reporting import counts_of, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
-    HISTORY,
     WEIGHTS,
     RunFolder,
     digest_of,
@@ -152,16 +142,23 @@ class TrainingRun(Run):
             _check_steps(options, self.first_step, self.num_steps - 1)
 
     @functools.cached_property
+    def _start(self):
+        """The state of the run that this one starts from, as `read_state` returns it."""
+        return read_state(pathlib.Path(self.options.run.start_from, CHECKPOINT))
+
+    @property
     def first_step(self):
-        """Steps of the optimizer that were another run's, whose training this one goes on with."""
-        run = self.options.run
-        return 0 if run.start_from is None else steps_of(pathlib.Path(run.start_from, CHECKPOINT), self.num_batches)
+        """Steps that the run has from the one that it starts from."""
+        if self.options.run.start_from is None:
+            return 0
+        record, *_ = self._start
+        return record["epoch"] * self.num_batches + record["step"]
 
     def open(self):
         """Make the folder of the run, or check that it fits, once its model has its initial weights."""
         options, program = self.options, self.application.program
         if self.is_new and options.run.start_from is not None:
-            print(f"{start_from(self, options.run.start_from)} weights of {options.run.start_from}", flush=True)
+            print(f"{self._num_shared_weights()} weights of {options.run.start_from}", flush=True)
         if options.run.overwrite:
             set_aside(options.run.out)
         self.folder = RunFolder.open(
@@ -178,6 +175,17 @@ class TrainingRun(Run):
             if report:
                 print(counts_of(name, report), flush=True)
 
+    def _num_shared_weights(self):
+        """Return how many weights the run has from the one that it starts from; `InputError` for other sizes."""
+        _, names, arrays, _ = self._start
+        shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
+        shared = [weight for weight in self.models.training.weights if weight.path in shapes]
+        differing = [weight.path for weight in shared if tuple(weight.shape) != shapes[weight.path]]
+        if differing or not shared:
+            names = ", ".join(differing) or "no weight"
+            raise InputError(f"--start-from: {self.options.run.start_from} is another model: {names} is shared.")
+        return len(shared)
+
     def optimizer(self):
         """Return the optimizer that the options describe."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
@@ -193,69 +201,49 @@ class TrainingRun(Run):
             patience_score: The same for early stopping. Defaults to `None`, for the score.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
-        patience_score = patience_score or score
-        # Variables that are made while a step is traced have TensorFlow trace it twice.
+        # Creating variables during tracing causes a retrace.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
             distribute.prepare(model)
-        keep = KeepWeights(self.folder.file(WEIGHTS), score, options.keep)
-        history = HistoryWriter(self.folder.file(HISTORY))
-        checkpoint = Checkpoint(
-            self.folder.file(CHECKPOINT),
-            self.num_batches,
-            options.checkpoint_steps,
-            beside=(keep, history),
-            cpu_start=self._cpu_start,
-        )
-        self._cpu_so_far = checkpoint.cpu_so_far
-        checkpoint.restore(model)
-        if not checkpoint.path.exists() and self.options.run.start_from is not None:
-            checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
-        done = checkpoint.epoch * self.num_batches + checkpoint.step
-        agree(self.strategy, {"weights and state of training": lambda: (done, digest_of(training_values(model)))})
+        checkpoint = self.checkpoint = Checkpoint(self.folder, self.num_batches, options, score, self._cpu_start)
+        if not self.is_new:
+            checkpoint.restore(model)
+        elif self.options.run.start_from is not None:
+            checkpoint.take_over(model, self._start)
+        done = checkpoint.steps_taken
+        agree(self.strategy, {"weights and state of training": self._state_digest})
         if done:
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
-        history.rows = list(checkpoint.rows)
-        if done == total and checkpoint.unfinished:
-            history.rows.append(checkpoint.unfinished)
-        history.write()
-        self.rows, self.steps_taken = history.rows, done
-        # The last epoch has fewer steps where their number is limited.
-        steps_of_epoch = [min(self.num_batches, total - start) for start in range(0, total, self.num_batches)]
+        if done < total:
+            # An epoch that --max-steps cut short goes on.
+            checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
+        checkpoint.write_history()
+        plateau = Plateau(checkpoint, options, score, patience_score or score)
         fit = {
-            "callbacks": self._callbacks(checkpoint, keep, history, callbacks, score, patience_score),
+            "callbacks": self._callbacks(checkpoint, callbacks, plateau),
             "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
         }
-
-        def has_stopped():
-            scores = [patience_score(row) for row in checkpoint.rows]
-            return bool(options.early_stopping) and epochs_without_better(scores) >= options.early_stopping
-
-        while self.steps_taken < total and not has_stopped():
+        num_whole_epochs = total // self.num_batches
+        while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
-            # Epochs of as many steps as the next one; only the first can be one that was begun, the last a shorter one.
-            steps = steps_of_epoch[first] - skipped
-            until = first + 1
-            while not skipped and until < len(steps_of_epoch) and steps_of_epoch[until] == steps:
-                until += 1
-            yield Stage(first, skipped, fit | {"initial_epoch": first, "epochs": until, "steps_per_epoch": steps})
-            self.steps_taken = checkpoint.epoch * self.num_batches + checkpoint.step
+            # Epochs of one `fit` have as many steps each: an epoch that was begun and one that is cut short are apart.
+            is_whole = not skipped and first < num_whole_epochs
+            steps = min(self.num_batches, total - first * self.num_batches) - skipped
+            epochs = {"initial_epoch": first, "epochs": num_whole_epochs if is_whole else first + 1}
+            yield Stage(first, skipped, fit | epochs | {"steps_per_epoch": steps})
 
-    def _callbacks(self, checkpoint, keep, history, own, score, patience_score):
-        options = self.options.fit
-        callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
-        if options.strategy == "multi_worker":
+    def _state_digest(self):
+        arrays = [variable.numpy() for variable in training_variables(self.models.training)]
+        return digest_of([self.checkpoint.steps_taken, *arrays])
+
+    def _callbacks(self, checkpoint, own, plateau):
+        callbacks = [StopOnNaN(checkpoint), EpochLog(checkpoint), *own]
+        if self.options.fit.strategy == "multi_worker":
             callbacks.append(LogOfFirst(self.strategy))
-        if options.schedule == "plateau":
-            scores = [score(row) for row in checkpoint.rows]
-            callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))
-        if options.early_stopping:
-            waited = [patience_score(row) for row in checkpoint.rows]
-            callbacks.append(StopEarly(options.early_stopping, waited, patience_score))
-        callbacks += [keep, history, checkpoint]
-        if options.tensorboard and self.is_first:
+        callbacks += [plateau, checkpoint]
+        if self.options.fit.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
 
@@ -272,7 +260,7 @@ class TrainingRun(Run):
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
-        application, options, folder, rows = self.application, self.options, self.folder, self.rows
+        application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return
         if options.fit.strategy == "multi_worker":
@@ -298,9 +286,9 @@ class TrainingRun(Run):
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
             # CPU time of all threads, the report included.
-            "cpu_seconds": self._cpu_so_far(),
+            "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
-            "steps": self.steps_taken,
+            "steps": self.checkpoint.steps_taken,
             "parameters": getattr(self.models, "parameters", {"all": model.count_params()}),
             "data": self._reports,
             "options": config_of(options),
@@ -350,19 +338,6 @@ def put_weights(model, path):
         raise InputError(f"{path} does not fit the model that config.yaml describes.")
     model.set_weights(weights)
     return record
-
-
-def start_from(run, path):
-    """Copy the weights that a finished run's model shares with this one; return how many."""
-    names, weights, _ = read_weights(RunFolder.load(path).path / WEIGHTS)
-    saved = dict(zip(names, weights, strict=True))
-    shared = [weight for weight in run.models.training.weights if weight.path in saved]
-    differing = [weight.path for weight in shared if tuple(weight.shape) != saved[weight.path].shape]
-    if differing or not shared:
-        raise InputError(f"--start-from: {path} is another model: {', '.join(differing) or 'no weight'} is shared.")
-    for weight in shared:
-        weight.assign(saved[weight.path])
-    return len(shared)
 
 
 def steps_of_run(options, num_batches):

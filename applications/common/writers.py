@@ -6,6 +6,7 @@ imports TensorFlow.
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
@@ -13,49 +14,33 @@ import tempfile
 
 from applications.common.errors import InputError
 
-# Descriptors of the folders that this process writes to, by device and inode.
-_locked = {}
+# Descriptors of the folders that this process writes to.
+_locked = []
 
 
 def lock(path):
     """Lock a run folder for this process, until `unlock`; `InputError` if another process writes to it."""
-    descriptor, key = _lock(path, exclusive=True)
-    if descriptor is not None:
-        _locked[key] = descriptor
+    _locked.append(_flock(path, fcntl.LOCK_EX))
 
 
 def require_unlocked(path):
     """Raise `InputError` if another process writes to a run folder."""
-    descriptor, _ = _lock(path, exclusive=False)
-    if descriptor is not None:
-        os.close(descriptor)
+    if os.path.isdir(path):
+        os.close(_flock(path, fcntl.LOCK_SH))
 
 
 def unlock():
     """Release all locks of this process."""
     while _locked:
-        os.close(_locked.popitem()[1])
+        os.close(_locked.pop())
 
 
-def _lock(path, exclusive):
-    """Return a descriptor that locks a folder, and its device and inode; `None` where there is nothing to lock, or this
-    process has the lock."""
-    if os.name != "posix":
-        return None, None
-    import fcntl
-
+def _flock(path, operation):
+    """Return a descriptor that locks a folder."""
+    # Python's descriptors are closed in programs that this process starts.
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        # Python's descriptors are closed in programs that this process starts.
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None, None
-    status = os.fstat(descriptor)
-    key = status.st_dev, status.st_ino
-    try:
-        if key in _locked:
-            os.close(descriptor)
-            return None, key
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise InputError(
@@ -63,14 +48,8 @@ def _lock(path, exclusive):
         ) from error
     except OSError:
         # Some network disks have no locks of folders.
-        os.close(descriptor)
-        return None, key
-    return descriptor, key
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked process would hold the locks for as long as it lives.
-    os.register_at_fork(after_in_child=unlock)
+        pass
+    return descriptor
 
 
 def require_writable(option, path):
@@ -101,23 +80,23 @@ def set_aside(path):
     path, aside = pathlib.Path(path), aside_of(path)
     if not _is_run(path):
         return
-    lock(path)
+    require_unlocked(path)
     if _is_finished(aside) and not _is_finished(path):
-        _delete(path)
-    else:
-        if _is_run(aside):
-            require_unlocked(aside)
-            _delete(aside)
-        path.rename(aside)
+        shutil.rmtree(path)
+        return
+    if _is_run(aside):
+        require_unlocked(aside)
+        shutil.rmtree(aside)
+    path.rename(aside)
 
 
 def delete_aside(path):
     """Delete the run that was set aside for the finished one in a folder, if it can be deleted."""
     aside = aside_of(path)
     if _is_run(aside):
-        with contextlib.suppress(InputError, OSError):
+        with contextlib.suppress(InputError):
             require_unlocked(aside)
-            _delete(aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def require_room_aside(path):
@@ -125,13 +104,6 @@ def require_room_aside(path):
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: {aside}, the place for the old run, has something else; rename it.")
-
-
-def _delete(folder):
-    # config.yaml goes last: what a killed process leaves still counts as a run.
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
-        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    folder.rmdir()
 
 
 def _is_run(path):

@@ -28,7 +28,7 @@ from keras import ops
 
 import keras_vattn as kv
 from applications.common.batches import prefetched
-from applications.common.optimizers import LinearDecay
+from applications.common.optimizers import linear_decay
 from applications.common.significance import paired_interval
 from applications.common.tables import interval_text, table, titled
 from applications.finetuning import data
@@ -163,7 +163,7 @@ def run(parts, recipe, weights, seed):
     keras.utils.set_random_seed(seed)
     model = made(parts.task, recipe, weights, seed)
     batches, num_steps, _ = parts.batches("train", seed, parts.epochs)
-    rate = LinearDecay(RATE, num_steps, num_steps // 10)
+    rate = linear_decay(RATE, num_steps, num_steps // 10)
     # AdamW, faster.
     optimizer = kv.fast.FusedAdam(rate, weight_decay=0.01, global_clipnorm=1.0)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])

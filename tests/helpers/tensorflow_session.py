@@ -88,6 +88,13 @@ def traces_forgotten():
     gc.collect()
 
 
+@pytest.fixture
+def forgotten_traces():
+    """The graphs of all tests of a file would be more than one process should hold."""
+    with traces_forgotten():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def file_forgotten():
     """The traces of a file go with it, and no later collection looks at what else it leaves behind."""

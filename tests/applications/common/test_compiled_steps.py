@@ -1,11 +1,10 @@
-"""The training step of every model and preset under XLA, `--jit on`.
+"""The training step under XLA, `--jit on`: of one model of each program, and of the model of every kind of preset.
 
 TensorFlow translates each step to XLA's program, which needs ops that XLA has, sizes that do not depend on values, and
 loops of a known form. Machine code, which takes several times as long, is made for one model of each program.
 """
 
 import dataclasses
-import typing
 
 import numpy as np
 import pytest
@@ -13,54 +12,40 @@ import tensorflow as tf
 from finetuning_cases import pairs_with_scores, squad, write_albert
 from program_case import execution
 from program_cases import CASES
-from tensorflow_session import traces_forgotten
 
-from applications.common.option_values import fields_of
 from applications.finetuning import train as finetuning
 
-ROWS = [
-    f"{name}-{model}"
-    for name, case in CASES.items()
-    for model in typing.get_args(fields_of(case.program.options)["model"])
-]
-# Models that also train a step, and options of these: Keras's dropout has other masks under XLA. Another test trains
-# spotlight.
+# Keras's dropout has other masks under XLA.
 TRAINED = {
-    "ved-ved": {},
-    "nmt-soft": {},
-    "vqa-soft": {},
-    "captioning-soft": {},
-    "vrae-vrae": {},
-    "graphs-no_kl": {},
-    "finetuning-deterministic": {"classifier_dropout": 0.0},
+    "ved": {"model": "ved"},
+    "nmt": {"model": "soft"},
+    "vqa": {"model": "soft"},
+    "captioning": {"model": "soft"},
+    "vrae": {"model": "vrae"},
+    "graphs": {"model": "no_kl"},
+    "finetuning": {"model": "deterministic", "classifier_dropout": 0.0},
 }
-# Models in a preset, with the case's sizes.
-IN_PRESETS = {
-    "ved-ved_vattn_mean": "paper",
-    "nmt-variational_sample": "paper",
-    "vqa-variational_enum": "updown",
-    "vqa-wc": "mcan",
-    "captioning-wc": "paper",
-    "vrae-vrae_sa_aux": "paper",
-    "graphs-wc": "cora",
+# Data of a few examples, and one of several equal layers.
+SIZES = {
+    "vqa": {"num_layers": 1, "min_answer_count": 1, "test_from_validation": None},
+    "captioning": {"min_word_count": 1},
 }
+PRESETS = [
+    ("ved", "paper", "ved_vattn_mean"),
+    ("nmt", "paper", "variational_sample"),
+    ("vqa", "updown", "variational_enum"),
+    ("vqa", "mcan", "wc"),
+    ("captioning", "paper", "wc"),
+    ("vrae", "paper", "vrae_sa_aux"),
+    ("graphs", "cora", "wc"),
+]
 TASKS = {
     "rte": lambda folder: {"task": "classes", "max_length": 16},
     "sts": lambda folder: pairs_with_scores(folder) | {"max_length": 16},
     "squad1": lambda folder: squad(folder) | {"max_length": 24},
 }
-# Presets of the same steps: they differ in sizes, values and files.
-LIKE = {
-    "paper_dialogue": "paper",
-    **dict.fromkeys(("citeseer", "pubmed"), "cora"),
-    **dict.fromkeys(("cola", "mnli", "mrpc", "qnli", "qqp", "sst2"), "rte"),
-    "squad2": "squad1",
-}
-# Of data of a few examples, and one of the layers that are the same.
-SIZES = {
-    "vqa": {"num_layers": 1, "min_answer_count": 1, "test_from_validation": None},
-    "captioning": {"min_word_count": 1},
-}
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forgotten_traces")]
 
 
 @pytest.fixture(autouse=True)
@@ -68,32 +53,24 @@ def without_pretraining(monkeypatch):
     monkeypatch.setattr(finetuning, "set_pretrained_weights", lambda run: None)
 
 
-@pytest.fixture(autouse=True)
-def freed():
-    """The graphs of some 60 steps would be more than one process should hold."""
-    with traces_forgotten():
-        yield
-
-
 def in_preset(case, preset):
-    """Return the case with the values of a preset, but for whole numbers: those are sizes."""
+    """Return the case with the values of a preset, but for whole numbers, which are sizes."""
     values = case.program.preset_values(preset)
     own = {name: x for name, x in case.options.items() if name not in values or type(x) is int}
     own.pop("neighbors", None)
     return dataclasses.replace(case, options={"preset": preset} | own)
 
 
-def step_of(model, signature):
+def compiled(model, signature):
     return tf.function(lambda *batch: model.train_step(batch), signature, autograph=False, jit_compile=True)
 
 
-def shapes_of(batch):
-    return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), batch)
-
-
-def check_program(step, batch):
-    """Translate a step, and look for sizes that depend on values."""
-    program = step.experimental_get_compiler_ir(*batch)(stage="hlo")
+def check_program(model, batches):
+    """Translate the step for one batch, and look for sizes that depend on values."""
+    batch = next(iter(batches))
+    with execution(eager=False):
+        step = compiled(model, tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), batch))
+        program = step.experimental_get_compiler_ir(*batch)(stage="hlo")
     assert "ENTRY" in program
     assert "[<=" not in program and ",<=" not in program
 
@@ -107,50 +84,33 @@ def stepped(step, batch, variables):
     return loss, after
 
 
-def test_every_preset_has_its_step():
-    known = {preset for case in CASES.values() for preset in case.program.presets} - {"small"}
-    assert known == {*IN_PRESETS.values(), *TASKS, *LIKE} and {*LIKE.values()} <= known - {*LIKE}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS)
-def test_models(row, tmp_path):
-    """The step of a model compiles; where it is trained, it is the step without XLA."""
-    name, model = row.split("-")
-    case, options = CASES[name], {"model": model, "jit": "on"} | SIZES.get(name, {})
-    if row in IN_PRESETS:
-        case = in_preset(case, IN_PRESETS[row])
-    else:
-        # The program's optimizer has as many operations as a model; the rows in presets compile it.
-        options |= {"optimizer": "sgd", "learning_rate": 0.1}
-    options |= TRAINED.get(row, {})
-    network, batches, _ = case.until_fit(tmp_path / "run", **options)
-    batch = next(iter(batches))
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_step_is_the_step_without_xla(name, tmp_path):
+    options = {"jit": "on", "optimizer": "sgd", "learning_rate": 0.1} | TRAINED[name]
+    model, batches, _ = CASES[name].until_fit(tmp_path / "run", **options)
+    batch, variables = next(iter(batches)), model.variables + model.optimizer.variables
     with execution(eager=False):
-        # `fit` traces a step once for all shapes, and XLA compiles it for each. To trace it for one is less work.
-        step = step_of(network, batches.element_spec if row in TRAINED else shapes_of(batch))
-        check_program(step, batch)
-        if row not in TRAINED:
-            return
-        variables = network.variables + network.optimizer.variables
-        loss, weights = stepped(step, batch, variables)
-    for metric in network.metrics:
+        loss, weights = stepped(compiled(model, batches.element_spec), batch, variables)
+    for metric in model.metrics:
         metric.reset_state()
     with execution(eager=True):
-        expected, expected_weights = stepped(lambda *batch: network.train_step(batch), batch, variables)
+        expected, expected_weights = stepped(lambda *batch: model.train_step(batch), batch, variables)
     assert loss == pytest.approx(expected, rel=1e-5)
     for variable, weight, other in zip(variables, weights, expected_weights, strict=True):
         np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6, err_msg=variable.path)
     assert sum(np.any(variable != weight) for variable, weight in zip(variables, weights, strict=True)) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(("name", "preset", "model"), PRESETS)
+def test_presets(name, preset, model, tmp_path):
+    case = in_preset(CASES[name], preset)
+    check_program(*case.until_fit(tmp_path / "run", model=model, jit="on", **SIZES.get(name, {}))[:2])
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 @pytest.mark.parametrize("preset", TASKS)
 def test_presets_of_pretrained_transformers(preset, tmp_path):
     """Each kind of task has a loss of its own, over an ALBERT."""
     case, weights = in_preset(CASES["finetuning"], preset), write_albert(tmp_path / "albert")
-    network, batches, _ = case.until_fit(tmp_path / "run", jit="on", weights=weights, **TASKS[preset](tmp_path))
-    batch = next(iter(batches))
-    with execution(eager=False):
-        check_program(step_of(network, shapes_of(batch)), batch)
+    options = {"jit": "on", "weights": weights} | TASKS[preset](tmp_path)
+    check_program(*case.until_fit(tmp_path / "run", **options)[:2])

@@ -8,16 +8,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
-from program_cases import few_cases
 from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
 
 from applications.common import replicas, training
-from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better
-from applications.common.checkpoint import KeepWeights
+from applications.common.callbacks import Plateau, epochs_without_better
 from applications.common.errors import InputError
-from applications.common.optimizers import StepDecay, optimizer_of
+from applications.common.optimizers import optimizer_of
 from applications.common.options import FitOptions
 from applications.common.training import load_run
 
@@ -86,38 +83,25 @@ def test_warm_ups_that_exclude_each_other():
             FitOptions(**options).check()
 
 
-def test_a_schedule_is_read_from_its_config():
-    schedule = StepDecay(0.1, 0.5, 3, 2, 4, 2)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
-    assert [float(again(step)) for step in range(9)] == [float(schedule(step)) for step in range(9)]
-
-
-def test_the_rate_is_lowered_on_a_plateau():
-    """From the history: a resumed run lowers it where the uninterrupted one does."""
-    losses = [3.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.5]
-    expected = [1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
-    for known in range(1, 6):
-        rate = keras.Variable(1.0 if known == 1 else expected[known - 2])
-        callback = DecayOnPlateau(0.5, 1, losses[:known], score)
-        callback.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
-        found = []
-        for epoch, loss in enumerate(losses[known:]):
-            callback.on_epoch_end(epoch, {"val_loss": loss})
-            found.append(float(rate))
-        assert found == expected[known - 1 :]
+def test_a_plateau():
+    """It is found in the history: a resumed run lowers the rate where the uninterrupted one does, and stops there."""
+    losses, expected = [3.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.5], [1.0, 1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
+    options = FitOptions(schedule="plateau", learning_rate_decay=0.5, patience=1, early_stopping=3)
+    model = types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=keras.Variable(1.0)))
+    for epoch, loss in enumerate(losses):
+        rows = [{"val_loss": loss} for loss in losses[:epoch]]
+        plateau = Plateau(types.SimpleNamespace(rows=rows), options, score, score)
+        plateau.set_model(model)
+        model.stop_training = False
+        plateau.on_epoch_end(epoch, {"val_loss": loss})
+        assert float(model.optimizer.learning_rate) == expected[epoch]
+        assert model.stop_training == (epoch == 4)
 
 
 def test_epochs_without_better():
     assert [epochs_without_better(losses) for losses in ([], [2.0], [2.0, 1.0], [1.0, 2.0, 1.0])] == [0, 0, 0, 2]
     assert epochs_without_better([1.0, np.nan, 2.0]) == 2
     assert [epochs_without_better(losses) for losses in (2 * [np.inf], [np.inf, 9.0, 9.5])] == [0, 1]
-    callback = StopEarly(2, [1.0, 2.0], score)
-    callback.set_model(types.SimpleNamespace(stop_training=False))
-    callback.on_epoch_end(2, {"val_loss": 0.5})
-    assert not callback.model.stop_training
-    for loss in (0.6, 0.7):
-        callback.on_epoch_end(3, {"val_loss": loss})
-    assert callback.model.stop_training
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
@@ -174,25 +158,12 @@ def test_the_weights_that_are_kept(toy, tmp_path, keep):
     assert report["cross_entropy"] <= loss
 
 
-def test_weights_that_were_kept_before(tmp_path):
-    """A resumed run knows the best of them from its file; one that is no number is better than none."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    for value, loss, kept in ((0.0, np.nan, 0.0), (1.0, 2.0, 1.0), (2.0, 2.5, 1.0), (3.0, 0.5, 3.0), (4.0, 0.5, 3.0)):
-        callback = KeepWeights(tmp_path / "weights.npz", score)
-        callback.set_model(model)
-        model.set_weights([np.full((1, 1), value), np.zeros(1)])
-        callback.on_epoch_end(1, {"val_loss": loss})
-        callback.write()
-        assert read_arrays(tmp_path / "weights.npz")["weight_00000"].item() == kept
-
-
 def test_half_precision(toy, tmp_path, weights_only):
     """Losses and weights are float32, and the scale of the loss is part of the state."""
     toy.succeeds(*toy.train(tmp_path / "run", mixed_precision="float16"))
     assert all(np.isfinite(value) for row in read_history(tmp_path / "run") for value in row.values())
     record, _ = read_checkpoint(tmp_path / "run")
-    assert {kind for _, _, kind in record["variables"]} <= {"float32", "int32", "uint32", "bool", "int64"}
-    assert any(name.endswith("/dynamic_scale") for name, *_ in record["variables"])
+    assert any(name.endswith("/dynamic_scale") for name in record["variables"])
     arrays = read_arrays(tmp_path / "run/weights.npz")
     assert all(arrays[name].dtype.kind in "fU" for name in arrays.keys() - {"record"})
     run = load_run(toy.program.application(), tmp_path / "run")
@@ -232,38 +203,6 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-# Weights of another run
-
-
-@few_cases
-def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkeypatch):
-    """What both models have is copied, and the codec is taken over; one that was killed before its first checkpoint
-    starts from the same weights."""
-    seen = []
-
-    def stages(run, *arguments, **options):
-        seen.append({weight.path: weight.numpy() for weight in run.models.training.weights})
-        return ()
-
-    monkeypatch.setattr(training.TrainingRun, "stages", stages)
-    words = case.train(
-        tmp_path / "run", model=case.other_start, start_from=str(trained), seed=3, epochs=case.options["epochs"] + 1
-    )
-    printed = case.succeeds(*words)
-    arrays = read_arrays(trained / "weights.npz")
-    found = {name: arrays[f"weight_{index:05d}"] for index, name in enumerate(arrays["names"].tolist())}
-    shared = seen[0].keys() & found.keys()
-    assert f"{len(shared)} weights of {trained}" in printed
-    assert len(shared) >= 5
-    case.succeeds("train", "--resume", "--out", tmp_path / "run")
-    for weights in seen:
-        for name in shared:
-            np.testing.assert_array_equal(weights[name], found[name], err_msg=name)
-    for path in trained.iterdir():
-        if path.name in case.answers and path.stem.endswith(("vocabulary", "codec")):
-            assert path.read_bytes() == (tmp_path / "run" / path.name).read_bytes()
-
-
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
     """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
     schedule, one order of the batches. It may be killed before its first checkpoint."""
@@ -279,7 +218,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
     assert "resuming after epoch 1, step 3" in toy.succeeds("train", "--resume", "--out", rest)
     (record, expected), (found, arrays) = (read_checkpoint(folder) for folder in (whole, rest))
     assert (found["epoch"], found["step"]) == (record["epoch"], record["step"]) == (2, 3)
-    names = [name for name, *_ in record["variables"]]
+    names = record["variables"]
     assert "adam/memory_kernel_velocity" in names and "adam/iteration" in names
     for index, name in enumerate(names):
         if "seed_generator" not in name:
@@ -305,24 +244,15 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@few_cases
-def test_a_run_that_none_starts_from(case, copied, tmp_path):
+def test_a_run_that_none_starts_from(toy, copied_toy, tmp_path):
     """Another size, another codec, and a run that has not been trained to its end."""
-    option, value = case.other_codec
-    longer = {"start_from": str(copied), "epochs": case.options["epochs"] + 1}
     for changes, message in (
-        ({case.width: 9}, f"--start-from: {copied} is another model: "),
-        ({option: value}, f"--start-from: {copied} has other options: {option} differ."),
+        ({"units": 9}, f"--start-from: {copied_toy} is another model: "),
+        ({"standardize": False}, f"--start-from: {copied_toy} has other options: standardize differ."),
         ({"start_from": str(tmp_path)}, f"{tmp_path} is not the folder of a run"),
     ):
-        words = case.train(tmp_path / "run", **longer | changes)
-        case.fails(message, *words)
-    config = yaml.safe_load((copied / "config.yaml").read_text())
-    for change in (lambda: None, (copied / "metrics.json").unlink):
-        (copied / "config.yaml").write_text(yaml.safe_dump({**config, "epochs": 9}))
-        change()
-        message = f"--start-from: {copied} has not been trained to its end"
-        case.fails(message, *case.train(tmp_path / "run", start_from=str(copied)))
-        (copied / "config.yaml").write_text(yaml.safe_dump(config))
-    case.fails("has not been trained to its end", *case.train(tmp_path / "run", start_from=str(copied)))
+        toy.fails(message, *toy.train(tmp_path / "run", **{"start_from": str(copied_toy), "epochs": 3} | changes))
+    (copied_toy / "metrics.json").unlink()
+    message = f"--start-from: {copied_toy} has not been trained to its end"
+    toy.fails(message, *toy.train(tmp_path / "run", start_from=str(copied_toy)))
     assert not (tmp_path / "run").exists()

@@ -4,15 +4,14 @@ import types
 
 import pytest
 
-from applications.common import callbacks, progress
+from applications.common import progress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = types.SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
-    for module in (callbacks, progress):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 
@@ -46,22 +45,3 @@ def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
         clock.now += seconds
     first, last = "read: 1/3, 9 s, 18 s left", "read: 3/3, 9 s, 0 s left"
     assert capsys.readouterr().err == f"\r{first}\r{last:{len(first)}}\r{'':{len(last)}}\r"
-
-
-def test_the_seconds_of_an_epoch_and_of_its_steps(clock):
-    """The median of the steps: what stands between them does not enter it."""
-    epochs, steps, logs = (
-        callbacks.EpochSeconds(types.SimpleNamespace(epoch=0, seconds=10.0)),
-        callbacks.StepSeconds(),
-        {},
-    )
-    for callback in (epochs, steps):
-        callback.on_epoch_begin(0)
-    for seconds in (1.0, 2.0, 9.0):
-        clock.now += 5.0
-        steps.on_train_batch_begin(0)
-        clock.now += seconds
-        steps.on_train_batch_end(0)
-    for callback in (epochs, steps):
-        callback.on_epoch_end(0, logs)
-    assert logs == {"seconds": 37.0, "step_seconds": 2.0}

@@ -13,16 +13,12 @@ from applications.common.errors import InputError
 from applications.common.runs import RunFolder
 from applications.common.writers import delete_aside, lock, require_unlocked, require_writable, set_aside, unlock
 
-# Locks a folder, with a forked child and a started one that live on.
+# Locks a folder, and starts a process that lives on.
 WRITER = """
-import os, subprocess, sys, time
+import subprocess, sys, time
 from applications.common.writers import lock
 
 lock(sys.argv[1])
-if not os.fork():
-    print(flush=True)
-    time.sleep(60)
-    os._exit(0)
 started = subprocess.Popen(["sleep", "60"], close_fds=False)
 print(flush=True)
 time.sleep(60)
@@ -54,9 +50,7 @@ def test_the_lock_ends_with_its_process(tmp_path):
         [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, start_new_session=True, text=True
     )
     try:
-        # A line of the forked child and one of its parent.
-        for _ in range(2):
-            process.stdout.readline()
+        process.stdout.readline()
         for function in (lock, require_unlocked):
             with pytest.raises(InputError, match="is being written by another process"):
                 function(tmp_path)
@@ -66,15 +60,6 @@ def test_the_lock_ends_with_its_process(tmp_path):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
-
-
-def test_a_process_may_open_its_folder_twice(tmp_path, other_writer):
-    for resume in (False, True):
-        RunFolder.open(tmp_path / "run", {"units": 3}, resume=resume)
-    unlock()
-    other_writer(tmp_path / "run")
-    with pytest.raises(InputError, match="is being written by another process"):
-        RunFolder.open(tmp_path / "run", {"units": 3}, resume=True)
 
 
 def test_a_disk_without_locks(tmp_path, monkeypatch):
