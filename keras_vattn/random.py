@@ -9,7 +9,7 @@ refuses int64.
 Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
 each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
 draws. Any other use of the bits changes the draws of every seed, which the changelog has to say. Tested in
-tests/test_random.py, what leaves a GPU in tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
+tests/test_random.py, and replicas in tests/battery/test_replicas.py.
 """
 
 import math
