@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from keras_vattn import Alignment, DenseKeys, Softmax, alignments
+from keras_vattn import Alignment, DenseKeys, Softmax
 
 LOGITS = np.random.default_rng(1).normal(size=(2, 3, 5), scale=3.0).astype("float32")
 MASK = np.array([[True, True, False, True, False], [False] * 5])[:, None]  # (B, 1, S)
@@ -33,12 +33,6 @@ def test_with_a_mask():
     assert keys.any_valid().numpy().tolist() == [[True], [False]]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_weights_are_float32(dtype):
-    assert DenseKeys(tf.constant(MASK)).softmax(tf.cast(LOGITS, dtype)).dtype == tf.float32
-    assert DenseKeys().log_softmax(tf.cast(LOGITS, dtype)).dtype == tf.float32
-
-
 @settings(max_examples=30)
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=5, max_size=5),
@@ -63,12 +57,3 @@ def test_softmax_is_a_point_mass():
     np.testing.assert_array_equal(Softmax().posterior(LOGITS, keys).mean(), keys.softmax(LOGITS))
     with pytest.raises(ValueError, match="Alignment has no distribution"):
         Alignment().posterior(LOGITS, keys)
-
-
-def test_names_classes_configs_and_instances():
-    instance = Softmax()
-    assert alignments.get(instance) is instance
-    assert isinstance(alignments.get("softmax"), Softmax)
-    assert isinstance(alignments.get(Softmax), Softmax)
-    with pytest.raises(ValueError, match=r'"softmax".*Received: alignment="hardmax"'):
-        alignments.get("hardmax")

@@ -177,23 +177,8 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
         assert log["attention_kl_above_floor"][0] > 1e-2
 
 
-@pytest.mark.parametrize("make", slow_after(MAKE.values()), ids=MAKE)
-def test_a_log_without_a_floor_is_as_it_was(make):
-    for options in ({"alignment": "dirichlet", "prior": "contextual"}, {"alignment": "weibull"}, {}):
-        expected = {"loss", "attention_kl"} if options.get("prior") else {"loss"}
-        assert set(history_of(make(**options))) == expected
-
-
 def test_a_gaussian_context_beside_the_weights_is_above_their_floor():
     layer = keras_vattn.Attention(alignment="weibull", prior="contextual", context="gaussian", name="attention")
     log = history_of(layer)
     floor = 4 * least(Weibull(), GammaPrior(), 4)
     assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
-
-
-def test_divergences_are_whole():
-    layer = MAKE["heads"](alignment="weibull", prior="contextual")
-    layer(X, X)
-    found = keras_vattn.divergences(layer)
-    assert set(found) == {"attention_kl"}
-    assert float(found["attention_kl"]) == pytest.approx(float(layer.losses[0]), rel=1e-6)

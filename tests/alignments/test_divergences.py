@@ -58,16 +58,6 @@ def test_masked_keys_do_not_count(name, prior):
     np.testing.assert_allclose(full[1:2], alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("prior", list(PRIORS))
-@pytest.mark.parametrize("name", list(ALL))
-def test_a_row_without_a_key_has_none(name, prior):
-    alignment, keys = ALL[name], DenseKeys(tf.constant(MASK & (np.arange(B) > 0)[:, None, None]))
-    found = divergence_of(
-        alignment, tf.constant(LOGITS), parameters(alignment, prior_of(alignment, prior)), keys
-    ).numpy()
-    assert (found[0] == 0.0).all() and (found[1] != 0.0).all()
-
-
 def _row(x, index):
     return x[index : index + 1] if len(getattr(x, "shape", ())) == 3 else x
 

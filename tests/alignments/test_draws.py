@@ -220,7 +220,3 @@ def test_permuting_the_keys_permutes_the_weights():
 def test_errors(make, received):
     with pytest.raises(ValueError, match="Received: " + received):
         make()
-
-
-def test_repr_names_the_arguments():
-    assert repr(Weibull(3.0)) == "Weibull(k=3.0, parameterization='normalized', kl_estimator='analytic', kl_of='draws')"

@@ -166,22 +166,6 @@ def test_second_derivatives_are_those_of_dense_keys(name):
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_in_a_graph_with_an_unknown_number_of_entries(jit_compile):
-    alignment = REPARAMETERISED["dirichlet"]
-    prior = prior_of(alignment, "rate")
-    logits, _, key = inputs(True)
-
-    def divergence(logits, key, row_ids, key_ids):
-        keys = SegmentKeys(row_ids, ROWS, key_ids)
-        return divergence_of(alignment, logits, parameters(alignment, prior, key, keys), keys)
-
-    expected = divergence(entries(logits), tf.constant(key), ROW_IDS, KEY_IDS)
-    unknown = [tf.TensorSpec((HEADS, None)), tf.TensorSpec(key.shape), *[tf.TensorSpec((None,), tf.int64)] * 2]
-    function = tf.function(divergence, input_signature=unknown, jit_compile=jit_compile)
-    np.testing.assert_allclose(function(entries(logits), key, ROW_IDS, KEY_IDS), expected, rtol=1e-5, atol=1e-6)
-
-
 def test_average():
     value = GENERATOR.normal(size=(KEYS_COUNT, 3)).astype("float32")
     np.testing.assert_allclose(segments().average(value), DENSE.average(value), rtol=1e-5, atol=1e-7)

@@ -71,17 +71,6 @@ def test_the_deviation_is_that_of_the_draws():
     np.testing.assert_allclose(statistics["weights_sd"], expected, rtol=6 / np.sqrt(800), atol=1e-7)
 
 
-@pytest.mark.slow
-def test_statistics_in_a_graph_of_unknown_batch():
-    layer = Attention(alignment="weibull")
-    layer(QUERY, VALUE)
-    unknown = [tf.TensorSpec((None, *x.shape[1:])) for x in (QUERY, VALUE)]
-    statistics = tf.function(lambda query, value: layer.alignment_statistics(query, value), input_signature=unknown)
-    for name, x in statistics(QUERY, VALUE).items():
-        assert x.shape == (3, 2), name
-        assert (x > 0).numpy().all()
-
-
 class Opaque(tfd.Distribution):
     """Lognormal entries under a class that no KL is registered for."""
 
@@ -197,29 +186,6 @@ class TestAFamilyWithoutAClosedForm:
         with pytest.raises(ValueError, match=r"need a gradient: .*Received: q=Poisson, p=LogNormal"):
             Attention(alignment=Counted(), prior="fixed")(QUERY, VALUE)
 
-    def test_an_error_of_a_registered_divergence_is_one(self):
-        class Broken(keras_vattn.distributions.RowDistribution):
-            def __init__(self, logits, keys):
-                super().__init__(logits, keys, {})
-
-        @tfd.RegisterKL(Broken, Broken)
-        def divergence(q, p, name=None):
-            return q.keys.average(q.like) if hasattr(q.keys, "nothing") else q.log_density(q.like)
-
-        class Breaks(DrawnLogNormal):
-            def posterior(self, logits, keys):
-                return Broken(logits, keys)
-
-        with pytest.raises(NotImplementedError, match="Broken does not implement `log_density`"):
-            Attention(alignment=Breaks(), prior=keras_vattn.FixedPrior())(QUERY, VALUE)
-
-    def test_without_a_distribution_it_is_an_error(self):
-        class Silent(keras_vattn.Alignment):
-            is_stochastic = True
-
-        with pytest.raises(ValueError, match="The alignment Silent has no distribution"):
-            Attention(alignment=Silent(), prior="fixed")(QUERY, VALUE)
-
 
 def test_a_prior_of_ones_own_needs_log_psi_alone():
     @keras.saving.register_keras_serializable(package="tests")
@@ -263,37 +229,12 @@ def on_simplex(kind, prior):
     return Attention(alignment=kind(kl_of="weights"), prior=prior)
 
 
-def test_what_the_simplex_does_read_is_taken():
-    for kind, prior in ((Weibull, GammaPrior(beta=3.0)), (LogNormal, LogNormalPrior(0.0, sigma=2.0))):
-        on_simplex(kind, prior)
-    for options in ({"distribution": "lognormal", "kl_estimator": "sampled"}, {"distribution": "weibull"}):
-        BayesianAttention(kl_of="weights", **options)
-
-
-def test_psi_is_float32_in_half_precision():
-    prior = GammaPrior(dtype="mixed_bfloat16")
-    prior.build(VALUE.shape)
-    log_psi = prior.log_psi(tf.constant(VALUE), keras_vattn.DenseKeys())
-    assert log_psi.dtype == tf.float32
-    np.testing.assert_allclose(np.exp(log_psi).sum(-1), 1.0, rtol=1e-6)
-
-
 def test_a_dirichlet_prior_has_the_range_of_the_alignment():
     layer = Attention(alignment=Dirichlet(-2.0, 2.0), prior=DirichletPrior(1e4))
     layer(QUERY, VALUE)
     q, p = (x(1e4 * QUERY, VALUE).concentration for x in (layer.posterior_distribution, layer.prior_distribution))
     np.testing.assert_allclose(np.max(p), np.exp(2.0), rtol=1e-2)
     np.testing.assert_allclose(np.max(q), np.exp(2.0), rtol=1e-2)
-
-
-@pytest.mark.parametrize("prior", [GammaPrior, LogNormalPrior, DirichletPrior])
-def test_a_fixed_prior_has_no_weights_and_comes_back(prior):
-    for given, count in ((prior(0.5), 0), (prior(), 3)):
-        layer = Attention(alignment="weibull", prior=given) if prior is not DirichletPrior else None
-        layer = layer or Attention(alignment="dirichlet", prior=given)
-        layer(QUERY, VALUE, training=True)
-        assert len(layer.weights) == count and np.isfinite(layer.losses[0])
-        assert Attention.from_config(layer.get_config()).prior.get_config() == layer.prior.get_config()
 
 
 @pytest.mark.parametrize("prior", ["contextual", keras_vattn.ContextualPrior()])

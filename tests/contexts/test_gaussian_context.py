@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from twins import twin_divergence
 
-from keras_vattn import DenseKeys, GaussianContext, contexts
+from keras_vattn import DenseKeys, GaussianContext
 from keras_vattn.distributions import normal
 
 GENERATOR = np.random.default_rng(1)
@@ -79,13 +79,6 @@ def test_h_bar_is_the_average_over_valid_positions():
     assert (prior_mean[1].numpy() == 0.0).all()
 
 
-def test_h_bar_under_a_causal_mask_is_one_average_per_query():
-    mask = np.tril(np.ones((3, 5), bool))[None]
-    prior_mean = built(prior="mean").prior_parameters(VALUE, DenseKeys(tf.constant(mask)))
-    for t in range(3):
-        np.testing.assert_allclose(prior_mean[:, t], VALUE[:, : t + 1].mean(1), rtol=1e-5, atol=1e-6)
-
-
 def test_gradients_flow_through_h_bar():
     """d KL / d value with the posterior's mean held fixed is (h_bar - mean) / S for every valid position."""
     layer, value, mean = built(prior="mean"), tf.constant(VALUE), tf.constant(WEIGHTS @ VALUE)
@@ -100,10 +93,6 @@ def test_gradients_flow_through_h_bar():
     )
 
 
-def test_no_prior_parameters_for_the_standard_prior():
-    assert built().prior_parameters(VALUE, DenseKeys()) is None
-
-
 def test_log_sigma_is_clipped_in_float32():
     clipped = normal.clip_log_scale(tf.constant([-100.0, 0.5, 100.0], tf.bfloat16))
     assert clipped.dtype == tf.float32
@@ -112,15 +101,6 @@ def test_log_sigma_is_clipped_in_float32():
     divergence = normal.diagonal_normal(mean, clipped[None]).kl_divergence(normal.diagonal_normal(tf.zeros_like(mean)))
     assert divergence.dtype == tf.float32
     assert np.isfinite(divergence).all()
-
-
-def test_a_deterministic_context_has_no_divergence():
-    context = contexts.get("weighted_sum")
-    with pytest.raises(ValueError, match="has no KL"):
-        context.prior_distribution(None, None)
-    assert context.noise((1, 2, 3), None) is None
-    with pytest.raises(ValueError, match=r'"weighted_sum", "gaussian".*Received: context="mean"'):
-        contexts.get("mean")
 
 
 def test_a_sigma_at_its_limit_can_come_back():

@@ -1,7 +1,5 @@
 """Distributions of rows: densities, draws and KLs against plain ones of TensorFlow Probability in float64."""
 
-import unittest
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -172,31 +170,3 @@ def test_the_draw_of_a_noise(name):
     else:
         quantile = stats.lognorm(q.scale, scale=np.exp(q.loc)).ppf(uniform)
     np.testing.assert_allclose(value, quantile, rtol=1e-4)
-
-
-def test_a_subclass_says_what_it_lacks():
-    class Nothing(distributions.RowDistribution):
-        def __init__(self):
-            super().__init__(tf.constant(X), KEYS, {})
-
-    with pytest.raises(NotImplementedError, match="Nothing does not implement `log_density`"):
-        Nothing().log_prob(np.exp(X))
-
-
-def test_copies_and_parts():
-    q = distributions.Normal(tf.constant(X), tf.constant(Y))
-    np.testing.assert_allclose(q[0].stddev(), np.exp(Y[0]), rtol=1e-6)
-    np.testing.assert_array_equal(q.copy(loc=tf.constant(Y)).loc, Y)
-    assert distributions.Normal(tf.constant(X))[0].batch_shape == (T, S)
-    z = distributions.Categorical(tf.nn.log_softmax(X))
-    np.testing.assert_array_equal(z[0].logits, z.logits[0])
-    assert MAKE["weibull"](X).copy(k=3.0).k == 3.0
-    with pytest.raises(NotImplementedError, match="A Weibull is one of all rows"):
-        MAKE["weibull"](X)[0]
-
-
-def test_tensorflow_probability_has_nothing_to_say():
-    """It logs a page for each distribution made of a class that lacks what it looks for."""
-    with unittest.TestCase().assertNoLogs("absl"):
-        for make in (*MAKE.values(), distributions.Normal, distributions.Categorical):
-            make(tf.nn.log_softmax(X))

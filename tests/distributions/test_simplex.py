@@ -129,12 +129,3 @@ def test_masked_keys_are_none_and_have_no_gradient(name):
     gradient = tape.gradient(divergence, logits).numpy()
     assert np.isfinite(divergence).all() and float(divergence[1]) == 0.0
     assert np.isfinite(gradient).all() and (gradient[~mask] == 0.0).all()
-
-
-def test_draws_of_an_unknown_family_are_not_taken_to_the_simplex():
-    class Free(distributions.RowDistribution):
-        def __init__(self, x, keys):
-            super().__init__(x, keys, {})
-
-    with pytest.raises(ValueError, match=r"not known. Received: Free"):
-        Free(X, KEYS).normalized()

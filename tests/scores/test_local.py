@@ -10,7 +10,6 @@ from keras_vattn import (
     AttentionDecoder,
     CategoricalAttention,
     Local,
-    LocationSensitive,
     RewardToGo,
 )
 
@@ -178,53 +177,12 @@ def test_in_a_decoder_each_step_has_its_window(position, query, feeding):
             np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"alignment": "weibull", "prior": "contextual"}, {"context": "gaussian"}])
-def test_the_kl_of_a_decoder_is_that_of_its_attention(options):
-    decoder = decoder_of("monotonic", **options)
-    result = decoder(QUERY, VALUE, memory_mask=MASK, return_logits=True)
-    loss = float(decoder.losses[0])
-    decoder.attention(result["query"], VALUE, value_mask=MASK)
-    np.testing.assert_allclose(loss, float(decoder.attention.losses[0]), rtol=1e-5)
-
-
-@pytest.mark.parametrize("position", ["monotonic", "predictive"])
-def test_gradients_of_the_loop_in_a_graph_of_unknown_lengths(position):
-    decoder = decoder_of(position)
-    steps_mask = np.arange(T) < np.array([6, 3, 5])[:, None]
-
-    def gradients(inputs, memory):
-        with tf.GradientTape() as tape:
-            decoded = decoder(inputs, memory, inputs_mask=steps_mask, memory_mask=MASK, training=True)
-            loss = tf.reduce_sum(decoded["context"] ** 2)
-        return tape.gradient(loss, [x.value for x in decoder.trainable_weights])
-
-    expected = gradients(QUERY, VALUE)
-    assert all(np.any(x) for x in expected)
-    unknown = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 6))]
-    graph = tf.function(gradients, input_signature=unknown)
-    for one, two in zip(graph(QUERY, VALUE), expected, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
-
-
 def test_a_step_that_is_masked_is_not_counted():
     decoder = decoder_of("monotonic")
     kept = np.array([True, False, True, True, False, True])
     masked = decoder(QUERY, VALUE, inputs_mask=np.tile(kept, (B, 1)), return_attention_scores=True)
     short = decoder(QUERY[:, kept], VALUE, return_attention_scores=True)
     np.testing.assert_allclose(masked["weights"].numpy()[:, kept], short["weights"], atol=1e-6)
-
-
-def test_around_a_score_that_keeps_a_state():
-    """With a window that hides nothing it is the score alone; in an attention it is the same error."""
-    inputs = {"inputs": QUERY, "memory": VALUE, "memory_mask": MASK, "return_attention_scores": True}
-    scores = [LocationSensitive(4, 3, 5, "cumulative"), Local(LocationSensitive(4, 3, 5, "cumulative"), window=9)]
-    alone, local = (AttentionDecoder(5, Attention(score), query="previous") for score in scores)
-    expected = alone(**inputs)
-    local(**inputs)
-    local.set_weights(alone.get_weights())
-    np.testing.assert_allclose(local(**inputs)["weights"], expected["weights"], atol=1e-6)
-    with pytest.raises(ValueError, match=r"needs keras_vattn\.AttentionDecoder\. Received: score=Local"):
-        Attention(Local(LocationSensitive()))(QUERY, VALUE)
 
 
 def test_the_gradient_of_what_was_drawn_is_finite_where_a_step_sees_no_key():
