@@ -5,7 +5,6 @@ import tensorflow as tf
 from scipy.special import softmax
 
 from keras_vattn import (
-    Additive,
     Alignment,
     Attention,
     BayesianAttention,
@@ -29,13 +28,6 @@ def reference(query, value, key, mask=None):
     logits = np.einsum("btd,bsd->bts", query, key)
     weights = softmax(logits if mask is None else np.where(mask, logits, -np.inf), axis=-1)
     return weights @ value, weights
-
-
-def test_value_without_masks():
-    context, weights = Attention()(QUERY, VALUE, return_attention_scores=True)
-    expected = reference(QUERY, VALUE, VALUE)
-    np.testing.assert_allclose(context, expected[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-6)
 
 
 def test_it_is_the_attention_of_keras():
@@ -86,19 +78,6 @@ def test_a_mask_of_queries_and_keys_broadcasts(layer):
         assert [x.shape for x in symbolic] == [x.shape for x in found[1][: len(symbolic)]]
 
 
-def test_masks_of_keras_arrive():
-    tokens = np.array([[1, 2, 3, 0, 0], [1, 2, 0, 0, 0]])
-    embedding = keras.layers.Embedding(4, 4, mask_zero=True)
-    layer = Attention(context="gaussian")
-    memory = embedding(tokens)
-    context, weights = layer(embedding(tokens[:, :3]), memory, return_attention_scores=True)
-    np.testing.assert_array_equal(weights.numpy().any(axis=1), tokens > 0)
-    divergence = layer.losses[0]
-    layer(memory[:, :3], memory, query_mask=tokens[:, :3] > 0, value_mask=tokens > 0)
-    assert float(divergence) == pytest.approx(float(layer.losses[0]), rel=1e-6)
-    np.testing.assert_array_equal(context._keras_mask, tokens[:, :3] > 0)
-
-
 def test_dropout_is_on_the_weights_without_renormalisation():
     """The share of dropped weights is 0.3 within 4 standard errors; the kept ones are weights / 0.7; seed 5."""
     layer, shape = DeterministicAttention(dropout=0.3, seed=5), (50, 8, 25)
@@ -128,16 +107,6 @@ def test_an_alignment_of_ones_own():
     assert (weights.numpy()[np.broadcast_to(~VALUE_MASK[:, None], weights.shape)] == 0.0).all()
     expected = Attention()(QUERY, VALUE, value_mask=VALUE_MASK)
     np.testing.assert_allclose(layer(QUERY, VALUE, value_mask=VALUE_MASK), expected, rtol=1e-6)
-
-
-def test_names_classes_configs_and_instances_give_the_same_layer():
-    score = Additive(units=6)
-    config = keras.saving.serialize_keras_object(Additive(units=6))
-    layers = [Attention(score=score), Attention(score=config), Attention(score=Additive)]
-    assert layers[0].score is score
-    assert layers[1].score.units == 6
-    assert isinstance(layers[2].score, Additive)
-    assert Attention(score="additive").score.name == "score"
 
 
 def test_gradients_by_finite_differences():
@@ -201,17 +170,3 @@ def test_a_list_of_inputs_as_keras_takes_it(kind):
     for wrong in ([QUERY], [QUERY, VALUE, key, key]):
         with pytest.raises(ValueError, match=r"A list is \[query, value\].*Received: a list of"):
             layer(wrong)
-
-
-def test_a_subclass_with_a_call_of_its_own_asks_for_the_spec_of_this_one():
-    class Own(Attention):
-        def build(self, x_shape):
-            super().build(x_shape, x_shape)
-
-        def call(self, x, mask=None):
-            return super().call(x, x)
-
-        def compute_output_spec(self, x, mask=None):
-            return super().compute_output_spec(x, x, return_attention_scores=False)
-
-    assert Own()(keras.Input((3, 4))).shape == (None, 3, 4)

@@ -75,21 +75,6 @@ def test_divergences_number_layers_of_one_name():
     assert logs["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
 
-def test_asking_twice_for_the_losses_logs_once():
-    layer = keras_vattn.GaussianLatent(3)
-    layer(X)
-    first = layer.losses
-    assert float(layer.losses[0]) == float(first[0]) == pytest.approx(float(layer.kl_tracker.result()))
-    assert float(layer.kl_tracker.count) == len(X)
-
-
-def test_losses_of_a_graph_are_no_entry_of_the_log_outside_it():
-    model = latent_model()
-    model.predict(X, verbose=0)
-    assert len(model.losses) == 1
-    assert float(model.get_layer("z").kl_tracker.count) == 0
-
-
 @pytest.fixture
 def float64():
     previous = keras.config.floatx()
@@ -97,17 +82,6 @@ def float64():
     keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_floatx(previous)
-
-
-def test_fit_in_float64(float64):
-    x = X[:, None, :] + np.zeros((8, 4, 5), "float64")
-    inputs = keras.Input((None, 5))
-    layer = keras_vattn.MultiHeadAttention(2, 3, alignment="weibull", prior="contextual", name="attention")
-    model = keras.Model(inputs, keras_vattn.GaussianLatent(2, name="z")(layer(inputs, inputs)))
-    model.compile("sgd", "mse")
-    history = model.fit(x, x[..., :2], batch_size=4, verbose=0).history
-    assert np.isfinite([history[name][0] for name in ("loss", "attention_kl", "z_kl")]).all()
-    assert model(x).dtype == tf.float64
 
 
 def test_divergences_are_those_of_the_last_call_unweighted_and_out_of_the_log():

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from twins import twin_divergence
 
-from keras_vattn import Attention, DeterministicAttention, GaussianAttention, GaussianContext, LinearAnnealing
+from keras_vattn import Attention, GaussianAttention, GaussianContext, LinearAnnealing
 
 GENERATOR = np.random.default_rng(1)
 QUERY = GENERATOR.normal(size=(4, 3, 5)).astype("float32")
@@ -26,13 +26,6 @@ def test_it_is_an_attention_with_a_gaussian_context(prior):
     parts.set_weights(layer.get_weights())
     np.testing.assert_array_equal(layer(QUERY, VALUE), parts(QUERY, VALUE))
     assert float(layer.losses[0]) == float(parts.losses[0])
-
-
-def test_inference_is_deterministic_attention():
-    gaussian, deterministic = GaussianAttention(), DeterministicAttention()
-    np.testing.assert_array_equal(
-        gaussian(QUERY, VALUE, value_mask=VALUE_MASK), deterministic(QUERY, VALUE, value_mask=VALUE_MASK)
-    )
 
 
 def test_causal_mask_with_the_mean_prior():
@@ -118,19 +111,6 @@ def test_the_log_weighs_batches_by_their_size():
     expected = divergences(layer).sum() / 4
     logs = model.evaluate([QUERY, VALUE], np.zeros((4, 3, 5)), batch_size=3, verbose=0, return_dict=True)
     assert logs["attention_kl"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("layer", "options"),
-    [
-        (DeterministicAttention, {"context": "gaussian"}),
-        (DeterministicAttention, {"kl_weight": 0.5}),
-        (GaussianAttention, {"alignment": "softmax"}),
-    ],
-)
-def test_a_named_layer_refuses_what_it_has_decided(layer, options):
-    with pytest.raises(ValueError, match="Received:"):
-        layer(**options)
 
 
 def test_what_is_masked_may_be_not_a_number():

@@ -192,16 +192,6 @@ def test_padding_changes_nothing(self_loops, prior_over):
         assert_close(one, two, atol=1e-4)
 
 
-def test_masks_come_from_the_layer_before():
-    ids = np.array([1, 2, 3, 0], "int32")  # 0 is padding
-    embedding = keras.layers.Embedding(4, WIDTH, mask_zero=True)
-    layer, edges = built(alignment="weibull", prior="contextual"), np.array([[0, 1], [3, 1]], "int32")
-    nodes, number = keras.Input((), dtype="int32"), keras.Input((2,), dtype="int32")
-    model = keras.Model([nodes, number], layer(embedding(nodes), number))
-    x = embedding(ids)
-    assert_close(model([ids, edges])[:3], layer(keras.ops.array(x)[:3], edges[:1])[:3])
-
-
 def test_edges_and_heads_draw_for_themselves():
     """All nodes are equal and node 0 has 200 neighbours: only the noise makes weights differ."""
     layer = GraphAttention(2, 4, alignment="weibull", self_loops=False, seed=3)

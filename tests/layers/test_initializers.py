@@ -37,11 +37,3 @@ def test_weights_of_one_shape_differ(name):
     for index, one in enumerate(matrices):
         for other in matrices[:index]:
             assert one.shape != other.shape or not np.array_equal(one, other)
-
-
-def test_the_range_of_the_decoders_weights():
-    layer = LAYERS["gru-uniform"]()
-    layer.build((2, 3, WIDTH), (2, 3, WIDTH))
-    for cell in layer.cells:
-        for kernel in (cell.kernel, cell.recurrent_kernel):
-            assert 0.08 < np.abs(kernel.numpy()).max() <= 0.1

@@ -1,13 +1,10 @@
 """MultiHeadAttention with a stochastic alignment; what it shares with Keras is in test_multi_head_of_keras.py."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from multi_head_cases import (
-    GATE,
     GENERATOR,
     HEADS,
     POSTERIOR,
@@ -16,14 +13,12 @@ from multi_head_cases import (
     VALUE_MASK,
     WIDTH,
     WINDOW,
-    KerasAttention,
     assert_close,
     copy_keras_weights,
     pair,
 )
 
-from keras_vattn import Alignment, GammaPrior, MultiHeadAttention, Weibull
-from keras_vattn.layers import multi_head_mixin
+from keras_vattn import Alignment, GammaPrior, MultiHeadAttention
 
 
 @pytest.mark.parametrize("posterior", [False, True])
@@ -55,18 +50,6 @@ def test_two_attention_axes_are_one_long_axis(training, posterior):
     assert weights.shape == (2, HEADS, 3, 4, 2, 5)
     assert_close([tf.reshape(output, (2, 12, 6)), tf.reshape(weights, (2, HEADS, 12, 10))], expected)
     assert_close(high.losses, flat.losses)
-
-
-@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
-def test_a_masked_place_of_a_square_has_no_weight(alignment):
-    """Also where the batch is as large as a side."""
-    x = GENERATOR.normal(size=(4, 4, 4, 6)).astype("float32")
-    mask = GENERATOR.random((4, 4, 4)) < 0.7
-    mask[:, 0, 0] = True
-    _, weights = MultiHeadAttention(HEADS, WIDTH, attention_axes=(1, 2), alignment=alignment)(
-        x, x, value_mask=mask, return_attention_scores=True
-    )
-    assert (np.where(mask[:, None, None, None], 0.0, weights) == 0.0).all()
 
 
 @pytest.mark.parametrize("alignment", ["softmax", "weibull"])
@@ -121,44 +104,6 @@ def test_a_deterministic_alignment_of_ones_own():
     for training in (False, True):
         assert_close(*(layer(QUERY, VALUE, value_mask=VALUE_MASK, training=training) for layer in layers))
     assert not layers[1].losses
-
-
-def test_identifiers():
-    config = keras.saving.serialize_keras_object(Weibull(5.0))
-    prior = keras.saving.serialize_keras_object(GammaPrior(beta=3.0))
-    prior_instance = GammaPrior(1.0)
-    assert MultiHeadAttention(2, 3, alignment=config, prior=prior).alignment.k == 5.0
-    assert MultiHeadAttention(2, 3, alignment=Weibull, prior=prior).prior.beta == 3.0
-    assert MultiHeadAttention(2, 3, alignment="weibull", prior=prior_instance).prior is prior_instance
-    assert MultiHeadAttention(2, 3, alignment="weibull", prior=GammaPrior, per_head_prior=True).prior.num_heads == 2
-    assert MultiHeadAttention(2, 3, alignment="weibull", prior=GammaPrior(num_heads=2)).per_head_prior
-
-
-def test_config_is_that_of_keras_and_more():
-    options = {"num_heads": 2, "key_dim": 3, "value_dim": 5, **GATE, **WINDOW, "seed": 3}
-    keras_config = KerasAttention(**options, name="attention").get_config()
-    layer = MultiHeadAttention(
-        **options, name="attention", alignment=Weibull(4.0), prior="contextual", per_head_prior=True, kl_weight=0.3
-    )
-    config = json.loads(json.dumps(layer.get_config()))
-    assert {name: config[name] for name in keras_config} == json.loads(json.dumps(keras_config))
-    copy = MultiHeadAttention.from_config(config)
-    assert json.loads(json.dumps(copy.get_config())) == config
-    assert (copy.alignment.k, copy.prior.num_heads, copy.per_head_prior, copy.kl_weight) == (4.0, 2, True, 0.3)
-
-
-def test_an_argument_that_keras_lacks_is_refused_with_the_version_that_has_it(monkeypatch):
-    monkeypatch.setitem(multi_head_mixin.NEWER_ARGUMENTS, "talking_heads", ("3.99", False))
-    assert MultiHeadAttention(2, 3, talking_heads=False).num_heads == 2
-    with pytest.raises(ValueError, match=r"`talking_heads` needs Keras 3\.99 or newer\. Received: talking_heads=True"):
-        MultiHeadAttention(2, 3, talking_heads=True)
-
-
-def test_numbers_of_numpy():
-    numbers = {"num_heads": 2, "key_dim": 3, "value_dim": 5}
-    layer = MultiHeadAttention(**{name: np.int64(x) for name, x in numbers.items()})
-    config = json.loads(json.dumps(layer.get_config()))
-    assert {name: config[name] for name in numbers} == numbers
 
 
 @pytest.mark.parametrize(

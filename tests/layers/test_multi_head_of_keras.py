@@ -1,7 +1,5 @@
 """What MultiHeadAttention shares with the layer of Keras: all with softmax, otherwise the outputs of inference."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from multi_head_cases import (
     WINDOW,
     KerasAttention,
     assert_close,
-    gates_of,
     model_of,
     pair,
 )
@@ -151,73 +148,6 @@ def test_several_axes(queries, sources, mask, axes, alignment):
     assert_close(*(layer(query, value, **arguments, return_attention_scores=True) for layer in layers))
 
 
-@pytest.mark.parametrize("output_shape", [None, 3, (3, 4)])
-@pytest.mark.parametrize(
-    ("query", "value", "key"),
-    [
-        ((4, 8), (2, 8), None),
-        ((4, 8), (2, 8), (2, 3)),
-        ((4, 2, 3, 8), (1, 1, 5, 8), (1, 1, 5, 2)),
-        ((4, 2, 3, 8), (4, 2, 3, 7), (4, 2, 3, 8)),
-    ],
-)
-def test_output_shape(query, value, key, output_shape):
-    layer = MultiHeadAttention(num_heads=2, key_dim=2, value_dim=2, output_shape=output_shape)
-    shapes = [None if shape is None else (7, *shape) for shape in (query, value, key)]
-    output = layer(*(None if shape is None else np.ones(shape) for shape in shapes))
-    assert layer.compute_output_shape(*shapes) == output.shape
-    assert layer.compute_output_shape(*(None if shape is None else list(shape) for shape in shapes)) == output.shape
-
-
-@pytest.mark.parametrize(
-    "shapes",
-    [
-        [(2, 4, 8), (2, 2, 7), (2,)],
-        [(2, 4, 8), (2, 2, 8), (2, 1, 7)],
-        [(2, 4, 2, 3, 8), (2, 1, 1, 5, 8), (2, 1, 9, 5, 2)],
-    ],
-)
-def test_value_and_key_of_different_lengths(shapes):
-    layer = MultiHeadAttention(num_heads=4, key_dim=2, value_dim=2)
-    with pytest.raises(ValueError, match="must be equal"):
-        layer.compute_output_shape(*shapes)
-    with pytest.raises(ValueError, match="must be equal"):
-        layer(*(np.ones(shape) for shape in shapes))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({name: bad} for name in ("num_heads", "key_dim", "value_dim") for bad in (0, -2, 1.5)),
-        {"sliding_window": 0},
-        {"output_shape": 8.0},
-        {"attention_axes": "last"},
-        {"flash_attention": True, "dropout": 0.1},
-    ],
-)
-def test_options_that_keras_refuses(options):
-    with pytest.raises(ValueError):
-        MultiHeadAttention(**{"num_heads": 4, "key_dim": 4, **options})
-
-
-@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
-@pytest.mark.parametrize("use_causal_mask", [False, True])
-def test_masks_of_keras_arrive_and_go_on(alignment, use_causal_mask):
-    layer = MultiHeadAttention(2, 2, alignment=alignment)
-    queries = np.array([[1, 2, 3, 0, 0], [3, 3, 1, 1, 2], [1, 0, 0, 0, 0]])
-    values = np.array([[5, 4, 0], [3, 0, 0], [2, 1, 1]])
-    embedding = keras.layers.Embedding(6, 8, mask_zero=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        output = layer(embedding(queries), embedding(values), use_causal_mask=use_causal_mask)
-    np.testing.assert_array_equal(output._keras_mask, queries > 0)
-    mask = np.broadcast_to((values > 0)[:, None], (3, 5, 3))
-    mask = mask & np.tril(np.ones((5, 3), bool)) if use_causal_mask else mask
-    plain = [tf.constant(embedding(x).numpy()) for x in (queries, values)]
-    expected = layer(*plain, attention_mask=mask)
-    assert_close(tf.boolean_mask(output, queries > 0), tf.boolean_mask(expected, queries > 0))
-
-
 def test_sliding_window():
     window = WINDOW.get("sliding_window", 4)
     layer, x = MultiHeadAttention(2, 4, **WINDOW), QUERY[:, :, :4]
@@ -225,14 +155,6 @@ def test_sliding_window():
     for causal, inside in ((True, (distance >= 0) & (distance < window)), (False, abs(distance) < window)):
         _, scores = layer(x, x, use_causal_mask=causal, return_attention_scores=True)
         np.testing.assert_array_equal(scores.numpy() > 0, np.broadcast_to(inside, scores.shape))
-
-
-def test_constraints():
-    layer = MultiHeadAttention(2, 2, **GATE, kernel_constraint="non_neg", bias_constraint="non_neg")
-    layer.build((1, 2, 2), (1, 2, 2))
-    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, *gates_of(layer), layer.output_dense):
-        assert isinstance(dense.kernel.constraint, keras.constraints.NonNeg)
-        assert isinstance(dense.bias.constraint, keras.constraints.NonNeg)
 
 
 @pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
@@ -272,22 +194,3 @@ def test_int8(alignment):
         dense.quantize("int8")
         assert dense._kernel.dtype == "int8"
     assert_close(layer(QUERY, VALUE), expected, atol=0.05)
-
-
-def test_dtype_policy_map():
-    policies = keras.dtype_policies.DTypePolicyMap()
-    for name in ("query", "key", "value"):
-        policies[f"attention/{name}"] = keras.dtype_policies.QuantizedDTypePolicy("int8", "float32")
-    layer = MultiHeadAttention(3, 8, use_bias=False, dtype=policies, name="attention")
-    layer.build((1, 2, 2), (1, 2, 2))
-    assert [dense._kernel.dtype for dense in (layer.query_dense, layer.key_dense, layer.value_dense)] == ["int8"] * 3
-    assert layer.output_dense._kernel.dtype == "float32"
-
-
-def test_shapes_of_a_symbolic_call():
-    for alignment in ("softmax", "weibull"):
-        layer = MultiHeadAttention(4, 2, alignment=alignment, attention_axes=(-3, -2))
-        spec = layer.compute_output_spec(
-            keras.KerasTensor((2, 9, 3, 4, 6)), keras.KerasTensor((2, 9, 5, 6, 6)), return_attention_scores=True
-        )
-        assert (spec[0].shape, spec[1].shape) == ((2, 9, 3, 4, 6), (2, 9, 4, 3, 4, 5, 6))

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -95,27 +94,3 @@ def test_draws():
     sigma = expected.stddev().numpy()
     assert (np.abs(drawn.mean(0) - expected.mean()) < 4 * sigma / np.sqrt(count)).all()
     assert (np.abs(drawn.var(0) / sigma**2 - 1.0) < 5 * np.sqrt(2.0 / count)).all()
-
-
-def test_the_weight_is_annealed():
-    layer = PredictedContext(3, kl_weight=0.5, kl_annealing=keras_vattn.LinearAnnealing(1, start_step=1))
-    losses = []
-    for _ in range(3):
-        layer(LATENT, TARGET, training=True)
-        losses.append(float(layer.losses[0]))
-    nats = -distribution(layer, LATENT).log_prob(TARGET).numpy().sum() / 6
-    assert losses == pytest.approx([0.0, 0.0, 0.5 * nats], rel=1e-5)
-
-
-def test_a_target_of_another_width():
-    """Also where the layer has been built without one."""
-    for first in ((LATENT, TARGET), (LATENT,)):
-        layer = PredictedContext(4)
-        if len(first) == 1:
-            layer(LATENT)
-        for width in (1, 3):
-            for target in (TARGET[..., :width], keras.KerasTensor((6, 5, width))):
-                with pytest.raises(
-                    ValueError, match=r"have the width `units`. Received: target.shape=\(6, 5, .\), units=4"
-                ):
-                    layer(LATENT, target, training=True)

@@ -24,7 +24,6 @@ from multi_head_cases import (
 
 import keras_vattn
 from keras_vattn import Attention, GumbelSoftmax, MultiHeadAttention, Weibull
-from keras_vattn.layers.chunked_attention import LARGEST_CHUNK, SMALLEST
 
 slow = pytest.mark.slow
 PADDED = {"value_mask": VALUE_MASK, "query_mask": QUERY_MASK}
@@ -277,17 +276,6 @@ def test_dropout_at_inference(alignment):
     assert np.abs(draws - layer(*inputs)).max() > 0.1
     assert [len(np.unique(x.round(4))) for x in draws[:, 0, :, 0]] == [4, 4]
     np.testing.assert_array_equal(draw(dropout=True), draws)
-
-
-def test_automatic_sizes():
-    layer = MultiHeadAttention(4, 8, query_chunk_size="auto")
-    for lengths, size in (
-        ((1, 1, SMALLEST - 1), None),
-        ((4, 2048, 2048), LARGEST_CHUNK // 2048),
-        ((None, None, 9), None),
-    ):
-        assert layer.chunk_size_of(*lengths) == size
-    assert layer.chunk_size_of(4, 4096, 4096, return_attention_scores=True) is None
 
 
 def test_a_converted_model_has_chunks(tmp_path):

@@ -47,8 +47,3 @@ def test_in_a_model_of_half_precision():
     ids = keras.Input((None,), dtype="int32")
     model = keras.Model(ids, WordDropout(0.5, replacement_id=70_001, protected_ids=(0,))(ids))
     np.testing.assert_array_equal(model(IDS + 70_000), IDS + 70_000)
-
-
-def test_errors():
-    with pytest.raises(ValueError, match=r"Received: rate=1\.5"):
-        WordDropout(1.5, replacement_id=1, protected_ids=(0,))

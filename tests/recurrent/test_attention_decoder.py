@@ -1,5 +1,3 @@
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -225,22 +223,6 @@ def test_masked_steps_hold_the_state(cell, query):
             np.testing.assert_allclose(one[row], two[0], atol=1e-5)
 
 
-def test_masks_of_keras_arrive():
-    tokens = np.where(INPUTS_MASK, 1, 0)
-    source = np.where(MEMORY_MASK, 2, 0)
-    embedding = keras.layers.Embedding(3, 5, mask_zero=True)
-    decoder = AttentionDecoder(UNITS, GaussianAttention("additive"))
-    implicit = decoder(embedding(tokens), embedding(source), return_attention_scores=True)
-    loss = float(decoder.losses[0])
-    words, memory = (tf.convert_to_tensor(embedding(x).numpy()) for x in (tokens, source))
-    explicit = decoder(words, memory, inputs_mask=INPUTS_MASK, memory_mask=MEMORY_MASK, return_attention_scores=True)
-    for name in explicit:
-        np.testing.assert_array_equal(implicit[name], explicit[name])
-    assert loss == float(decoder.losses[0])
-    np.testing.assert_array_equal(implicit["hidden"]._keras_mask, INPUTS_MASK)
-    np.testing.assert_array_equal(implicit["context"]._keras_mask, INPUTS_MASK)
-
-
 def test_dropout_between_layers_differs_between_steps_and_layers():
     """The share of dropped entries is 0.3 within 4 standard errors; seed 2."""
     decoder = AttentionDecoder(50, num_layers=3, dropout=0.3, seed=2)
@@ -262,18 +244,6 @@ def test_the_log_is_named_after_the_attention():
     model.compile("sgd", "mse")
     history = model.fit([INPUTS, MEMORY], np.zeros((BATCH, STEPS, 1)), verbose=0).history
     assert set(history) == {"loss", "context_vector_kl"}
-
-
-def test_numbers_of_numpy():
-    options = {"num_layers": np.int64(2), "residual": np.bool_(True), "dropout": np.float32(0.25), "seed": np.int64(7)}
-    decoder = AttentionDecoder(np.int64(UNITS), **options)
-    config = json.loads(json.dumps(decoder.get_config()))
-    assert {name: config[name] for name in options} == {"num_layers": 2, "residual": True, "dropout": 0.25, "seed": 7}
-    noise, expected = (
-        x.draw_noise(2, 3, {}, training=True)["dropout"][0]
-        for x in (decoder, AttentionDecoder(UNITS, num_layers=2, dropout=0.25, seed=7))
-    )
-    np.testing.assert_array_equal(noise, expected)
 
 
 def test_errors():

@@ -92,39 +92,6 @@ def test_a_context_that_enters_one_gate_of_a_named_cell(base):
         np.testing.assert_allclose(given, expected, atol=1e-6)
 
 
-class Candidate(LSTMCell):
-    context_gates = slice(2, 3)
-
-
-@pytest.mark.parametrize("make", [LSTMCell, GRUCell, Candidate])
-def test_a_context_is_there_where_the_cell_was_built_with_one(make):
-    context = tf.zeros((3, 5))
-    cell = make(2)
-    cell.build((None, 4), (None, 5))
-    with pytest.raises(ValueError, match=r"Received: context.shape=None, context_shape=\(None, 5\)"):
-        cell(INPUTS[:, 0])
-    cell = make(2)
-    cell.build((None, 4))
-    with pytest.raises(ValueError, match=r"Received: context.shape=\(3, 5\), context_shape=None"):
-        cell(INPUTS[:, 0], context=context)
-
-
-@pytest.mark.parametrize(("name", "make"), CELLS.items())
-def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name, make):
-    reference = decoder_of(name, num_layers=2)
-    expected = reference(INPUTS, MEMORY)["hidden"]
-    instance = make(UNITS, name="mine")
-    for cell in (make, instance, keras.saving.serialize_keras_object(instance)):
-        decoder = decoder_of(cell, num_layers=2)
-        decoder.build(INPUTS.shape, MEMORY.shape)
-        assert [x.name for x in decoder.cells] == ["cell_0", "cell_1"]
-        decoder.set_weights(reference.get_weights())
-        np.testing.assert_array_equal(decoder(INPUTS, MEMORY)["hidden"], expected)
-    assert not instance.built
-    assert reference.cell == name
-    assert type(decoder.cell) is make
-
-
 def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
     zeros = {"kernel_initializer": "zeros", "recurrent_initializer": "zeros", "bias_initializer": "zeros"}
     for cell in ("lstm", LSTMCell):
@@ -176,14 +143,6 @@ def test_a_decoder_with_a_cell_of_ones_own_is_saved(cell, tmp_path):
     assert json.loads(json.dumps(AttentionDecoder.from_config(read).get_config())) == read
 
 
-def test_a_state_of_a_functional_model_is_each_cells_own():
-    inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
-    decoder = decoder_of("lstm")
-    model = keras.Model([inputs, memory], decoder(inputs, memory, return_state=True)["state"])
-    for one, two in zip(model([INPUTS, MEMORY]), decoder(INPUTS, MEMORY, return_state=True)["state"], strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
 def test_errors():
     names = ", ".join(f'"{name}"' for name in CELLS)
     with pytest.raises(ValueError, match=rf'Expected one of {names}. Received: cell="rnn"'):
@@ -230,26 +189,3 @@ def test_a_feeding_of_ones_own(query):
     np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
     read = json.loads(json.dumps(decoder.get_config()))
     assert AttentionDecoder.from_config(read).feeding.scale == 0.5
-
-
-class ForgetfulCell(LSTMCell):
-    def step(self, projected, context, states, kernels):
-        hidden, states = super().step(projected, context, states, kernels)
-        return hidden, [states[0], 0.5 * states[1]]
-
-
-class LoudCell(LSTMCell):
-    def gates(self, projected, context, hidden, kernels):
-        return [2.0 * gate for gate in super().gates(projected, context, hidden, kernels)]
-
-
-@pytest.mark.parametrize("cell_class", [*CELLS.values(), CoupledCell, ForgetfulCell, LoudCell])
-def test_a_cell_above_another_one_takes_the_same_step(cell_class):
-    """Its inputs are known in the loop alone; a subclass of the LSTM with a step of its own takes that."""
-    cell = cell_class(UNITS)
-    cell.build(INPUTS[:, 0].shape)
-    states = [tf.constant(GENERATOR.normal(size=(3, UNITS)), tf.float32) for _ in range(cell.num_states)]
-    found = cell.upper_step(tf.constant(INPUTS[:, 0]), states, cell.upper_kernels())
-    expected = cell(INPUTS[:, 0], states=states)
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

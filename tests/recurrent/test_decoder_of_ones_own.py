@@ -230,30 +230,3 @@ def test_without_a_posterior_and_a_prior_it_draws_from_the_standard_normal(monke
     state = {"cells": [tf.zeros((BATCH, UNITS))]}
     gives, _ = part.step({}, state, {}, {"latent": {"latent": noise[:, 0]}}, training=True)
     np.testing.assert_array_equal(gives["latent"], noise[:, 0])
-
-
-def test_two_parts_of_one_name():
-    class Twice(LatentDecoder):
-        def parts(self):
-            parts = super().parts()
-            return [parts[0], *parts]
-
-    with pytest.raises(ValueError, match=r"Two parts of a decoder .* Received: attention"):
-        Twice(UNITS, WIDTH)(INPUTS, MEMORY)
-
-
-def test_two_attentions_have_names_of_their_own():
-    class Two(LatentDecoder):
-        gives = ("context", "second_context", "second_weights")
-
-        def parts(self):
-            attention, *others = super().parts()
-            second = recurrent.AttentionPart(self.attention, attention.query, leaves_loop=True, name="second")
-            return [attention, *others, second]
-
-    decoder = Two(UNITS, WIDTH)
-    decoded = decoder(INPUTS, MEMORY, memory_mask=MEMORY_MASK)
-    np.testing.assert_allclose(decoded["context"], decoded["second_context"], atol=1e-6)
-    memory = decoder.prepare_memory(MEMORY, MEMORY_MASK)
-    outputs, _ = decoder.step(INPUTS[:, 0], decoder.start(BATCH, memory), memory)
-    np.testing.assert_allclose(outputs["second_context"], decoded["second_context"][:, 0], atol=1e-6)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
-from keras_vattn import Attention, AttentionDecoder, LSTMCell, RecurrentCell
+from keras_vattn import Attention, AttentionDecoder, RecurrentCell
 
 GENERATOR = np.random.default_rng(0)
 INPUTS = GENERATOR.normal(size=(3, 4, 5)).astype("float32")
@@ -29,19 +29,6 @@ class ScaledCell(RecurrentCell):
         (gate,) = self.gates(projected, context, states[0], kernels)
         hidden = ops.tanh(gate) * self.scale
         return hidden, [hidden]
-
-
-@pytest.mark.parametrize("is_cleared", [False, True])
-def test_a_cell_of_ones_own_in_half_precision(is_cleared):
-    if is_cleared:
-        keras.backend.clear_session()
-    attention = Attention("additive", dtype="mixed_float16")
-    decoder = AttentionDecoder(UNITS, attention, cell=ScaledCell, dtype="mixed_float16")
-    inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
-    model = keras.Model([inputs, memory], decoder(inputs, memory)["hidden"])
-    model.compile("sgd", "mse")
-    history = model.fit([INPUTS, MEMORY], np.ones((3, 4, UNITS)), epochs=3, verbose=0).history["loss"]
-    assert history == sorted(history, reverse=True)
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -67,34 +54,6 @@ def test_the_gradient_of_a_stateless_call(graph):
     expected = tape.gradient(loss, [weight.value for weight in decoder.trainable_variables])
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-class LoudCell(LSTMCell):
-    def project_inputs(self, inputs):
-        return 30.0 * super().project_inputs(inputs)
-
-
-class ForgetfulCell(LSTMCell):
-    def loop_kernels(self):
-        return {name: 0.0 * kernel for name, kernel in super().loop_kernels().items()}
-
-
-@pytest.mark.parametrize("cell_class", [LoudCell, ForgetfulCell])
-def test_a_subclass_of_the_lstm_in_every_layer(cell_class):
-    cell = cell_class(UNITS)
-    cell.build((None, UNITS))
-    inputs, states = tf.constant(INPUTS[:, 0, :UNITS]), [tf.fill((3, UNITS), 0.3), tf.fill((3, UNITS), -0.2)]
-    found, _ = cell.upper_step(inputs, states, cell.upper_kernels())
-    expected, _ = cell(inputs, states=states)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_states_of_one_example_for_all():
-    ones = [tf.ones((1, UNITS))] * 2
-    cell = LSTMCell(UNITS)
-    found, _ = cell(INPUTS[:, 0], states=ones)
-    expected, _ = cell(INPUTS[:, 0], states=[tf.ones((3, UNITS))] * 2)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [lambda: keras_vattn.fast.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
@@ -140,26 +99,3 @@ def test_sequences_of_no_step(jit_compile):
     assert float(loss) == 0.0
     for gradient in gradients:
         np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: keras_vattn.fast.LSTM(4),
-        lambda: keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", query_chunk_size=2),
-    ],
-)
-def test_graphs_are_freed_while_their_layer_lives(make):
-    layer = make()
-    arguments = [tf.constant(INPUTS)] * (1 if isinstance(layer, keras.layers.LSTM) else 2)
-    layer(*arguments)
-
-    def num_graphs():
-        function = tf.function(lambda *x: tf.gradients(layer(*x, training=True), x[0]), autograph=False)
-        function(*arguments)
-        del function
-        gc.collect()
-        return sum(isinstance(x, tf.Graph) for x in gc.get_objects())
-
-    num_graphs()
-    assert num_graphs() == num_graphs()
