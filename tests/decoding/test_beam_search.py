@@ -107,20 +107,6 @@ def test_one_beam_is_greedy_decoding(length_penalty):
         np.testing.assert_allclose(found[name][:, 0], expected[name], rtol=1e-5)
 
 
-def test_an_ended_sentence_stays_as_it_is():
-    """Its score does not change while others go on."""
-    table = np.log(np.array([[0.25] * 4, [0.3, 0.05, 0.6, 0.05], [0.25] * 4, [0.01, 0.01, 0.01, 0.97]]))
-    step = lambda ids, state, position: (tf.gather(tf.constant(table, tf.float32), ids), state, {})  # noqa: E731
-    short, long = (
-        beam_search(step, (), tf.constant([START]), END, max_length, num_beams=2, num_results=2)
-        for max_length in (2, 12)
-    )
-    for found in (short, long):
-        assert found["ids"][0, 0].numpy()[:3].tolist()[:2] == [END, PAD]
-        assert int(found["lengths"][0, 0]) == 1
-        np.testing.assert_allclose(found["scores"][0, 0], np.log(0.6), rtol=1e-5)
-
-
 def test_forbidden_ids():
     """They are never chosen, and the others keep their probabilities."""
     found = search(200, num_results=3, forbidden_ids=(3, 0))
@@ -170,20 +156,6 @@ def test_a_beam_without_a_word_is_missing(num_beams):
     np.testing.assert_array_equal(found["lengths"], np.count_nonzero(found["ids"], axis=-1))
 
 
-def test_it_stops_when_nothing_can_change(monkeypatch):
-    """The first word ends every sentence with 0.97: no second step is worth it."""
-    steps = []
-
-    def step(ids, state, position):
-        if tf.executing_eagerly():
-            steps.append(int(position))
-        return tf.math.log([[0.01, 0.01, 0.97, 0.01]]) + tf.zeros_like(ids, tf.float32)[:, None], state, {}
-
-    found = beam_search(step, (), tf.constant([START]), END, 50, num_beams=4, num_results=1)
-    assert found["ids"][0, 0, 0] == END
-    assert len(steps) <= 2
-
-
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_and_xla(jit_compile):
     options = {"num_results": 3, "length_penalty": 0.6}
@@ -226,12 +198,6 @@ def test_an_unknown_batch_size(tmp_path):
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         search(**{"num_beams": 2, **options})
-
-
-def test_what_a_step_may_keep():
-    step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {"scores": ids})  # noqa: E731
-    with pytest.raises(ValueError, match=r"returns itself.*Received: scores"):
-        beam_search(step, (), tf.constant(STARTS), END, 4, num_beams=2)
 
 
 @pytest.mark.parametrize("attention", ["deterministic", "gaussian", "location", "latent"])

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy.special import log_softmax, softmax
 
-from keras_vattn.decoding import GreedySampler, RandomSampler, decode, greedy, sample
+from keras_vattn.decoding import RandomSampler, decode, greedy, sample
 
 VOCABULARY, START, END, PAD = 7, 1, 2, 0
 TABLE = np.random.default_rng(5).normal(size=(VOCABULARY, VOCABULARY), scale=2.0).astype("float32")
@@ -81,22 +81,6 @@ def test_against_numpy_with_a_state():
     assert decoded["twice"]["count"].shape == (5, 5, 2)
 
 
-def test_it_stops_when_all_have_ended():
-    table, calls = table_that_ends(), []
-
-    def counting(ids, state, position):
-        calls.append(position)
-        return tf.gather(table, ids), state, {"seen": ids}
-
-    decoded = greedy(counting, (), tf.constant([1, 5]), END, max_length=50)
-    # The first call is the trace that finds out what is kept.
-    assert [int(position) for position in calls[1:]] == [0, 1, 2]
-    assert decoded["ids"].shape == (2, 50)
-    assert (decoded["ids"][:, 3:].numpy() == 0).all()
-    assert decoded["ids"][1].numpy().tolist()[:4] == [2, 0, 0, 0]
-    assert (decoded["seen"][:, 3:].numpy() == 0).all()
-
-
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_unknown_batch_size_and_length(jit_compile):
     # XLA needs the length, which is a shape of the result, at compile time.
@@ -115,25 +99,6 @@ def test_the_longest_length_may_be_a_tensor():
     run = tf.function(lambda length: greedy(step, state(), STARTS, END, length)["ids"])
     np.testing.assert_array_equal(run(tf.constant(3)), greedy(step, state(), STARTS, END, 3)["ids"])
     assert run(tf.constant(4)).shape == (5, 4)
-
-
-def test_export(tmp_path):
-    module = tf.Module()
-    module.table = tf.Variable(TABLE)
-
-    def from_table(ids, state, position):
-        return tf.gather(module.table, ids), state, {}
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32)])
-    def generate(starts, seed):
-        return sample(from_table, (), starts, END, 6, seed, top_k=3)
-
-    module.generate = generate
-    tf.saved_model.save(module, tmp_path / "decoder")
-    loaded = tf.saved_model.load(tmp_path / "decoder")
-    for seed in (1, 2):
-        np.testing.assert_array_equal(loaded.generate(STARTS, seed)["ids"], generate(STARTS, seed)["ids"])
-    assert np.any(loaded.generate(STARTS, 1)["ids"] != loaded.generate(STARTS, 2)["ids"])
 
 
 def draws(sampler, logits, count=20_000):
@@ -229,20 +194,6 @@ def test_a_sampler_of_ones_own():
     np.testing.assert_array_equal(decoded["ids"], np.tile([4, 5, 6], (5, 1)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits(dtype):
-    logits = tf.constant(1e4 * TABLE[:2] / np.abs(TABLE).max(), dtype)
-    for sampler in (RandomSampler(1, 0.7, 3, 0.9), GreedySampler()):
-        assert sampler(logits, 0).dtype == tf.int32
-
-    def halved(ids, state, position):
-        return tf.cast(tf.gather(TABLE, ids), dtype), state, {}
-
-    decoded = greedy(halved, (), STARTS, END, 4)
-    assert decoded["log_probabilities"].dtype == tf.float32
-    assert np.isfinite(decoded["log_probabilities"]).all()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -267,11 +218,6 @@ def test_errors():
 def test_ties_do_not_widen_the_support(options):
     restricted = RandomSampler(0, **options).restrict(tf.zeros((1, VOCABULARY)))
     assert (restricted.numpy() == 0).sum() == 2
-
-
-def test_a_step_may_not_keep_a_name_of_the_result():
-    with pytest.raises(ValueError, match="Received: ids"):
-        greedy(lambda ids, state, position: (tf.gather(TABLE, ids), state, {"ids": ids}), (), STARTS, END, 3)
 
 
 def test_forbidden_ids():

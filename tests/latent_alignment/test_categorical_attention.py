@@ -85,22 +85,6 @@ def test_scores_on_request():
     assert symbolic["weights"].shape == (None, 3, SOURCE)
 
 
-def test_distributions_have_the_masks_of_keras():
-    memory = tf.constant(MASKED["memory"])
-    memory._keras_mask = tf.constant(MASKED["memory_mask"])
-    layer = CategoricalAttention(objective="elbo/sample")
-    options = {"posterior_logits": MASKED["posterior_logits"]}
-    latent = layer(MASKED["query"], memory, return_attention_scores=True, **options)
-    for name, distribution in (
-        ("weights", layer.prior_distribution(MASKED["query"], memory, **options)),
-        ("posterior_weights", layer.posterior_distribution(MASKED["query"], memory, **options)),
-    ):
-        # A row without a key has weights of 0 and no distribution.
-        rows = MASKED["memory_mask"].any(axis=-1)
-        assert 0 < rows.sum() < MASKED["memory_mask"].sum()
-        np.testing.assert_allclose(latent[name][rows], distribution.probs_parameter()[rows], rtol=1e-5)
-
-
 def test_k_max_at_evaluation():
     """`top_k` makes the prediction K-max, whatever the training."""
     for objective in (LatentObjective("elbo", top_k=3), LatentObjective("marginal", top_k=3)):
@@ -145,22 +129,6 @@ def test_k_max_keeps_the_most_probable_keys():
     # One valid key: the other place is empty.
     np.testing.assert_allclose(ops.exp(latent["log_prior"])[3], np.tile([1.0, 0.0], (STEPS, 1)))
     assert (latent["candidates"].numpy()[3, :, 1] == 0).all()
-
-
-@every_objective
-def test_symbolic_and_eager_agree(objective):
-    layer = CategoricalAttention(objective=objective)
-    for posterior in {False, objective.uses_posterior}:
-        options = {"posterior_logits": keras.Input((None, SOURCE))} if posterior else {}
-        symbolic = layer(keras.Input((None, WIDTH)), keras.Input((SOURCE, WIDTH)), **options)
-        for training in (False, True):
-            if training and not posterior and objective.in_training.needs_posterior:
-                continue
-            eager = call(layer, posterior=posterior, training=training)
-            assert eager.keys() == symbolic.keys()
-            for name, x in eager.items():
-                assert symbolic[name].dtype == x.dtype.name
-                assert all(a in (None, b) for a, b in zip(symbolic[name].shape, x.shape, strict=True))
 
 
 def test_errors():

@@ -7,7 +7,7 @@ from categorical_cases import INPUTS, MASKED, call, valid_keys
 from latent_cases import BATCH, SOURCE, STEPS, tensors
 from twins import twin_divergence
 
-from keras_vattn import CategoricalAttention, LatentObjective, Local, Score
+from keras_vattn import CategoricalAttention, LatentObjective, Local
 
 
 def kl(layer, inputs, **masks):
@@ -64,18 +64,3 @@ def test_keys_that_the_score_hides_are_no_entries():
     call(layer, INPUTS)
     near = np.abs(np.arange(STEPS)[:, None] - np.arange(SOURCE)) <= 1
     np.testing.assert_allclose(layer.losses[0], kl(layer, INPUTS).sum() / (BATCH * near.sum()), rtol=1e-5)
-
-
-def test_a_score_with_a_call_of_its_own():
-    class Alone(Score):
-        def build(self, query_shape, key_shape):
-            pass
-
-        def score(self, query, projected_keys):
-            return tf.zeros((*query.shape[:-1], projected_keys.shape[1]))
-
-        def call(self, query, key):
-            return self.score(query, key)
-
-    latent = call(CategoricalAttention(Alone(), "elbo/sample"), INPUTS)
-    np.testing.assert_allclose(latent["log_prior"], -np.log(SOURCE), rtol=1e-5)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, call
+from categorical_cases import INPUTS
 from keras import ops
 from latent_cases import OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers
 from scipy.special import softmax
@@ -66,17 +66,6 @@ def test_the_gumbel_candidate():
     assert (np.abs(weights.mean(0) - posterior) < 4.5 * error).all()
     smooth = many(LatentObjective("elbo/gumbel", tau=5.0))[0]["candidates"].numpy()
     assert smooth.max() < 0.9
-
-
-def test_inference_that_draws():
-    """The importance-weighted bound, asked for at evaluation, draws wherever it is evaluated."""
-    layer = CategoricalAttention(
-        objective=LatentObjective("elbo", num_samples=4, inference="importance_weighted/sample")
-    )
-    first, second = call(layer), call(layer)
-    assert first["candidates"].shape[2] == 4
-    assert (first["candidates"].numpy() != second["candidates"].numpy()).any()
-    assert layer.is_stochastic
 
 
 def test_a_prediction_model_draws_from_p():

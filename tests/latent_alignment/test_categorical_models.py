@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, objectives_by_kind
+from categorical_cases import INPUTS, MASKED
 from keras import ops
-from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers, model, run
-from scipy.special import log_softmax
+from latent_cases import OBJECTIVES, WIDTH, emit, layers, run
 
 import keras_vattn
 from keras_vattn import CategoricalAttention, LatentObjective, NegativeBound
@@ -65,24 +64,6 @@ def test_no_word_is_predicted_from_a_later_one():
     np.testing.assert_allclose(bound, np.take_along_axis(first, words[:, 1:, None], axis=-1)[..., 0], rtol=1e-4)
 
 
-# What a graph could do otherwise: draws with a state, draws of a relaxation.
-IN_A_GRAPH = ("elbo-moving-average", "elbo-gumbel")
-
-
-@objectives_by_kind
-def test_fit(objective):
-    network = model(objective)
-    eager = objective not in [OBJECTIVES[name] for name in IN_A_GRAPH]
-    optimizer = keras.optimizers.Adam(0.2)
-    network.compile(optimizer, NegativeBound(ignore_class=0), jit_compile=False, run_eagerly=eager)
-    before = network.evaluate(MASKED, MASKED["targets"], verbose=0, return_dict=True)
-    history = network.fit(MASKED, MASKED["targets"], epochs=5, verbose=0).history
-    after = network.evaluate(MASKED, MASKED["targets"], verbose=0, return_dict=True)
-    assert np.isfinite(history["loss"]).all()
-    assert after["loss"] < before["loss"] - 1.0
-    assert ("attention_kl" in history) == ("elbo" in (objective.objective, objective.at_inference.objective))
-
-
 def test_training_and_prediction_share_their_layers():
     """The prediction model has no posterior; its words are the exact marginal of the trained layers."""
     parts = layers(OBJECTIVES["elbo-sample"])
@@ -107,36 +88,3 @@ def test_training_and_prediction_share_their_layers():
     chosen = np.take_along_axis(log_words, MASKED["targets"][..., None], axis=-1)[..., 0]
     counted = MASKED["targets"] != 0
     np.testing.assert_allclose(chosen[counted], exact.numpy()[counted], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_fit_with_xla():
-    network = model(OBJECTIVES["top_k"])
-    network.compile("sgd", NegativeBound(ignore_class=0), jit_compile=True)
-    assert np.isfinite(network.fit(MASKED, MASKED["targets"], verbose=0).history["loss"][0])
-
-
-def test_logits_of_their_own_precision_are_not_rounded():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    logits = np.random.default_rng(0).normal(size=(BATCH, STEPS, SOURCE)).astype("float32")
-    log_prior = CategoricalAttention(objective="marginal")(INPUTS["query"], INPUTS["memory"], logits=logits)[
-        "log_prior"
-    ]
-    np.testing.assert_allclose(log_prior, log_softmax(logits, -1), rtol=1e-5, atol=1e-6)
-
-
-def dataset(inputs):
-    """One batch at a time. Keras adds up the first batch of all replicas, and cannot add booleans."""
-    inputs = {**inputs, "memory_mask": inputs["memory_mask"].astype("int32")}
-    data = tf.data.Dataset.from_tensor_slices((inputs, inputs["targets"]))
-    return data.batch(BATCH, drop_remainder=True)
-
-
-@pytest.mark.slow
-def test_two_replicas_keep_one_moving_average_and_draw_differently(two_replicas):
-    with two_replicas.scope():
-        network = model(OBJECTIVES["elbo-moving-average"])
-        network.compile("sgd", NegativeBound(ignore_class=0), jit_compile=False)
-    network.fit(dataset(INPUTS), epochs=2, shuffle=False, verbose=0)
-    average = network.get_layer("bound").average.numpy()
-    assert average[0] < 0 and average[1] == pytest.approx(1 - 0.99**2, rel=1e-5)

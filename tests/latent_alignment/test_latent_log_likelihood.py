@@ -129,23 +129,6 @@ def test_moving_average(compiled):
     np.testing.assert_array_equal(layer.average.numpy(), before)
 
 
-def with_mask(x, mask):
-    x = tf.constant(x)
-    x._keras_mask = tf.constant(mask)
-    return x
-
-
-def test_masks_go_on():
-    layer = LatentLogLikelihood("marginal")
-    words, queries = np.arange(STEPS) < np.array([[3], [2], [1], [0]]), np.arange(STEPS) != 1
-    queries = np.broadcast_to(queries, words.shape)
-    np.testing.assert_array_equal(
-        layer(with_mask(LOG_LIKELIHOOD, words), with_mask(LOG_PRIOR, queries))._keras_mask, words & queries
-    )
-    np.testing.assert_array_equal(layer(LOG_LIKELIHOOD, with_mask(LOG_PRIOR, queries))._keras_mask, queries)
-    assert getattr(layer(LOG_LIKELIHOOD, LOG_PRIOR), "_keras_mask", None) is None
-
-
 def test_the_mask_of_the_queries_reaches_the_loss():
     """An emission of plain operations loses it; the log probabilities carry it past."""
     words = keras.Input((None,), dtype="int32")

@@ -39,21 +39,6 @@ def test_what_the_attention_returned_is_taken_as_it_is(objective):
     np.testing.assert_array_equal(value, with_axis[:, 0])
 
 
-@pytest.mark.parametrize("other", ["soft", "elbo/enumerate", "hard"])
-def test_another_objective_is_refused_beside_one_query(other):
-    layer, log_likelihood, found = one_query("marginal", other)
-    with pytest.raises(ValueError, match="must have the same objective"):
-        layer(log_likelihood, *found, training=True)
-
-
-@pytest.mark.parametrize("other", ["soft", "hard", LatentObjective("marginal/top_k", top_k=3)])
-def test_another_number_of_candidates_is_refused(other):
-    """All that is known of a slice."""
-    layer, log_likelihood, found = one_query("marginal", other, sliced=True)
-    with pytest.raises(ValueError, match=r"`log_prior` must have shape.*Received: log_prior.shape=\(4, 5\)"):
-        layer(log_likelihood, *found, training=True)
-
-
 def test_a_functional_model_of_one_query():
     question, regions = keras.Input((6,)), keras.Input((5, 6))
     latent = CategoricalAttention("dot_product", "marginal")(question[:, None], regions)

@@ -236,15 +236,6 @@ def test_a_model_learns_where_to_look():
     assert np.mean(np.sum(drawn, axis=1)) > -0.5
 
 
-def test_without_it_keras_says_that_the_score_does_not_learn():
-    decoder = AttentionDecoder(4, Attention("additive", "hard"))
-    given, memory = keras.Input((None, 2)), keras.Input((None, 4))
-    model = keras.Model([given, memory], decoder(given, memory)["hidden"])
-    model.compile("sgd", "mse", run_eagerly=True)
-    with pytest.warns(UserWarning, match="Gradients do not exist for variables.*score"):
-        model.train_on_batch([INPUTS, REGIONS], np.zeros((1, STEPS, 4)))
-
-
 def test_weights_that_are_no_draw_of_a_position_are_refused():
     """Their gradient would be wrong, and nothing would say so."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")

@@ -67,25 +67,6 @@ def test_without_a_bias():
     assert_close(value_and_gradients(layer), reference(layer))
 
 
-def test_in_graph_with_unknown_axes():
-    layer = built(chunk_size=7, ignore_class=IGNORED)
-    signature = [
-        tf.TensorSpec((None, None, None, WIDTH)),
-        tf.TensorSpec((None, None), tf.int32),
-        tf.TensorSpec((None, None, None)),
-    ]
-    compiled = tf.function(lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature)
-    expected = reference(layer, IGNORED)
-    assert_close(compiled(INPUTS, TARGETS, UPSTREAM), expected)
-    one = compiled(INPUTS[:1, :1, :1], TARGETS[:1, :1], UPSTREAM[:1, :1, :1])
-    np.testing.assert_allclose(one[0], expected[0][:1, :1, :1], rtol=1e-4, atol=1e-5)
-
-
-def test_an_empty_batch():
-    layer = built()
-    assert layer(INPUTS[:0], TARGETS[:0]).shape == (0, STEPS, CANDIDATES)
-
-
 @pytest.mark.parametrize("chunk_size", [None, 7])
 @jit_compile
 def test_candidates_that_are_impossible(chunk_size, jit_compile):
@@ -138,18 +119,6 @@ def test_words_that_do_not_count():
     np.testing.assert_allclose(value_and_gradients(layer, inputs, targets, only)[3], by_bias, rtol=1e-5, atol=1e-6)
 
 
-def test_extreme_logits():
-    for scale in (1e4, -1e4):
-        layer = TokenLogLikelihood(2, kernel_initializer="identity")
-        inputs = tf.constant([[[[scale, 0.0], [0.0, scale]]]])
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            value = layer(inputs, np.zeros((1, 1), "int32"))
-        expected = [0.0, -1e4] if scale > 0 else [-1e4, 0.0]
-        np.testing.assert_allclose(value[0, 0], expected)
-        assert np.isfinite(tape.gradient(value, inputs)).all()
-
-
 def test_a_large_constant_changes_nothing():
     """Differences of logits near 1e4 keep their precision."""
     layer = TokenLogLikelihood(3, kernel_initializer="identity")
@@ -197,31 +166,6 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     compiled = tf.function(found, input_signature=signature, jit_compile=jit_compile)
     assert_close(compiled(inputs, log_prior), expected)
     np.testing.assert_allclose(ops.logsumexp(value, axis=-1), np.zeros((BATCH, STEPS)), atol=1e-5)
-
-
-def test_shapes():
-    inputs = keras.Input((None, None, WIDTH)), keras.Input((None,), dtype="int32"), keras.Input((None, None))
-    outputs = {
-        "words": built()(inputs[0]),
-        "targets": built()(inputs[0], inputs[1]),
-        "marginal": built()(inputs[0], log_weights=inputs[2]),
-    }
-    assert {name: x.shape for name, x in outputs.items()} == {
-        "words": (None, None, None, VOCABULARY),
-        "targets": (None, None, None),
-        "marginal": (None, None, VOCABULARY),
-    }
-
-
-def test_the_mask_goes_on():
-    layer = built()
-    inputs = tf.constant(INPUTS)
-    inputs._keras_mask = tf.constant(np.arange(STEPS) < np.array([[4], [2], [1]]))
-    np.testing.assert_array_equal(layer(inputs, TARGETS)._keras_mask, inputs._keras_mask)
-    ignoring = built(ignore_class=IGNORED)
-    counted = TARGETS != IGNORED
-    np.testing.assert_array_equal(ignoring(INPUTS, TARGETS)._keras_mask, counted)
-    np.testing.assert_array_equal(ignoring(inputs, TARGETS)._keras_mask, counted & inputs._keras_mask.numpy())
 
 
 def test_masked_words_may_be_anything():
@@ -273,17 +217,6 @@ def test_the_marginal_of_improbable_words(jit_compile):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
-@jit_compile
-def test_the_marginal_of_no_word(jit_compile):
-    layer = built()
-    signature = [tf.TensorSpec((None, STEPS, None, WIDTH)), tf.TensorSpec((None, STEPS, None))]
-    compiled = tf.function(
-        lambda x, log_weights: layer(x, log_weights=log_weights), input_signature=signature, jit_compile=jit_compile
-    )
-    found = compiled(tf.constant(INPUTS[:0]), tf.zeros((0, STEPS, CANDIDATES)))
-    assert found.shape == (0, STEPS, VOCABULARY)
-
-
 def test_the_gradient_of_the_marginal_of_improbable_words():
     """Every candidate has its share of the gradient of a word; plain TensorFlow in float64 is right to all digits."""
     layer = built()
@@ -304,23 +237,3 @@ def test_the_gradient_of_the_marginal_of_improbable_words():
     found = gradients(lambda x: layer(x, log_weights=log_weights.astype("float32")), "float32")
     expected = gradients(reference, "float64")
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
-
-
-def test_the_gradient_of_a_saved_prediction(tmp_path):
-    layer = built(chunk_size=7)
-    signature = [tf.TensorSpec((None, STEPS, CANDIDATES, WIDTH)), tf.TensorSpec((None, STEPS, CANDIDATES))]
-    module = tf.Module()
-    module.kernel, module.bias = layer.kernel.value, layer.bias.value
-    module.predict = tf.function(lambda x, y: layer(x, log_weights=y), input_signature=signature)
-    inputs, log_weights = tf.constant(INPUTS), tf.constant(UPSTREAM)
-
-    def gradient(predict):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            value = tf.reduce_sum(tf.sin(predict(inputs, log_weights)))
-        return tape.gradient(value, inputs)
-
-    expected = gradient(module.predict)
-    tf.saved_model.save(module, tmp_path, options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
-    loaded = tf.saved_model.load(tmp_path)
-    np.testing.assert_allclose(gradient(loaded.predict), expected, rtol=1e-5, atol=1e-6)

@@ -70,21 +70,6 @@ def test_votes_of_one_word_are_its_label():
     assert_close(tenfold, [10 * x for x in found], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 7])
-def test_votes_in_graph_with_unknown_axes(chunk_size):
-    layer = built(chunk_size=chunk_size)
-    signature = [
-        tf.TensorSpec((None, None, None, WIDTH)),
-        tf.TensorSpec((None, None, VOCABULARY)),
-        tf.TensorSpec((None, None, None)),
-    ]
-    compiled = tf.function(lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature)
-    assert_close(compiled(INPUTS, VOTES, UPSTREAM), dense())
-    one = compiled(INPUTS[:1, 2:3, :1], VOTES[:1, 2:3], UPSTREAM[:1, 2:3, :1])
-    np.testing.assert_allclose(one[0], dense()[0][:1, 2:3, :1], rtol=1e-4, atol=1e-4)
-    assert layer(INPUTS[:0], VOTES[:0]).shape == (0, STEPS, CANDIDATES)
-
-
 @jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_votes_under_masks(chunk_size, jit_compile):

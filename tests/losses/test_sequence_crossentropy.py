@@ -228,42 +228,6 @@ def test_evaluate_weights_batches_by_their_size(data):
     assert network.evaluate(labels, labels, batch_size=3, verbose=0) == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_replicas_train_as_one(data, two_replicas):
-    labels, _, mask = data
-    tokens = np.where(mask, labels, 0)
-    results = []
-    for strategy in (tf.distribute.get_strategy(), two_replicas):
-        keras.utils.set_random_seed(1)
-        with strategy.scope():
-            network = model()
-            network.compile(keras.optimizers.SGD(0.1), SequenceCrossentropy(), jit_compile=False)
-        dataset = tf.data.Dataset.from_tensor_slices((tokens, labels)).batch(BATCH, drop_remainder=True)
-        history = network.fit(dataset, shuffle=False, verbose=0)
-        results.append((history.history["loss"][0], network.get_weights()))
-    assert results[0][0] == pytest.approx(results[1][0], rel=1e-5)
-    for one, two in zip(results[0][1], results[1][1], strict=True):
-        np.testing.assert_allclose(one, two, atol=1e-6)
-
-
-def test_save_and_load(tmp_path, data):
-    labels, _, _ = data
-    network = model()
-    network.compile("sgd", SequenceCrossentropy(ignore_class=3, label_smoothing=0.2))
-    network.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"WithMask": WithMask})
-    assert copy.loss.get_config() == network.loss.get_config()
-    assert copy.evaluate(labels, labels, verbose=0) == network.evaluate(labels, labels, verbose=0)
-
-
-def test_config_round_trip():
-    loss = SequenceCrossentropy(
-        from_logits=False, ignore_class=2, label_smoothing=0.1, reduction="sum", name="reconstruction"
-    )
-    copy = keras.losses.deserialize(keras.losses.serialize(loss))
-    assert isinstance(copy, SequenceCrossentropy)
-    assert copy.get_config() == loss.get_config()
-
-
 def test_errors(data):
     labels, logits, _ = data
     with pytest.raises(ValueError, match=r"Received: label_smoothing=1\.0"):

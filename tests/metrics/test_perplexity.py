@@ -10,7 +10,6 @@ from tiers import jit_compile
 from keras_vattn.metrics import Perplexity, predictive_log_likelihood
 
 BATCH, TIME, VOCABULARY = 3, 5, 7
-KINDS = ["plug-in", "predictive", "exact", "elbo", "iw"]
 
 
 @pytest.fixture
@@ -74,20 +73,6 @@ def test_log_likelihoods(data):
     assert float(metric.result()) == pytest.approx(float(plug_in), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_kind_is_in_the_name_and_the_config(kind):
-    metric = Perplexity(kind=kind, ignore_class=1)
-    assert metric.name == kind.replace("-", "_") + "_perplexity"
-    copy = keras.metrics.deserialize(keras.metrics.serialize(metric))
-    assert copy.get_config() == metric.get_config()
-    assert copy.kind == kind
-
-
-def test_unknown_kind():
-    with pytest.raises(ValueError, match="Received: kind='token'"):
-        Perplexity(kind="token")
-
-
 @jit_compile
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
 def test_in_fit_and_evaluate(data, precision, jit_compile):
@@ -103,21 +88,6 @@ def test_in_fit_and_evaluate(data, precision, jit_compile):
     assert result["plug_in_perplexity"] == pytest.approx(
         np.exp(result["loss"]), rel=1e-5 if precision == "float32" else 1e-2
     )
-
-
-def test_two_replicas_count_as_one(data, two_replicas):
-    labels, logits, mask = data
-    with two_replicas.scope():
-        metric = Perplexity()
-
-    @tf.function
-    def update():
-        two_replicas.run(lambda: metric.update_state(labels, masked(logits, mask)))
-
-    update()
-    expected = np.exp((costs(labels, logits) * mask).sum() / mask.sum())
-    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
-    assert float(tf.convert_to_tensor(metric.num_tokens.value)) == 2 * mask.sum()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

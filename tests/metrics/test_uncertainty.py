@@ -157,11 +157,6 @@ def test_p_values_are_those_of_scipy(num_draws, spread):
         np.testing.assert_allclose(pavpu(draws, labels, **options).p_values, expected, rtol=1e-7, atol=1e-300)
 
 
-def test_the_two_tests_differ(draws, labels):
-    assert np.any(pavpu(draws, labels).p_values != pavpu(draws, labels, test="paired").p_values)
-    assert np.any(pavpu(draws, labels).p_values != pavpu(draws, labels, on="log_probabilities").p_values)
-
-
 def certain_and_uncertain():
     """Ten draws of four examples; class 0 is best: surely, hardly, surely, hardly."""
     noise = 0.2 * np.linspace(-1, 1, 10)
@@ -294,14 +289,6 @@ def test_other_errors(draws, labels):
         risk_coverage_area(draws, labels, uncertainty=[1, 2, 3])
     with pytest.raises(ValueError, match="1 NaN"):
         risk_coverage_area(draws, labels, uncertainty=[np.nan] + [0.0] * (NUM_EXAMPLES - 1))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_probabilities_of_a_model_in_low_precision(logits, labels, dtype):
-    draws = softmax(logits, axis=-1)
-    rounded = draws.astype(dtype)
-    assert negative_log_likelihood(rounded, labels) == pytest.approx(negative_log_likelihood(draws, labels), rel=1e-2)
-    assert (mutual_information(rounded) >= 0).all()
 
 
 # Properties.

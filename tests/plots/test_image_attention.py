@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 
@@ -140,9 +138,3 @@ def test_errors(changed, message):
     arguments = {"images": WHITE, "weights": [[0.5, 0.5], [0.1, 0.9]], "boxes": HALVES}
     with pytest.raises(ValueError, match=message):
         plots.image_attention(**(arguments | changed))
-
-
-def test_a_missing_matplotlib_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[plots\]"'):
-        plots.image_attention(WHITE, [1.0, 0.0], HALVES)

@@ -89,12 +89,6 @@ def test_letters_without_a_font_are_spelled_out_not_warned_about(tmp_path, monke
     assert {"5[5E74]", "[5E74]"} <= set(texts(figure))
 
 
-def test_letters_with_a_font_use_it():
-    assert text._font_with("a") == "DejaVu Sans"
-    assert text._families("ab") == ["DejaVu Sans"]
-    assert text._font_with("\U0010fffd") is None
-
-
 def test_a_failed_write_leaves_the_old_picture(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
@@ -123,13 +117,6 @@ def test_heat_map_errors():
         plots.alignment_heat_map(np.zeros(3), ["a"], ["c"])
     with pytest.raises(ValueError, match="neither empty"):
         plots.alignment_heat_map(np.zeros((0, 1)), ["a"], [])
-
-
-def test_pyplot_is_left_alone(monkeypatch):
-    from matplotlib import _pylab_helpers
-
-    plots.alignment_heat_map(weights(1, 2), ["a", "b"], ["c"])
-    assert not _pylab_helpers.Gcf.figs
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):
