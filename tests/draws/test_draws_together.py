@@ -107,12 +107,3 @@ def test_max_rows_bounds_the_rows_of_every_call():
     recorder.rows.clear()
     draw(model, x, 2, batch_size=50, max_rows=10)  # one draw of a batch is the least
     assert recorder.rows == [50, 50, 50, 50]
-
-
-def test_word_dropout_and_a_dropout_layer_together():
-    inputs = keras.Input((None,), dtype="int32")
-    dropped = keras_vattn.WordDropout(0.5, replacement_id=1, protected_ids=(0,))(inputs)
-    model = keras.Model(inputs, layers.Dropout(0.5)(layers.Embedding(9, 2, embeddings_initializer="ones")(dropped)))
-    ids = np.full((4, 6), 5)
-    draws = draw(model, ids, 6, dropout=True, seed=1)
-    assert len(np.unique(draws.reshape(6, -1), axis=0)) == 6

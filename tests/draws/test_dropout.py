@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from predictive_cases import D, T, X, predict, sequence_model
+from predictive_cases import D, X, predict, sequence_model
 
-import keras_vattn
-from keras_vattn import Attention, GaussianAttention
+from keras_vattn import GaussianAttention
 from keras_vattn import posterior_predictive as draw
 
 
@@ -18,13 +17,6 @@ def test_dropout_rate():
     dropped = draws == 0
     assert abs(dropped.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / draws.size)
     np.testing.assert_allclose(draws[~dropped], 1 / 0.7, rtol=1e-6)
-
-
-def test_a_rate_of_numpy_is_a_rate():
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, keras.layers.Dropout(np.float32(0.5))(inputs))
-    draws = keras_vattn.posterior_predictive(model, np.ones((2, 3), "float32"), num_samples=4, dropout=True, seed=1)
-    assert set(np.unique(draws)) == {0.0, 2.0}
 
 
 class Drops(layers.Layer):
@@ -75,17 +67,6 @@ def test_attention_with_dropout_keeps_its_temperature_at_inference():
     assert contexts.std(axis=0).min() > 0
 
 
-def test_attention_with_dropout_draws_from_the_posterior_before_its_warm_start_is_over():
-    """k = 1e5 leaves hardly any noise in the weights."""
-    attention = Attention(alignment=keras_vattn.Weibull(k=1e5), warm_start_steps=100, dropout=0.5)
-    inputs, logits = keras.Input((None, D)), keras.Input((None, T))
-    _, weights = attention(inputs, inputs, posterior_logits=logits, return_attention_scores=True)
-    posterior_logits = X @ np.random.default_rng(2).normal(size=(D, T)).astype("float32")
-    weights = draw(keras.Model([inputs, logits], weights), [X, posterior_logits], 2, dropout=True, seed=1)
-    expected = keras.ops.softmax(posterior_logits)
-    np.testing.assert_allclose(weights, np.broadcast_to(expected, weights.shape), atol=1e-3)
-
-
 def test_batch_normalisation_keeps_its_averages():
     inputs = keras.Input((None, D))
     normalised = layers.BatchNormalization()(inputs)
@@ -94,68 +75,3 @@ def test_batch_normalisation_keeps_its_averages():
     draws, dropped = draw(model, X, 3, dropout=True, seed=1)
     np.testing.assert_allclose(draws, np.broadcast_to(predict(model)[0], draws.shape), rtol=1e-6)
     assert np.any(dropped != draws)
-
-
-def test_a_layer_with_dropout_and_normalisation_inside():
-    class Block(layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.dropout = 0.5
-            self.seed_generator = keras.random.SeedGenerator(1)
-            self.normalization = layers.BatchNormalization()
-
-        def build(self, shape):
-            self.normalization.build(shape)
-
-        def call(self, x, training=None):
-            x = self.normalization(x, training=training)
-            return keras.random.dropout(x, self.dropout, seed=self.seed_generator) if training else x
-
-    model = sequence_model(Block())
-    draws = draw(model, X, 50, dropout=True, seed=1)
-    kept = np.where(draws == 0, 0, np.broadcast_to(2 * predict(model), draws.shape))
-    np.testing.assert_allclose(draws, kept, rtol=1e-5)
-    assert (draws == 0).any() and (draws != 0).any()
-
-
-def test_a_call_of_the_instance_follows_the_request():
-    model = keras.Sequential([keras.Input((3,)), layers.Dropout(0.5)])
-    dropout, plain = model.layers[0], model.layers[0].call
-    dropout.call = lambda x, training=False: 2.0 * plain(x, training=training)
-    draws = draw(model, np.ones((4, 3), "float32"), 8, seed=1, dropout=True)
-    assert {*np.unique(draws)} == {0.0, 4.0}
-    np.testing.assert_array_equal(model(np.ones((4, 3))), np.full((4, 3), 2.0))
-
-
-class CallsDropout(layers.Layer):
-    """Passes `training` to its dropout by position."""
-
-    def __init__(self):
-        super().__init__()
-        self.dropout_layer = layers.Dropout(0.5)
-
-    def call(self, x):
-        return self.dropout_layer.call(x, False)
-
-
-def test_training_by_position():
-    model = keras.Sequential([keras.Input((3,)), CallsDropout()])
-    draws = draw(model, np.ones((4, 3), "float32"), 8, seed=1, dropout=True)
-    assert {*np.unique(draws)} == {0.0, 2.0}
-
-
-class SeveralGenerators(layers.Layer):
-    """Has seed generators in a list, and a rate of an unknown name."""
-
-    def __init__(self):
-        super().__init__()
-        self.p, self.generators = 0.5, [keras.random.SeedGenerator(1)]
-
-    def call(self, x, training=False):
-        return keras.random.dropout(x, self.p, seed=self.generators[0]) if training else x
-
-
-def test_generators_in_a_list_are_found():
-    model = keras.Sequential([keras.Input((3,)), SeveralGenerators(), layers.Dropout(0.5)])
-    with pytest.warns(UserWarning, match="SeveralGenerators"):
-        draw(model, np.ones((4, 3), "float32"), 2, seed=1, dropout=True)

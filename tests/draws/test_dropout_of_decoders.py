@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from predictive_cases import D, T, X, predict, sequence_model
+from predictive_cases import D, T, X, predict
 
 import keras_vattn
 from keras_vattn import posterior_predictive, recurrent
@@ -62,40 +62,3 @@ def test_the_attention_drops_its_weights_and_does_not_draw_as_in_training(rate):
     possible = np.einsum("knts,ms,nsd->mkntd", weights, masks, X)
     assert np.abs(contexts - possible).max(axis=-1).min(axis=0).max() < 1e-5
     assert contexts.std(axis=0).min() > 0
-
-
-class Masks(recurrent.Part):
-    """Drops, and adds other noise in training."""
-
-    def __init__(self, generator):
-        self.seed_generator = generator
-
-    def prepare_inputs(self, inputs):
-        return {"x": inputs["inputs"]}
-
-    def draw_noise(self, batch_size, num_steps, memory, seeds):
-        shape, noise = (batch_size, num_steps, 1), {}
-        if seeds.noise is not None:
-            noise["added"] = 100.0 * keras_vattn.random.uniform(shape, seeds.noise)
-        if seeds.dropout is not None:
-            noise["mask"] = keras.ops.cast(keras_vattn.random.uniform(shape, seeds.dropout) >= 0.5, "float32")
-        return noise
-
-    def step(self, given, state, memory, noise, training):
-        return {"hidden": 2.0 * noise.get("mask", 0.5) * given["x"] + noise.get("added", 0.0)}, {}
-
-
-def test_a_part_drops_without_its_other_noise():
-    class Dropping(recurrent.RecurrentDecoder):
-        def __init__(self):
-            super().__init__()
-            self.dropout, self.seed_generator = 0.5, keras.random.SeedGenerator(1)
-
-        def parts(self):
-            return [Masks(self.seed_generator)]
-
-    draws = draw(sequence_model(lambda x: Dropping()(x)["hidden"]), 40)
-    kept = np.any(draws != 0, axis=-1, keepdims=True)
-    np.testing.assert_allclose(draws, 2 * X * kept, rtol=1e-6)
-    # 600 masks: 4 standard errors.
-    assert abs(kept.mean() - 0.5) < 4 * 0.5 / np.sqrt(kept.size)

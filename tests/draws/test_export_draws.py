@@ -187,47 +187,6 @@ def test_a_function_before_the_model(tmp_path):
     np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
 
-class Vectors(layers.Layer):
-    """A vector of each id, from a table of the layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(np.arange(3), [5.0, 1.0, 2.0]), 0.0)
-
-    def call(self, ids):
-        return tf.expand_dims(self.table.lookup(ids), -1)
-
-
-@pytest.mark.slow
-def test_tables_are_in_the_saved_model(tmp_path):
-    """Of a layer of the model, of a layer in a model in it, and of a module that a preprocessor's function calls."""
-
-    class Synonyms(tf.Module):
-        def __init__(self):
-            super().__init__()
-            words = tf.lookup.KeyValueTensorInitializer(["fine"], ["good"])
-            self.table = tf.lookup.StaticHashTable(words, "")
-
-        def __call__(self, texts):
-            return tf.where(self.table.lookup(texts) == "", texts, self.table.lookup(texts))
-
-    synonyms, inputs = Synonyms(), keras.Input((), dtype="string", name="word")
-    ids = layers.StringLookup(vocabulary=["a", "good"])(inputs)
-    inside = keras.Input((), dtype="int64")
-    model = keras.Model(inputs, GaussianLatent(2)(keras.Model(inside, Vectors()(inside))(ids)))
-    export_draws(
-        model,
-        tmp_path,
-        num_samples=4,
-        outputs="values",
-        preprocessor=lambda texts: synonyms(tf.strings.lower(texts)),
-        input_signature=tf.TensorSpec([None], tf.string, "texts"),
-    )
-    draws = Sampler(model).draws(model, tf.constant(["a", "good", "bad"]), 4, 1)
-    answer = ask(loaded(tmp_path), 1, texts=["A", "fine", "bad"])
-    np.testing.assert_allclose(answer["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", slow_after(["method", "partial", "function"]))
 def test_tables_that_a_preprocessor_reaches(kind, tmp_path):
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["good"], [1.0]), 0.0)

@@ -145,21 +145,6 @@ def test_a_subclassed_model_and_a_layer():
     np.testing.assert_array_equal(draw(model, X, 2, seed=1), draw(model.latent, X, 2, seed=1))
 
 
-def test_mixed_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    inputs = keras.Input((None, D))
-    latent = GaussianLatent(2)(inputs)
-    outputs = layers.Dense(2, dtype="float32")(layers.Dropout(0.5)(latent))
-    draws = draw(keras.Model(inputs, outputs), X, 4, dropout=True, seed=1)
-    assert draws.dtype == np.float32 and np.isfinite(draws).all()
-
-
-def test_a_model_of_two_replicas(two_replicas):
-    with two_replicas.scope():
-        model = latent_model()
-    assert draw(model, X, 4, seed=1).shape == (4, N, T, 2)
-
-
 def test_models_without_noise():
     plain, dropping = sequence_model(layers.Dense(2)), sequence_model(layers.Dropout(0.5))
     off = sequence_model(layers.Dropout(0.0))

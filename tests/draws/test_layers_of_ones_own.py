@@ -59,28 +59,6 @@ def test_a_subclass_draws_and_has_its_divergence():
     assert logs["shifted_kl"] == pytest.approx(divergence, rel=1e-5)
 
 
-def test_a_subclass_survives_its_configuration_and_its_file(tmp_path):
-    layer = Shifted(
-        scale=0.25,
-        kl_weight=0.5,
-        kl_annealing=keras_vattn.LinearAnnealing(10),
-        kl_reduction="mean",
-        seed=7,
-        name="shifted",
-    )
-    again = Shifted.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert (again.scale, again.kl_weight, again.kl_reduction, again.seed) == (0.25, 0.5, "mean", 7)
-    assert isinstance(again.kl_annealing, keras_vattn.LinearAnnealing)
-    model = sequence_model(layer)
-    model(X, training=True)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert int(loaded.get_layer("shifted").training_calls) == int(layer.training_calls) == 1
-    with posterior_draws(model, seed=1), posterior_draws(loaded, seed=1):
-        np.testing.assert_array_equal(predict(loaded), predict(model))
-
-
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_layer_that_reads_no_request_is_refused(inside):
     blind = Blind(name="own")
@@ -91,28 +69,3 @@ def test_a_layer_that_reads_no_request_is_refused(inside):
         pass
     with pytest.raises(ValueError, match=message):
         posterior_predictive(outer, X, 2)
-
-
-def test_a_layer_with_a_tracker_of_its_own_draws_nothing_and_is_taken():
-    class Tracks(keras.layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.kl_tracker = keras.metrics.Mean(name="kl")
-
-        def call(self, x):
-            return 1.0 * x
-
-    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(Tracks()(x)))
-    mean = predict(model)
-    with posterior_draws(model):
-        assert np.any(predict(model) != mean)
-
-
-def test_a_divergence_that_nothing_tracks():
-    class Untracked(keras_vattn.StochasticLayer):
-        def call(self, x):
-            self.add_divergence(keras.ops.sum(x, axis=-1))
-            return x
-
-    with pytest.raises(ValueError, match=r"call `track_divergence`.*Received: Untracked\(name='own'\)"):
-        Untracked(name="own")(X)

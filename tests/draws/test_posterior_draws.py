@@ -6,7 +6,6 @@ import tensorflow as tf
 from keras_vattn import GaussianAttention, GaussianLatent, posterior_draws
 
 X = np.random.default_rng(1).normal(size=(4, 3, 5)).astype("float32")
-SHAPE = (4, 3, 2)
 
 
 def compiled_model(**options):
@@ -33,18 +32,6 @@ def test_predict_draws_inside_and_not_outside():
     assert np.any(first != second)
     np.testing.assert_array_equal(predict(model), mean)
     np.testing.assert_allclose(model(X), mean, rtol=1e-6)
-
-
-def test_evaluate_draws_inside_and_not_outside():
-    model = compiled_model()
-
-    def evaluate():
-        return model.evaluate(X, np.zeros(SHAPE), verbose=0)
-
-    mean = evaluate()
-    with posterior_draws(model):
-        assert evaluate() != evaluate()
-    assert evaluate() == mean
 
 
 def test_dropout_stays_off():
@@ -112,14 +99,6 @@ def test_the_temperature_of_the_layer_holds_at_inference_only():
         assert np.any(latent(X, training=True) != mean)
 
 
-def test_the_mark_is_taken_away_after_an_error():
-    model = compiled_model()
-    mean = predict(model)
-    with pytest.raises(RuntimeError, match="inside"), posterior_draws(model):
-        raise RuntimeError("inside")
-    np.testing.assert_array_equal(predict(model), mean)
-
-
 def test_contexts_nest():
     latent = GaussianLatent(3)
     with posterior_draws(latent, seed=1):
@@ -173,19 +152,3 @@ def test_several_steps_of_a_seed_in_one_call_are_refused():
     mean = predict(model)
     with posterior_draws(model):
         assert np.abs(predict(model) - mean).min() > 0
-
-
-def test_a_model_that_makes_its_functions_itself():
-    class Own(keras.Model):
-        def make_predict_function(self, force=False):
-            super().make_predict_function(force=force)
-            self.made = self.predict_function
-            return self.predict_function
-
-    inputs = keras.Input(X.shape[1:])
-    model = Own(inputs, GaussianLatent(2)(inputs))
-    mean = predict(model)
-    with posterior_draws(model, 1):
-        drawn = predict(model)
-        assert np.any(drawn != mean)
-    np.testing.assert_array_equal(predict(model), mean)

@@ -1,8 +1,6 @@
 """A sampler traces a model once, and gives the draws of `posterior_predictive`, to any thread."""
 
 import concurrent.futures
-import gc
-import weakref
 
 import keras
 import numpy as np
@@ -125,16 +123,6 @@ def test_threads_share_a_sampler_that_nobody_traced():
         np.testing.assert_array_equal(draws, sampler(X, 4, seed=seed))
     for x in plain:
         np.testing.assert_array_equal(x, mean)
-
-
-def test_the_functions_go_with_the_sampler():
-    model = model_of()
-    sampler = Sampler(model, dropout=True)
-    sampler(X, 4)
-    gone = weakref.ref(sampler)
-    del sampler
-    gc.collect()
-    assert gone() is None
 
 
 def test_an_unbuilt_model_is_refused():

@@ -71,52 +71,6 @@ def test_a_task_takes_strings(tmp_path):
     assert np.ptp(found["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
 
 
-class Preprocessor(tf.Module):
-    """Stands in for one of KerasHub: the lengths of texts, by a table, or halves of numbers."""
-
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-        lengths = tf.lookup.KeyValueTensorInitializer(["dog", "the cat"], [3.0, 7.0])
-        self.lengths = tf.lookup.StaticHashTable(lengths, 0.0)
-
-    def __call__(self, inputs):
-        if self.tokenizer is None:
-            return inputs / 2.0
-        return self.lengths.lookup(inputs)[:, None]
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "name", "value", "expected"),
-    [(None, "measured", [[1.0], [3.0]], [[0.5], [1.5]]), (len, "texts", ["dog", "the cat"], [[3.0], [7.0]])],
-)
-def test_a_preprocessor_is_applied_once(tmp_path, tokenizer, name, value, expected):
-    """Of numbers, twice would be no error."""
-
-    class Task(keras.Model):
-        preprocessor = None
-
-    inputs = keras.Input((1,), name="measured")
-    model = Task(inputs, keras.layers.Dropout(1e-9)(inputs))
-    model.preprocessor = Preprocessor(tokenizer)
-    export_draws(model, tmp_path, outputs="values", dropout=True)
-    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    np.testing.assert_allclose(serve(**{name: tf.constant(value)}, seed=tf.constant(0))["mean"], expected)
-
-
-@pytest.mark.slow
-def test_pairs_of_texts(tmp_path):
-    model = task()
-    signature = tuple(tf.TensorSpec([None], tf.string, name) for name in ("texts", "pairs"))
-    export_draws(model, tmp_path, num_samples=2, outputs="logits", input_signature=signature)
-    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    found, swapped = (
-        serve(**{one: tf.constant(["the dog"]), two: tf.constant(["a cat"])}, seed=tf.constant(0))["mean"].numpy()
-        for one, two in (("texts", "pairs"), ("pairs", "texts"))
-    )
-    assert np.abs(found - swapped).max() > 1e-3
-
-
 @pytest.mark.slow
 def test_many_threads_get_the_answers_of_one(tmp_path):
     """A thousand requests in another process, eight at a time, bit for bit; a few against this process."""

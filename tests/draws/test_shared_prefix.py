@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from predictive_cases import D, RecordRows, X, sequence_model
+from predictive_cases import D, RecordRows, X
 
 import keras_vattn
 from keras_vattn import Attention, GaussianLatent, Sampler
@@ -18,15 +18,6 @@ BATCHES, DRAWS = [3, 2], [6, 6, 3, 6, 4]
 
 def attend(x, **options):
     return Attention("bilinear", alignment="weibull", **options)(x, x)
-
-
-class OwnCall(keras.Model):
-    def __init__(self, record):
-        inputs = keras.Input((None, D))
-        super().__init__(inputs, attend(record(layers.Dense(D)(inputs))))
-
-    def call(self, inputs, training=None, mask=None):
-        return 2.0 * super().call(inputs, training=training, mask=mask)
 
 
 def masked(record):
@@ -61,28 +52,12 @@ def transposed(record):
     return keras.Model(inputs, attend(ops.transpose(x, (1, 0, 2))))
 
 
-def both_in_one(record):
-    inputs = keras.Input((None, D))
-    x = record(layers.Concatenate(axis=0)([inputs, layers.Dense(D)(inputs)]))
-    first, second = ops.split(x, 2)
-    return keras.Model(inputs, attend(ops.add(first, second)))
-
-
-def of_constants(record):
-    inputs = keras.Input((None, D))
-    scale = ops.add(1.0, ops.mean(inputs, axis=(0, 1))) * 0.0
-    return keras.Model(inputs, attend(scale + record(layers.Dense(D)(inputs))))
-
-
 # By name: the model, its inputs, and the rows of the calls of a layer.
 MODELS = {
     "masked": (masked, IDS, BATCHES),
     "nested": (nested, IDS, BATCHES + DRAWS),
     "inputs": (of_inputs, {"x": X, "ids": IDS}, BATCHES),
-    "own-call": (OwnCall, X, BATCHES),
     "transposed": (transposed, np.repeat(X, 2, axis=1)[:, :4], [4] * 2),
-    "both-in-one": (both_in_one, X, [2 * x for x in BATCHES]),
-    "constants": (of_constants, X, BATCHES),
 }
 
 
@@ -165,23 +140,3 @@ def test_the_number_of_an_example_is_not_shared():
     model = keras.Model(inputs, [drawn, Gathers()(drawn, Numbers()(inputs))])
     drawn, gathered = draw(model, X, 4, seed=1)
     np.testing.assert_array_equal(drawn, gathered)
-
-
-def test_an_assertion_holds_in_draws():
-    class Asserts(layers.Layer):
-        def call(self, x):
-            tf.debugging.assert_less(x, 9.0)
-            return 1.0 * x
-
-    sampler = Sampler(sequence_model(lambda x: GaussianLatent(2)(Asserts()(x))))
-    sampler(X, 2)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        sampler(X + 9.0, 2)
-
-
-def test_one_draw_at_a_time_shares_too():
-    record = RecordRows()
-    model = sequence_model(lambda x: GaussianLatent(2)(record(x)))
-    draws = draw(model, X, 4, seed=1, max_rows=1)
-    assert record.rows == [5]
-    assert len(np.unique(draws.reshape(4, -1), axis=0)) == 4

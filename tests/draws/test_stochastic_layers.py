@@ -57,9 +57,3 @@ def test_the_layers_with_a_kl_are_those_that_its_weight_changes():
     model(keras.ops.ones((2, 4, 3)), training=True)
     assert [*map(float, model.losses)] == [0.0] * 3
     assert set(names(model)) - {layer.name for layer in stochastic_layers(model, with_kl=True)} == {"no_prior"}
-
-
-def test_a_layer_is_a_model_of_one():
-    latent = keras_vattn.GaussianLatent(2)
-    assert stochastic_layers(latent) == [latent]
-    assert stochastic_layers(keras.layers.Dropout(0.5)) == stochastic_layers(keras_vattn.WordDropout(0.5, 1, ())) == []

@@ -3,14 +3,12 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import contextvars
 
-import keras
 import numpy as np
 import pytest
 from predictive_cases import X, latent_model, predict
 
-from keras_vattn import GaussianLatent, posterior_draws
+from keras_vattn import posterior_draws
 
 
 def elsewhere(function, *arguments):
@@ -46,19 +44,6 @@ def test_another_thread_gets_the_mean_and_leaves_the_draws():
     np.testing.assert_allclose(predict(model), mean, rtol=1e-5)
 
 
-def test_replica_threads_enter_a_context_themselves(two_replicas):
-    with two_replicas.scope():
-        latent = GaussianLatent(2)
-    mean = latent(X)
-
-    def inside(seed):
-        with posterior_draws(latent, seed):
-            return latent(X)
-
-    first, second = two_replicas.experimental_local_results(two_replicas.run(inside, args=(2,)))
-    assert np.any(first != mean) and np.any(second != mean) and np.any(first != second)
-
-
 def test_a_predict_of_replicas_is_refused(two_replicas):
     """Its threads do not inherit the context."""
     with two_replicas.scope():
@@ -66,34 +51,6 @@ def test_a_predict_of_replicas_is_refused(two_replicas):
     mean = predict(model)
     with posterior_draws(model), pytest.raises(ValueError, match="Received: 2 replicas"):
         predict(model)
-    np.testing.assert_array_equal(predict(model), mean)
-
-
-def test_a_context_ends_in_copies_of_it():
-    """As a task has that outlives it; its `predict` leaves no function that draws."""
-    model = latent_model()
-    mean = predict(model)
-    with posterior_draws(model, 1):
-        drawn, copied = model(X), contextvars.copy_context()
-        np.testing.assert_array_equal(copied.run(model, X), drawn)
-    np.testing.assert_allclose(copied.run(model, X), mean, rtol=1e-5)
-    np.testing.assert_array_equal(copied.run(predict, model), mean)
-    np.testing.assert_array_equal(predict(model), mean)
-
-
-def test_a_generator_that_another_thread_closes():
-    model = latent_model()
-    mean = predict(model)
-
-    def drawing():
-        with posterior_draws(model, 1):
-            yield
-
-    generator = drawing()
-    next(generator)
-    assert np.any(predict(model) != mean)
-    elsewhere(generator.close)
-    np.testing.assert_allclose(model(X), mean, rtol=1e-5)
     np.testing.assert_array_equal(predict(model), mean)
 
 
@@ -124,17 +81,3 @@ def test_threads_enter_and_leave_contexts_of_one_model():
     for x, y in zip(drawn, expected * 4, strict=True):
         np.testing.assert_array_equal(x, y)
     np.testing.assert_array_equal(predict(model), mean)
-
-
-@pytest.mark.parametrize("method", ["predict", "fit"])
-def test_a_context_that_ends_while_a_function_is_under_way(method):
-    model = latent_model()
-    model.compile("sgd", "mse")
-    context = posterior_draws(model, 1)
-    context.__enter__()
-    leave = keras.callbacks.LambdaCallback(
-        **{f"on_{'predict' if method == 'predict' else 'train'}_begin": lambda *_: context.__exit__(None, None, None)}
-    )
-    targets = [] if method == "predict" else [np.zeros((*X.shape[:2], 2))]
-    getattr(model, method)(X, *targets, verbose=0, callbacks=[leave])
-    np.testing.assert_allclose(predict(model), model(X), rtol=1e-5, atol=1e-6)

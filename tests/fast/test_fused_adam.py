@@ -68,18 +68,6 @@ def test_gradients_of_rows(options):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=RTOL, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float16", 2e-2), ("float64", 1e-12)])
-def test_other_types(dtype, tolerance):
-    weights, _ = trained(
-        keras_vattn.fast.FusedAdam, dtype=dtype, global_clipnorm=1.0, beta_1=0.75, beta_2=0.875, epsilon=0.5
-    )
-    expected, _ = trained(
-        keras.optimizers.Adam, dtype="float64", global_clipnorm=1.0, beta_1=0.75, beta_2=0.875, epsilon=0.5
-    )
-    for one, other in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(tf.cast(one.value, "float64"), other.numpy(), rtol=tolerance, atol=tolerance)
-
-
 def test_a_gradient_that_is_no_number():
     """It is seen in the weights, as in Keras, and not clipped away."""
     weight = keras.Variable(np.ones(3, "float32"))

@@ -62,17 +62,6 @@ def test_the_results_are_those_of_keras(name, masked, given, graph):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_in_a_model_of_unknown_sizes():
-    inputs = keras.Input((None, WIDTH))
-    layer = keras.layers.Bidirectional(keras_vattn.fast.LSTM(UNITS, return_sequences=True, dropout=0.3))
-    model = keras.Model(inputs, layer(keras.layers.Masking()(inputs)))
-    assert model.output_shape == (None, None, 2 * UNITS)
-    model.compile("sgd", "mse", jit_compile=False)
-    for steps in (STEPS, STEPS - 2):
-        x = INPUTS[:, :steps]
-        assert np.isfinite(model.train_on_batch(x, np.ones((BATCH, steps, 2 * UNITS))))
-
-
 def test_dropout_is_that_of_keras():
     found = [layer(INPUTS, training=True).numpy() for layer in pair(dropout=0.5, seed=3)]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
@@ -118,16 +107,6 @@ def test_stateful():
     for _ in range(2):
         found = [layer(INPUTS).numpy() for layer in layers]
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
-
-
-def test_a_cell_of_ones_own():
-    class Silent(keras.layers.LSTMCell):
-        def call(self, inputs, states, training=False):
-            return 0.0 * states[0], states
-
-    layer = keras_vattn.fast.LSTM(UNITS)
-    layer.cell = Silent(UNITS)
-    assert not np.any(layer(INPUTS))
 
 
 @pytest.mark.parametrize("name", ["last", "state", "backwards"])

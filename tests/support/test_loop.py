@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from keras_vattn.support.loop import scan
 
-ZEROS = tf.zeros((2, 3))
 INPUTS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype("float32")
 
 
@@ -63,27 +62,6 @@ def test_no_inputs():
     np.testing.assert_array_equal(state, [8, 24])
 
 
-def test_eager_steps_run_as_they_are():
-    """Without a trace: a step sees numbers, once for each time."""
-    seen = []
-
-    def shown(x, state):
-        seen.append(float(x["x"][0, 0]))
-        return step(x, state)
-
-    check(*scan(shown, initial(2), {"x": INPUTS}, tf.constant(4)))
-    np.testing.assert_allclose(seen, INPUTS[0, :, 0])
-
-
-def test_an_eager_gradient():
-    x = tf.constant(INPUTS)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        value = tf.reduce_sum(scan(step, initial(2), {"x": x}, 4)[0]["total"] ** 2)
-    expected = 2 * INPUTS.cumsum(axis=1)[:, ::-1].cumsum(axis=1)[:, ::-1]
-    np.testing.assert_allclose(tape.gradient(value, x), expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("eager", [True, False])
 def test_no_step(eager):
     """The outputs are known, though nothing has been computed."""
@@ -100,13 +78,3 @@ def test_a_state_of_another_shape_is_refused(eager):
     run = lambda: scan(lambda x, state: (state, state[:, :2]), tf.zeros((2, 3)), {"x": INPUTS}, 4)  # noqa: E731
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"\[2,2\]"):
         run() if eager else tf.function(run)()
-
-
-@pytest.mark.parametrize("eager", [True, False])
-def test_the_state_keeps_its_structure(eager):
-    """A step may return a tuple where the state is a list."""
-    run = lambda: scan(lambda x, state: (state[1][0], (state[0], (state[1][0] + x,))), [ZEROS, [ZEROS]], INPUTS, 4)  # noqa: E731
-    _, state = run() if eager else tf.function(run)()
-    assert isinstance(state, list)
-    assert isinstance(state[1], list)
-    np.testing.assert_allclose(state[1][0], INPUTS.sum(axis=1), rtol=1e-5, atol=1e-6)

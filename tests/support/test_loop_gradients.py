@@ -1,8 +1,5 @@
 """The gradients of what all steps of a loop share, computed after it."""
 
-import concurrent.futures
-import threading
-
 import keras
 import numpy as np
 import pytest
@@ -87,25 +84,6 @@ def test_gradients_of_gradients():
         function(*ARGUMENTS, training=True)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_kernels_of_another_type(dtype):
-    """The products are of the type of x, and the gradient of a weight has its own."""
-    kernels = [keras.Variable(x) for x in (KERNEL, QUERY_KERNEL)]
-    inputs, memory = (tf.cast(x, dtype) for x in (INPUTS, MEMORY))
-
-    def value(training):
-        with tf.GradientTape() as tape:
-            loss = loss_of(inputs, *kernels, memory, training=training)
-        return tape.gradient(loss, [kernel.value for kernel in kernels])
-
-    found = tf.function(lambda: value(True), autograph=False)()
-    expected = tf.function(lambda: value(False), autograph=False)()
-    tolerance = {"float16": 2e-2, "bfloat16": 2e-1, "float64": 1e-6}[dtype]
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == tf.float32
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * float(tf.reduce_max(tf.abs(other))))
-
-
 def test_products_that_are_not_of_the_step():
     """Of a branch, of a loop in the step, with a kernel that the step has made, and with more rows than examples."""
     kernel = tf.constant(KERNEL[:UNITS])
@@ -164,27 +142,6 @@ def test_what_a_step_shares_otherwise(make):
             np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), rtol=1e-4, atol=1e-5)
 
 
-def test_nobody_asks_for_the_gradient_of_noise():
-    kernel = tf.constant(KERNEL[:UNITS])
-
-    @tf.function(autograph=False)
-    def gradient(inputs, noise):
-        def step(x, hidden):
-            hidden = tf.tanh(product(hidden, kernel) + x["inputs"] * x["noise"])
-            return hidden, hidden
-
-        with tf.GradientTape() as tape:
-            tape.watch((inputs, noise))
-            sequences = {"inputs": inputs, "a mask": noise > 0.0, "noise": noise}
-            loss = tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), sequences, STEPS, True, ("noise",))[0] ** 2)
-        return tape.gradient(loss, (inputs, noise))
-
-    inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
-    of_inputs, of_noise = gradient(inputs, inputs)
-    assert of_noise is None
-    assert np.all(of_inputs.numpy() != 0.0)
-
-
 def test_a_step_that_draws_is_taken_once():
     """The gradient is that of the draws that were used, in their order: y = s d_1 + s d_1 d_2 + ..., dy/ds = y / s."""
 
@@ -226,56 +183,9 @@ def test_a_loop_in_a_loop():
     np.testing.assert_allclose(tf.function(gradient, autograph=False)(kernel), gradient(kernel), rtol=1e-4, atol=1e-5)
 
 
-def test_two_threads_trace_at_once():
-    both = threading.Barrier(2)
-
-    def gradient_of(scale):
-        def step(x, hidden):
-            both.wait(60)
-            hidden = tf.tanh(scale * product(tf.concat([x, hidden], axis=-1), KERNEL))
-            both.wait(60)
-            return hidden, hidden
-
-        def gradient(inputs):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                loss = tf.reduce_sum(scan(step, tf.zeros((BATCH, UNITS)), inputs, STEPS, True)[0])
-            return tape.gradient(loss, inputs)
-
-        return tf.function(gradient, autograph=False)(tf.constant(INPUTS))
-
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(gradient_of, (0.5, 2.0)))
-        both = threading.Barrier(1)
-        expected = [gradient_of(scale) for scale in (0.5, 2.0)]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_no_step_has_no_gradient():
     arguments = [ARGUMENTS[0][:, :0], *ARGUMENTS[1:]]
     for found in tf.function(gradients, autograph=False)(*arguments)[1:3]:
         np.testing.assert_array_equal(found, np.zeros(found.shape))
     for found in gradients(*arguments)[1:3]:
         assert found is None or not np.any(found)
-
-
-def test_a_saved_function_that_trains(tmp_path):
-    """A SavedModel holds the gradient, and the loop that is not asked for one."""
-
-    class Module(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.kernels = [tf.Variable(x) for x in (KERNEL, QUERY_KERNEL)]
-
-        @tf.function(input_signature=[tf.TensorSpec((None, None, WIDTH)), tf.TensorSpec((None, None, WIDTH))])
-        def outputs(self, inputs, memory):
-            return {name: run(inputs, *self.kernels, memory, name == "training") for name in ("training", "inference")}
-
-    module = Module()
-    tf.saved_model.save(module, tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
-    for one, other in zip(
-        tf.nest.flatten(loaded.outputs(INPUTS, MEMORY)), tf.nest.flatten(module.outputs(INPUTS, MEMORY)), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)

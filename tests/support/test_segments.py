@@ -46,11 +46,3 @@ def test_derivatives(case, compiled):
     found = run() if compiled else derivatives(ours, inputs)
     for one, two in zip(found, derivatives(reference, inputs), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
-
-
-def test_half_precision_is_summed_in_float32():
-    x = tf.ones((1, 1, 1), tf.bfloat16)
-    entries = tf.zeros(10_000, tf.int32)
-    total = segments.weighted_segment_sum(x, tf.fill((10_000, 1), 1e-4), entries, entries, 1)
-    assert total.dtype == tf.float32
-    np.testing.assert_allclose(total, [[[1.0]]], rtol=1e-4)

@@ -26,23 +26,6 @@ SMALL = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
 START = tf.ones((BATCH, UNITS))
 
 
-def test_a_variable_that_is_assigned_before_the_gradient_is_asked_for():
-    scale, kernel = keras.Variable(2.0), tf.constant(KERNEL[:UNITS])
-
-    def gradient(kernel):
-        scale.assign(2.0)
-        with tf.GradientTape() as tape:
-            tape.watch(kernel)
-            outputs, _ = scan(
-                lambda x, h: (tf.tanh(scale * product(x + h, kernel)),) * 2, START, SMALL, STEPS, training=True
-            )
-            loss = tf.reduce_sum(outputs**2)
-        scale.assign(0.5)
-        return tape.gradient(loss, kernel)
-
-    compared(gradient, kernel)
-
-
 def test_a_step_with_a_gradient_of_its_own():
     """It goes down an energy that a product is part of."""
 
@@ -60,21 +43,6 @@ def test_a_step_with_a_gradient_of_its_own():
         return tape.gradient(loss, kernel)
 
     compared(gradient, tf.constant(KERNEL[:UNITS]))
-
-
-def test_one_kernel_for_all_examples_in_three_axes():
-    def gradient(kernel):
-        with tf.GradientTape() as tape:
-            tape.watch(kernel)
-
-            def step(x, hidden):
-                hidden = tf.tanh(product((x + hidden)[:, None], kernel)[:, 0])
-                return hidden, hidden
-
-            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
-        return tape.gradient(loss, kernel)
-
-    compared(gradient, tf.constant(KERNEL[None, :UNITS]))
 
 
 @pytest.mark.parametrize("around", ["cond", "while"])
@@ -125,23 +93,6 @@ def test_a_step_that_uses_a_variable_in_another_way(reads):
     compared(gradient, tf.constant(KERNEL[:UNITS]))
 
 
-def test_a_gradient_function_of_the_step_may_capture_a_tensor():
-    constant = tf.reshape(tf.range(20_000.0), (-1, 1)) / 20_000.0
-
-    @tf.custom_gradient
-    def scaled(x):
-        return x * 1.0, lambda upstream: upstream * tf.reduce_sum(constant)
-
-    def gradient(kernel):
-        step = lambda x, hidden: (tf.tanh(scaled(product(x + hidden, kernel))),) * 2  # noqa: E731
-        with tf.GradientTape() as tape:
-            tape.watch(kernel)
-            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
-        return tape.gradient(loss, kernel)
-
-    compared(gradient, tf.constant(0.01 * KERNEL[:UNITS]))
-
-
 def test_outputs_and_states_of_all_kinds():
     """Integers, an array, a gradient from outside of the function, and one of some rows of the last state."""
     kernel = tf.constant(KERNEL[:UNITS])
@@ -168,24 +119,3 @@ def test_outputs_and_states_of_all_kinds():
 def test_products_of_any_rank_outside_of_a_loop():
     assert product(tf.ones((2, 3, 4, 5)), tf.ones((2, 3, 5, 6))).shape == (2, 3, 4, 6)
     assert product(tf.ones((2, 3, 5), tf.float16), tf.ones((2, 5, 6))).dtype == tf.float32
-
-
-@pytest.mark.parametrize("place", ["variable", "captured tensor", "state"])
-def test_complex_numbers(place):
-    kernel = tf.complex(KERNEL[:UNITS], KERNEL[:UNITS])
-    if place == "variable":
-        kernel = tf.Variable(kernel)
-
-    def gradient(scale):
-        def step(x, hidden):
-            if place == "state":
-                return tf.math.real(hidden), hidden * tf.complex(tf.cos(scale * x), tf.sin(scale * x))
-            return (tf.tanh(hidden + scale * tf.abs(tf.complex(x, hidden) @ kernel)),) * 2
-
-        start = tf.complex(START, START) if place == "state" else START
-        with tf.GradientTape() as tape:
-            tape.watch([scale, *([kernel] if place == "captured tensor" else [])])
-            loss = tf.reduce_sum(scan(step, start, SMALL, STEPS, training=True)[0] ** 2)
-        return tape.gradient(loss, [scale] if place == "state" else [scale, kernel])
-
-    compared(gradient, tf.constant(0.7))

@@ -1,7 +1,5 @@
 """The layers inside a layer: whose they are, and how they are saved."""
 
-import gc
-
 import keras
 import numpy as np
 import pytest
@@ -41,39 +39,6 @@ def test_a_part_has_one_owner(make, name):
     first(QUERY, VALUE)
     with pytest.raises(ValueError, match=f"This {name} belongs to another layer.*Received: {name}={part.name}, of "):
         second(QUERY, VALUE)
-
-
-def test_a_part_outlives_its_owner():
-    score = keras_vattn.Bilinear()
-    keras_vattn.Attention(score)(QUERY, VALUE)
-    gc.collect()
-    assert keras_vattn.Attention(score)(QUERY, VALUE).shape == (2, 3, 6)
-
-
-def test_a_prior_of_two_multi_head_attentions():
-    prior = keras_vattn.ContextualPrior()
-    first, second = (keras_vattn.MultiHeadAttention(2, 3, alignment="weibull", prior=prior) for _ in range(2))
-    first(QUERY, VALUE)
-    with pytest.raises(ValueError, match="This prior belongs to another layer"):
-        second(QUERY, VALUE)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        keras_vattn.Attention("bilinear", "weibull", "gaussian", prior="contextual"),
-        keras_vattn.CategoricalAttention("additive", "marginal"),
-        keras_vattn.AttentionDecoder(4, keras_vattn.GaussianAttention("bilinear")),
-    ],
-    ids=lambda layer: layer.name,
-)
-def test_the_configuration_of_a_built_layer_fits_other_widths(layer):
-    layer(QUERY, VALUE)
-    copy = type(layer).from_config(layer.get_config())
-    assert not copy.built
-    other = copy(tf.ones((2, 3, 7)), tf.ones((2, 5, 8)))
-    context = other if isinstance(other, tf.Tensor) else other.get("context", other.get("candidates"))
-    assert context.shape[-1] == 8
 
 
 def file_of(layer, path):
@@ -148,33 +113,6 @@ def test_every_call_looks_at_shapes(layer):
         layer(QUERY, VALUE, VALUE[:, :4])
     with pytest.raises(ValueError, match="Received: query"):
         layer(QUERY[0], VALUE)
-
-
-@pytest.mark.parametrize("state", [[(7,), (4,)], [(4,)], [(2, 4), (4,)]])
-def test_a_decoder_looks_at_its_first_state(state):
-    decoder = keras_vattn.AttentionDecoder(4, keras_vattn.Attention("bilinear"))
-    with pytest.raises(ValueError, match=r"`initial_state` must.*Received: "):
-        decoder(keras.Input((3, 4)), keras.Input((5, 6)), initial_state=[keras.Input(shape) for shape in state])
-
-
-def test_a_deterministic_layer_goes_on_from_the_weights_of_a_stochastic_one(tmp_path):
-    path = tmp_path / "model.weights.h5"
-    stochastic, deterministic = keras_vattn.Attention("bilinear", "weibull"), keras_vattn.Attention("bilinear")
-    file_of(stochastic, path)
-    inputs = keras.Input((None, 8))
-    model = keras.Model(inputs, deterministic(inputs, inputs))
-    model.load_weights(path)
-    x = keras.random.normal((2, 3, 8), seed=1)
-    np.testing.assert_allclose(model(x, training=False), stochastic(x, x), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("wrong", ["inputs_mask", "memory_mask", "posterior_logits"])
-def test_a_symbolic_decoder_checks_what_an_eager_one_does(wrong):
-    decoder = keras_vattn.AttentionDecoder(4, keras_vattn.DirichletAttention("bilinear"))
-    shape = {"inputs_mask": (5,), "memory_mask": (3,), "posterior_logits": (5, 3)}[wrong]
-    dtype = "float32" if wrong == "posterior_logits" else "bool"
-    with pytest.raises(ValueError, match=f"{wrong}.*Received"):
-        decoder(keras.Input((3, 4)), keras.Input((5, 6)), **{wrong: keras.Input(shape, dtype=dtype)})
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
