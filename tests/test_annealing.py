@@ -86,15 +86,6 @@ def test_ends_at_its_final_value(schedule):
     assert final_value(schedule) == schedule.final_value
 
 
-@every_schedule
-def test_config_round_trip(schedule):
-    config = keras.saving.serialize_keras_object(schedule)
-    copy = keras.saving.deserialize_keras_object(config)
-    assert type(copy) is type(schedule)
-    assert copy.get_config() == schedule.get_config()
-    assert float(copy(30)) == float(schedule(30))
-
-
 def test_serves_as_a_learning_rate():
     optimizer = keras.optimizers.SGD(LinearAnnealing(num_steps=4))
     optimizer.build([keras.Variable(0.0)])

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from conversion_cases import (
     MODELS,
     TOKENS,
@@ -76,13 +75,6 @@ def test_a_model_that_is_called_on_its_own_input():
     np.testing.assert_allclose(to_deterministic(bayesian)(X), model(X), rtol=1e-5, atol=1e-5)
 
 
-def test_export(tmp_path):
-    bayesian = bayesian_of(functional_model())
-    bayesian.export(tmp_path / "model", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "model")
-    np.testing.assert_allclose(loaded.serve(tf.constant(X)), bayesian(X), rtol=1e-5, atol=1e-5)
-
-
 def test_fit():
     """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
     bayesian = bayesian_of(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
@@ -118,13 +110,6 @@ def test_options_reach_every_attention():
         assert (layer.kl_weight, layer.kl_reduction) == (0.5, "mean")
         assert layer.kl_annealing.get_config() == annealing.get_config()
     assert len({id(layer.prior) for layer in found}) == 3
-
-
-def test_one_network_for_each_head():
-    model = nested_model()
-    bayesian = bayesian_of(model, per_head_prior=True)
-    shapes = [layer.prior.hidden_kernel.shape for layer in keras_vattn.stochastic_layers(bayesian)]
-    assert sorted({shape[0] for shape in shapes}) == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
@@ -191,18 +176,6 @@ def test_a_cache_of_keys():
         each.compile(sampler="greedy")
         generated.append(each.generate(prompt, stop_token_ids=None)["token_ids"])
     np.testing.assert_array_equal(*generated)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(policy):
-    keras.config.set_dtype_policy(policy)
-    model = functional_model()
-    keras.config.set_dtype_policy("float32")
-    bayesian = bayesian_of(model)
-    output = bayesian(X, training=True)
-    assert output.dtype == model.compute_dtype and np.isfinite(ops.cast(output, "float32")).all()
-    assert all(loss.dtype == tf.float32 for loss in bayesian.losses)
-    np.testing.assert_allclose(ops.cast(bayesian(X), "float32"), ops.cast(model(X), "float32"), atol=0.1)
 
 
 def test_layers_that_draw_already_are_left_alone():
@@ -337,11 +310,6 @@ def test_padding_adds_no_divergence_whatever_is_cast(policy):
 def outcome(model, inputs):
     model(inputs)
     return model.losses
-
-
-def test_twice_is_once_too_often():
-    with pytest.raises(ValueError, match="A model is converted once"):
-        bayesian_of(bayesian_of(functional_model()))
 
 
 @pytest.mark.parametrize("made", [functional_model, nested_model, lambda: backbone("gpt2")])

@@ -15,7 +15,6 @@ from conversion_cases import (
     X,
     backbone,
     bayesian_of,
-    functional_model,
     model_without_build,
     nested_model,
     outputs_of,
@@ -118,14 +117,6 @@ def part_of(model):
     return model.get_layer("encoder").layers[-1].inner
 
 
-def test_a_frozen_weight_stays_frozen():
-    model = functional_model()
-    model.get_layer("heads").query_dense.kernel.trainable = False
-    bayesian = bayesian_of(model, prior=None)
-    assert not bayesian.get_layer("heads").query_dense.kernel.trainable
-    assert len(bayesian.trainable_weights) == len(model.trainable_weights) < len(model.weights)
-
-
 def blocks():
     """Two layers of one class, whose attentions have one name; the weights of both are the same."""
     inputs = keras.Input((5, 8))
@@ -189,31 +180,3 @@ def test_presets_are_of_the_original(tmp_path):
     loaded = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "restored"))
     for one, two in zip(loaded.weights, model.weights, strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-# KerasHub before 0.32 with Keras 3.15.
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
-@pytest.mark.slow
-def test_a_task_of_keras_hub_with_its_preprocessor():
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "barks"]
-    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(
-        keras_hub.models.BertTokenizer(pieces, lowercase=True), sequence_length=6
-    )
-    model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)
-    texts = ["the dog barks", "the zebra"]
-    expected = model.predict(texts, verbose=0)
-    bayesian = bayesian_of(model)
-    np.testing.assert_allclose(bayesian.predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
-    draws = keras_vattn.posterior_predictive(bayesian, preprocessor(texts), 2, seed=1)
-    assert draws.shape == (2, 2, 2)
-    labelled = tf.data.Dataset.from_tensors((texts, [0, 1]))
-    for strings in (texts, np.array(texts), np.array(texts, object), tf.data.Dataset.from_tensors(texts), labelled):
-        found = keras_vattn.posterior_predictive(bayesian, strings, 2, seed=1)
-        np.testing.assert_allclose(found, draws, rtol=1e-5, atol=1e-6)
-    pairs = (texts, texts[::-1])
-    draws = keras_vattn.posterior_predictive(bayesian, preprocessor(pairs, y=None), 2, seed=1)
-    for strings in (pairs, tf.data.Dataset.from_tensors((pairs,))):
-        found = keras_vattn.posterior_predictive(bayesian, strings, 2, seed=1)
-        np.testing.assert_allclose(found, draws, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"takes a list of strings, .* Received: strings, model=<Bert"):
-        keras_vattn.posterior_predictive(bayesian, "the dog barks", 2)

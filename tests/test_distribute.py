@@ -108,12 +108,6 @@ def test_a_model_with_an_own_step(two_replicas):
         np.testing.assert_allclose(weight, expected, atol=1e-6)
 
 
-def test_one_replica_stays_as_it_is():
-    model = compiled_model()
-    step = model.train_step
-    assert distribute.prepare(model) is model and model.train_step == step
-
-
 def test_bad_input(two_replicas):
     with two_replicas.scope():
         model = compiled_model()
@@ -133,13 +127,3 @@ def test_bad_input(two_replicas):
     uneven = tf.data.Dataset.from_tensors((np.ones(4), np.ones(3)))
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
         next(iter(distribute.shard(uneven, two_replicas)))
-
-
-@pytest.mark.slow
-def test_where_xla_stands(two_replicas):
-    """Once this fails, TensorFlow compiles a step of several replicas."""
-    with two_replicas.scope():
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse", jit_compile=True)
-    with pytest.raises(tf.errors.OpError):
-        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)

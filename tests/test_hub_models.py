@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from conversion_cases import TOKENS, bayesian_of, outputs_of, randomized
 from hub_models import LOAD, attending, inputs_of, made, row_of
-from keras import ops
 
 import keras_vattn
 from keras_vattn import to_deterministic
@@ -54,39 +53,6 @@ def test_the_table(group, tmp_path):
     check_files(names, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["LlamaBackbone", "GemmaBackbone", "T5Backbone"])
-def test_a_contextual_prior_reads_the_key_of_its_group(name):
-    """Before the rotation; heads beside each other share a group, with an axis of groups or without."""
-    model = randomized(made(name))
-    bayesian = bayesian_of(model, seed=1)
-    softmax = keras_vattn.stochastic_layers(bayesian)[0]
-    read, projected = [], []
-    (attention,) = (x for x in bayesian._flatten_layers() if softmax in x._layers)
-    projection = next(x for key, x in vars(attention).items() if key in ("key_dense", "_key_dense", "key_projector"))
-    log_psi, call = softmax.prior.log_psi, projection.call
-
-    def keep_log_psi(key, keys):
-        read.append(key.numpy())
-        return log_psi(key, keys)
-
-    def keep_call(*arguments, **options):
-        projected.append(call(*arguments, **options).numpy())
-        return call(*arguments, **options)
-
-    object.__setattr__(softmax.prior, "log_psi", keep_log_psi)
-    object.__setattr__(projection, "call", keep_call)
-    inputs = {x.name: TOKENS[x.name.removeprefix("encoder_").removeprefix("decoder_")] for x in bayesian.inputs}
-    bayesian(inputs, training=True)
-    assert softmax.prior.weights and len(bayesian.losses) == len(keras_vattn.stochastic_layers(bayesian))
-    batch, length = projected[0].shape[:2]
-    groups = getattr(attention, "num_key_value_heads", None) or attention.num_heads
-    key = projected[0].reshape(batch, length, groups, -1).transpose(0, 2, 1, 3)
-    if name == "LlamaBackbone":
-        key = np.repeat(key, 2, axis=1)
-    np.testing.assert_array_equal(read[0].reshape(key.shape), key)
-    assert read[0].shape[2] == (1 if name == "GemmaBackbone" else length)
-
-
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
     """Of which KerasHub's own config says nothing; in a task and in a model of one's own too."""
     backbone = randomized(made("LlamaBackbone", tie_word_embeddings=True))
@@ -98,19 +64,6 @@ def test_a_llama_whose_embeddings_are_tied(tmp_path):
         for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras"), to_deterministic(bayesian)):
             assert len(each.weights) == len(model.weights)
             np.testing.assert_allclose(outputs_of(each, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
-
-
-def test_half_precision():
-    """Keys that are hidden by -1e4 have no KL, as those hidden by -1e9."""
-    found = []
-    for policy in ("float32", "mixed_bfloat16"):
-        keras.config.set_dtype_policy(policy)
-        bayesian = bayesian_of(made("GptOssBackbone"), prior="fixed", seed=1)
-        inputs = inputs_of(bayesian)
-        assert np.isfinite(ops.cast(bayesian(inputs, training=True), "float32")).all()
-        assert all(loss.dtype == "float32" for loss in bayesian.losses)
-        found.append(sum(map(float, bayesian.losses)))
-    assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
 def test_lora_and_quantisation_come_after():

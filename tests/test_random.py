@@ -143,27 +143,6 @@ def test_the_second_derivative_of_a_gamma_draw():
     np.testing.assert_allclose(tape.gradient(slopes, concentration), expected, rtol=2e-3)
 
 
-def test_gamma_draws_in_a_loop_of_unknown_batch():
-    """As a decoder does it: the noise of all steps first, the concentrations from the step before."""
-
-    def draw(start, jit):
-        @tf.function(input_signature=[tf.TensorSpec((None, 3))], jit_compile=jit)
-        def function(start):
-            noise = random.gamma_noise((tf.shape(start)[0], 4, 3), SEED)
-
-            def step(time, state):
-                one = tf.nest.map_structure(lambda x: x[:, time], noise)
-                return time + 1, random.log_gamma(1.0 + tf.exp(state), one)
-
-            return tf.while_loop(lambda time, _: time < 4, step, (0, start), maximum_iterations=4)[1]
-
-        return function(start).numpy()
-
-    for batch in (1, 5):
-        start = tf.zeros((batch, 3))
-        np.testing.assert_allclose(draw(start, True), draw(start, False), rtol=1e-4, atol=1e-5)
-
-
 def test_a_seed_is_a_draw():
     np.testing.assert_array_equal(random.normal((5,), SEED), random.normal((5,), SEED))
     assert np.any(random.normal((5,), SEED) != random.normal((5,), tf.constant([3, 5])))
@@ -202,27 +181,6 @@ def test_seeds_of_other_types(seed):
 
 def test_fold_in_takes_an_integer():
     np.testing.assert_array_equal(random.fold_in(7, 1), random.fold_in(random.as_seed(7), 1))
-
-
-@pytest.mark.parametrize("number", ["3", None])
-def test_a_number_that_is_none(number):
-    with pytest.raises((ValueError, TypeError, tf.errors.UnimplementedError)):
-        random.fold_in(SEED, number)
-
-
-@pytest.mark.parametrize("seed", [SEED, tf.zeros(2, tf.int32)])
-def test_where_there_is_a_gpu_the_same_is_drawn_without_a_condition(seed, monkeypatch):
-    """The host would decide it, and wait for the GPU at every draw."""
-
-    def draw(seed):
-        return random.uniform((5,), seed), random.dropout_mask((7,), 0.5, seed)
-
-    expected = draw(seed)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
-    function = tf.function(draw).get_concrete_function(tf.TensorSpec((2,), tf.int32))
-    assert not {"If", "StatelessIf"} & {op.type for op in function.graph.get_operations()}
-    for drawn, same in zip(function(seed), expected, strict=True):
-        np.testing.assert_array_equal(drawn, same)
 
 
 def test_draw_seed_advances():

@@ -205,15 +205,6 @@ def test_an_attention_called_by_keywords(tmp_path):
     assert lines[1].split()[:2] == ["own", "Weibull"]
 
 
-def test_a_constant_of_the_module_is_that_of_the_call(monkeypatch):
-    model = model_around(PooledAttention())
-    bayesian = bayesian_of(model, prior=None)
-    before = np.asarray(bayesian(ROWS))
-    monkeypatch.setitem(globals(), "SCALE", 3.0)
-    np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
-    assert np.abs(bayesian(ROWS) - before).max() > 1e-2
-
-
 class Heads(keras.layers.MultiHeadAttention):
     """Keras's, with weights of its own making; neither its name nor the softmax that it holds says so."""
 

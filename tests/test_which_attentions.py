@@ -110,24 +110,3 @@ def test_attention_that_is_not_chosen_need_not_be_understood():
         to_bayesian(to_bayesian(model, layers="known"), layers="known")
     with pytest.raises(ValueError, match=r"`layers` is no regular expression: missing \).*layers='\('"):
         to_bayesian(model, layers="(")
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Spare(layers.Layer):
-    """Holds an attention that it calls, and one that it does not."""
-
-    def build(self, shape):
-        self.used, self.spare = (layers.MultiHeadAttention(2, 4, name=name) for name in ("used", "spare"))
-        self.used.build(shape, shape)
-
-    def call(self, x):
-        return self.used(x, x)
-
-
-def test_an_attention_that_is_not_called_has_its_name_for_a_path(capsys):
-    inputs = keras.Input((5, 8))
-    model = keras.Model(inputs, Spare(name="block")(inputs))
-    bayesian = to_bayesian(model, layers="used", verbose=True)
-    assert capsys.readouterr().out == "1 attentions of 2 draw now; left: spare\n"
-    np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-6)
-    assert len(keras_vattn.stochastic_layers(to_bayesian(model, layers=np.float32(0.5)))) == 1
