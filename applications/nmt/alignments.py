@@ -12,7 +12,6 @@ import numpy as np
 from scipy.special import entr
 
 from applications.common.errors import InputError
-from applications.common.significance import resample
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
@@ -93,17 +92,14 @@ def alignment_scores(predicted, gold):
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
     ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over the pairs before they are divided.
     """
-    return _scores(_counts(predicted, gold).sum(axis=0))
-
-
-def bootstrap_interval(predicted, gold, measure):
-    """Return a score, "precision", "recall", "f1" or "aer", and its 95% percentile interval: (value, low, high).
-
-    Pairs of sentences are drawn with replacement.
-    """
-    counts = _counts(predicted, gold)
-    value, result = resample(lambda rows: getattr(_scores(counts[rows].sum(axis=0)), measure), len(gold))
-    return value, *map(float, result.confidence_interval)
+    counts = [
+        (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
+        for a, g in zip(predicted, gold, strict=True)
+    ]
+    num_predicted, num_sure, in_sure, in_possible = np.sum(np.reshape(counts, (-1, 4)), axis=0)
+    precision, recall = _ratio(in_possible, num_predicted), _ratio(in_sure, num_sure)
+    f1 = _ratio(2.0 * precision * recall, precision + recall)
+    return AlignmentScores(precision, recall, f1, 1.0 - _ratio(in_sure + in_possible, num_predicted + num_sure))
 
 
 def entropy(weights):
@@ -112,21 +108,5 @@ def entropy(weights):
     return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 
-def _counts(predicted, gold):
-    """Return (pairs, 4): for each pair |A|, |S|, |A∩S| and |A∩P|."""
-    rows = [
-        (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
-        for a, g in zip(predicted, gold, strict=True)
-    ]
-    return np.asarray(rows, np.int64)
-
-
-def _scores(counts):
-    predicted, sure, in_sure, in_possible = counts
-    precision, recall = _ratio(in_possible, predicted), _ratio(in_sure, sure)
-    f1 = _ratio(2.0 * precision * recall, precision + recall)
-    return AlignmentScores(precision, recall, f1, 1.0 - _ratio(in_sure + in_possible, predicted + sure))
-
-
-def _ratio(part, whole):
-    return float(part / whole) if whole else 0.0
+def _ratio(numerator, denominator):
+    return float(numerator / denominator) if denominator else 0.0

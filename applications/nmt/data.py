@@ -3,22 +3,18 @@
 import dataclasses
 import itertools
 import pathlib
-import sys
 import typing
 
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.nmt import grammar
 from applications.nmt.alignments import Links, links_of_line
-from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
+from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder
 from applications.text import pairs
 from applications.text.options import DATA_SEED, PARTS
-from applications.text.readers import ParallelText, hold_out, mending, read_lines, read_parallel
+from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 from applications.text.rows import TextRows, distinct
 
-EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
-NUM_SENTENCES = 8000
 # Names of the parts in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 
@@ -33,15 +29,15 @@ class AlignedPair(typing.NamedTuple):
     links: Links
 
 
-def embedded_pairs():
-    """Return the German and English pairs about amounts that tools/make_nmt_pairs.py wrote, a list of `AlignedPair`.
+def built_in_pairs(name):
+    """Return 8,000 German and English pairs, "sentences" or "amounts", in a random order, a list of `AlignedPair`.
 
-    There are 8,000, of 4 to 16 words on either side, in a random order, all with different sources. Sure links join
-    translations of each other; possible ones are for words without a counterpart of their own.
+    Sure links join translations of each other; possible links are for words without a counterpart of their own.
     """
-    rows = [line.split("\t") for line in read_lines(EMBEDDED)[1:]]
+    path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
+    rows = [line.split("\t") for line in read_lines(path)[1:]]
     return [
-        AlignedPair(source, target, links_of_line(EMBEDDED, number, links))
+        AlignedPair(source, target, links_of_line(path, number, links))
         for number, (source, target, links) in enumerate(rows, start=2)
     ]
 
@@ -54,16 +50,16 @@ class AlignedText(ParallelText):
 
 
 def read(options):
-    """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
-    80/10/10 by source."""
+    """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the built-in pairs
+    cut 80/10/10."""
     text = options.text
-    parts = _read(text) if text.has_training_pairs else _built_in(text.built_in, DATA_SEED)
+    parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
     for part in ("valid", "test"):
         path = getattr(text, f"{part}_links")
         if path is not None:
             if part not in parts or not text.has_training_pairs:
                 raise InputError(f"--{part}-links is given without {part} files.")
-            parts[part].links = gold_links(path, parts[part], text.skip_invalid)
+            parts[part].links = gold_links(path, parts[part])
     if "valid" not in parts:
         parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)
     parts["valid"] = parts["valid"].rows(range(len(parts["valid"]))[: text.max_valid_pairs])
@@ -80,12 +76,12 @@ def read_other(options, evaluation):
         return None
     other = AlignedText(**vars(other))
     if evaluation.links is not None:
-        other.links = gold_links(evaluation.links, other, options.text.skip_invalid or None)
+        other.links = gold_links(evaluation.links, other)
     return other
 
 
-def gold_links(path, text, skip_invalid=None):
-    """Return the `Links` of each pair of a `ParallelText`; links out of range are an `InputError`, or counted.
+def gold_links(path, text):
+    """Return the `Links` of each pair of a `ParallelText`.
 
     Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
     possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
@@ -93,7 +89,7 @@ def gold_links(path, text, skip_invalid=None):
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
-    lines, links, num_dropped = read_lines(path), [], 0
+    lines, links = read_lines(path), []
     if len(lines) != len(text):
         raise InputError(
             f"{path}:{min(len(lines), len(text)) + 1}: the file has {len(lines)} lines of links, "
@@ -101,21 +97,16 @@ def gold_links(path, text, skip_invalid=None):
         )
     for number, (line, *pair) in enumerate(zip(lines, text.sources, text.targets, strict=True), start=1):
         entry = links_of_line(path, number, line)
-        # "@@ " joins segments to words, and links are between words.
-        num_source, num_target = (len(words_of(sentence)) for sentence in pair)
-        outside = {(i, j) for i, j in entry.possible if i >= num_source or j >= num_target}
-        if outside and not skip_invalid:
-            i, j = min(outside)
-            raise InputError(
-                f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
-                f"{num_source} source and {num_target} target words; {mending(skip_invalid)}"
-            )
-        links.append(Links(entry.sure - outside, entry.possible - outside))
-        num_dropped += len(outside)
+        num_source, num_target = (len(sentence.split()) for sentence in pair)
+        for i, j in sorted(entry.possible):
+            if i >= num_source or j >= num_target:
+                raise InputError(
+                    f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
+                    f"{num_source} source and {num_target} target words."
+                )
+        links.append(entry)
     if not any(entry.sure for entry in links):
         raise InputError(f"{path}: there is no sure link in the file.")
-    if num_dropped:
-        print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
     return links
 
 
@@ -186,16 +177,16 @@ def encode(options, codec, part, training=False):
     return EncodedText(part.rows(rows), encoded.sources.take(rows), encoded.targets.take(rows), encoded.report | counts)
 
 
-def _built_in(name, seed):
-    if name == "amounts":
-        rows = embedded_pairs()
-    else:
-        rows = [(source, target, Links(*links)) for source, target, *links in grammar.pairs(NUM_SENTENCES)]
-    sources, targets, links = map(list, zip(*rows, strict=True))
-    order, held = np.random.default_rng(seed).permutation(len(sources)), len(sources) // 10
-    whole = AlignedText(sources, targets, links=links)
-    rows = {"train": order[2 * held :], "valid": order[held : 2 * held], "test": order[:held]}
-    return {part: whole.rows(sorted(chosen)) for part, chosen in rows.items()}
+def _built_in(name):
+    sources, targets, links = map(list, zip(*built_in_pairs(name), strict=True))
+    order, num_held_out = np.random.default_rng(DATA_SEED).permutation(len(sources)), len(sources) // 10
+    text = AlignedText(sources, targets, links=links)
+    rows = {
+        "train": order[2 * num_held_out :],
+        "valid": order[num_held_out : 2 * num_held_out],
+        "test": order[:num_held_out],
+    }
+    return {part: text.rows(sorted(chosen)) for part, chosen in rows.items()}
 
 
 def _read(options):

@@ -17,8 +17,86 @@ import keras
 from keras import ops
 
 import keras_vattn
-from applications.nmt.options import MODELS
+from applications.common.errors import InputError
+from applications.common.inference import Inference
 from applications.text.text import PAD
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of the papers' tables.
+
+    Attributes:
+        title: Name of the model in the papers.
+        value: Quantity that training maximises.
+        expectation: How its expectation is taken.
+        objective: Words of a `keras_vattn.LatentObjective`, or `None` where the decoder's own attention draws.
+        alignment: Alignment of the decoder's attention where that draws weights; "gaussian" where it draws the attended
+            vector; `None` for softmax.
+        prior: Prior of the Gaussian vector, "standard" or "mean".
+        num_samples: Draws of a word's alignment in training.
+    """
+
+    title: str
+    value: str
+    expectation: str
+    objective: str | None = None
+    alignment: str | None = None
+    prior: str = "standard"
+    num_samples: int = 1
+
+    @property
+    def needs_posterior(self):
+        """Whether training has an inference network that sees the target."""
+        return self.alignment == "relaxed" or (self.objective or "").startswith(("elbo", "wake_sleep"))
+
+    @property
+    def is_continuous(self):
+        return self.alignment is not None
+
+    @property
+    def is_bayesian(self):
+        """Whether the decoder draws without an inference network, as BAM does, and predicts at the mean (Fan et al.
+        2020, section 3.2)."""
+        return self.is_continuous and not self.needs_posterior
+
+    @property
+    def inference(self):
+        """Name of the inference that the model is reported with: a relaxed alignment has to be sampled (section 4)."""
+        return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
+
+    @property
+    def inference_without_draws(self):
+        """Name of the inference of exports, and of translations after an epoch."""
+        return "soft" if self.objective == "soft" or self.is_continuous else "exact"
+
+    def parse(self, name):
+        """Return the `Inference` of that name; `InputError` if the model has no such inference."""
+        if self.is_bayesian and name != "soft":
+            raise InputError(f"--inference: {self.title} predicts at the mean of what it draws, soft. Received: {name}")
+        return Inference.parse(name, self.is_continuous)
+
+
+# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6. The last
+# three are of no paper on translation: other drawn weights, and the drawn vector of Bahuleyan et al. 2018.
+_ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
+_IMPORTANCE = "log p, importance sampled"
+MODELS = {
+    "soft": Model("Soft Attention", "log p(y | E[z])", "-", "soft"),
+    "marginal": Model("Marginal Likelihood", "log E[p]", "Enum", "marginal"),
+    "hard_enum": Model("Hard Attention", "E_p[log p]", "Enum", "hard/enumerate"),
+    "hard_sample": Model("Hard Attention", "E_p[log p]", "Sample", "hard/sample"),
+    "relaxed": Model("Variational Relaxed Attention", _ELBO, "Sample", alignment="relaxed"),
+    "variational_enum": Model(_VARIATIONAL, _ELBO, "Enum", "elbo/enumerate"),
+    "variational_sample": Model(_VARIATIONAL, _ELBO, "Sample", "elbo/sample"),
+    "variational_gumbel": Model(_VARIATIONAL, _ELBO, "Gumbel-softmax", "elbo/gumbel"),
+    "variational_wake_sleep": Model(_VARIATIONAL, _IMPORTANCE, "Wake-sleep", "wake_sleep/sample", num_samples=5),
+    "wc": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
+    "lc": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
+    "dirichlet": Model("Dirichlet Attention", _ELBO, "Sample", alignment="dirichlet"),
+    "gaussian_0": Model("Gaussian Attention, prior 0", _ELBO, "Sample", alignment="gaussian"),
+    "gaussian_mean": Model("Gaussian Attention, prior mean", _ELBO, "Sample", alignment="gaussian", prior="mean"),
+}
 
 
 class Emission:
@@ -83,9 +161,11 @@ class Models:
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; shared ones are generative."""
-        count = lambda weights: sum(weight.value.shape.num_elements() for weight in weights)  # noqa: E731
-        all_of_them, generative = count(self.training.trainable_weights), count(self.generative)
-        return {"generative": generative, "inference": all_of_them - generative}
+        total, generative = (
+            sum(weight.value.shape.num_elements() for weight in weights)
+            for weights in (self.training.trainable_weights, self.generative)
+        )
+        return {"generative": generative, "inference": total - generative}
 
     @property
     def generative(self):
@@ -147,7 +227,8 @@ def build(options, codec):
         _attention(options, kind),
         num_layers=network.num_layers,
         query="current",
-        feeding=kind.feeding,
+        # The context that the decoder is fed: drawn (Fan et al. 2020), or expected under p (Deng et al. 2018).
+        feeding="sampled" if kind.is_bayesian else "expected",
         dropout=network.dropout,
         seed=layer_seed(3),
         name="decoder",

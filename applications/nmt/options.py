@@ -1,4 +1,4 @@
-"""Options of neural machine translation with latent alignments, and its models. The presets stand in presets/."""
+"""Options of neural machine translation with latent alignments. The presets stand in presets/."""
 
 import dataclasses
 from typing import Literal
@@ -16,87 +16,23 @@ from applications.text.options import (
     VocabularySize,
 )
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of the papers' tables.
-
-    Attributes:
-        title: Name of the model in the papers.
-        value: Quantity that training maximises.
-        expectation: How its expectation is taken.
-        objective: Words of a `keras_vattn.LatentObjective`, or `None` where the decoder's own attention draws weights.
-        alignment: Alignment of the decoder's attention where that draws weights; "gaussian" where it draws the attended
-            vector; `None` for softmax.
-        prior: Prior of the Gaussian vector, "standard" or "mean".
-        num_samples: Draws of a word's alignment in training.
-    """
-
-    title: str
-    value: str
-    expectation: str
-    objective: str | None = None
-    alignment: str | None = None
-    prior: str = "standard"
-    num_samples: int = 1
-
-    @property
-    def needs_posterior(self):
-        """Whether training has an inference network that sees the target."""
-        return self.alignment == "relaxed" or (self.objective or "").startswith(("elbo", "wake_sleep"))
-
-    @property
-    def feeding(self):
-        """The context that the decoder is fed: expected under p (Deng et al. 2018), or drawn (Fan et al. 2020)."""
-        return "sampled" if self.is_bayesian else "expected"
-
-    @property
-    def is_bayesian(self):
-        """Whether the decoder draws without an inference network, as BAM does, and predicts at the mean (Fan et al.
-        2020, section 3.2)."""
-        return self.alignment is not None and not self.needs_posterior
-
-    @property
-    def is_continuous(self):
-        return self.alignment is not None
-
-    @property
-    def inference(self):
-        """Name of the inference that the model is reported with: a relaxed alignment has to be sampled (section 4)."""
-        return "sample:10" if self.is_continuous and self.needs_posterior else self.inference_without_draws
-
-    def parse(self, name):
-        """Return the `Inference` of that name; `InputError` if the model has no such inference."""
-        if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: {self.title} predicts at the mean of what it draws, soft. Received: {name}")
-        return Inference.parse(name, self.is_continuous)
-
-    @property
-    def inference_without_draws(self):
-        """Name of the inference of exports, and of translations after an epoch."""
-        return "soft" if self.objective == "soft" or self.is_continuous else "exact"
-
-
-# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6. The last
-# three are of no paper on translation: other drawn weights, and the drawn vector of Bahuleyan et al. 2018.
-_ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
-_IMPORTANCE = "log p, importance sampled"
-MODELS = {
-    "soft": Model("Soft Attention", "log p(y | E[z])", "-", "soft"),
-    "marginal": Model("Marginal Likelihood", "log E[p]", "Enum", "marginal"),
-    "hard_enum": Model("Hard Attention", "E_p[log p]", "Enum", "hard/enumerate"),
-    "hard_sample": Model("Hard Attention", "E_p[log p]", "Sample", "hard/sample"),
-    "relaxed": Model("Variational Relaxed Attention", _ELBO, "Sample", alignment="relaxed"),
-    "variational_enum": Model(_VARIATIONAL, _ELBO, "Enum", "elbo/enumerate"),
-    "variational_sample": Model(_VARIATIONAL, _ELBO, "Sample", "elbo/sample"),
-    "variational_gumbel": Model(_VARIATIONAL, _ELBO, "Gumbel-softmax", "elbo/gumbel"),
-    "variational_wake_sleep": Model(_VARIATIONAL, _IMPORTANCE, "Wake-sleep", "wake_sleep/sample", num_samples=5),
-    "wc": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
-    "lc": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
-    "dirichlet": Model("Dirichlet Attention", _ELBO, "Sample", alignment="dirichlet"),
-    "gaussian_0": Model("Gaussian Attention, prior 0", _ELBO, "Sample", alignment="gaussian"),
-    "gaussian_mean": Model("Gaussian Attention, prior mean", _ELBO, "Sample", alignment="gaussian", prior="mean"),
-}
+# `MODELS` in model.py says what each of them is.
+ModelName = Literal[
+    "soft",
+    "marginal",
+    "hard_enum",
+    "hard_sample",
+    "relaxed",
+    "variational_enum",
+    "variational_sample",
+    "variational_gumbel",
+    "variational_wake_sleep",
+    "wc",
+    "lc",
+    "dirichlet",
+    "gaussian_0",
+    "gaussian_mean",
+]
 
 
 @dataclasses.dataclass
@@ -119,8 +55,7 @@ class TextOptions(PairOptions):
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
-    """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too. none: words
-    for built-in pairs, bpe for files."""
+    """bpe: a joint SentencePiece model. words: tokens between spaces. none: words for built-in pairs, bpe for files."""
     vocabulary_size: VocabularySize = 8000
     """Entries of the joint BPE, or the most entries of each side's vocabulary."""
     max_length: common.Positive = 60
@@ -179,7 +114,7 @@ class SearchOptions:
 class Options:
     """Train a translation model on parallel text; without data options, on built-in pairs with known alignments."""
 
-    model: Literal[tuple(MODELS)] = "marginal"
+    model: ModelName = "marginal"
     """One of the models of Deng et al. 2018 or Fan et al. 2020, or one of the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/nmt")
     text: TextOptions = common.group(TextOptions)
@@ -200,34 +135,22 @@ class Options:
             "emission": self.network.emission or defaults[1],
         }
 
-    def check(self):
-        if MODELS[self.model].needs_posterior:
-            self.alignment.check_steps(self.alignment.warm_start if self.model == "relaxed" else 0, self.fit.max_steps)
-
 
 @dataclasses.dataclass
 class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
-    """Report on a part of the data of a run, or on other pairs, under one or several inferences."""
+    """Report on a part of the data of a run, or on other pairs."""
 
     links: common.File | None = None
     """Gold word alignments of other pairs, a line a pair."""
-    inference: tuple[str, ...] = ()
-    """exact, kmax:K, soft or sample:n, one or several; the model's own where none is named."""
-    k_curve: common.NotNegative = 0
-    """Also log p for K = 1 ... this, the alignments summed over."""
+    inference: str | None = None
+    """exact, kmax:K, soft or sample:n; the model's own where it is left out."""
 
     def check(self):
         EvaluatePairsOptions.check(self)
         UncertaintyOptions.check(self)
-        if self.links is not None and self.source is None and self.table is None:
+        _check_inference(self.inference)
+        if self.links is not None and not self.names_other:
             raise InputError("--links: a run's own pairs have their links from training; see --test-links.")
-
-    def check_run(self, options):
-        model = MODELS[options.model]
-        for name in self.inference:
-            model.parse(name)
-        if self.k_curve and model.is_continuous:
-            raise InputError(f"--k-curve: the alignments of {options.model} are continuous.")
 
 
 @dataclasses.dataclass
@@ -239,9 +162,9 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     num_beams: common.Positive | None = None
     """Number of beams; the run's where it is left out."""
 
-    def check_run(self, options):
-        if self.inference is not None:
-            MODELS[options.model].parse(self.inference)
+    def check(self):
+        super().check()
+        _check_inference(self.inference)
 
 
 @dataclasses.dataclass
@@ -252,11 +175,13 @@ class ExportNmt(common.ExportOptions):
     inference: str | None = None
     """exact, kmax:K or soft; the model's own where it is left out, and soft for relaxed, whose own has draws."""
 
-    def check_run(self, options):
-        name = self.inference or MODELS[options.model].inference_without_draws
-        if MODELS[options.model].parse(name).kind == "sample":
+    def check(self):
+        super().check()
+        _check_inference(self.inference)
+        if self.inference is not None and Inference.parse(self.inference).kind == "sample":
             raise InputError(
-                f"--inference: an export searches without draws; choose exact, kmax:K or soft. Received: {name}"
+                "--inference: an export searches without draws; choose exact, kmax:K or soft. "
+                f"Received: {self.inference}"
             )
 
 
@@ -272,19 +197,16 @@ class CompareNmt(common.CompareOptions):
     """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
     num_draws: common.NoneOrSeveral | None = None
     """Draws behind the layout uncertainty; 10 where it is left out."""
-    inference: tuple[str, ...] = ()
-    """Also cross every model with these inferences, for instance exact kmax:5 soft (Table 2 of Deng et al. 2018)."""
-    k_curve: common.NotNegative = 0
-    """Also log p of the crossing for K = 1 ... this."""
 
     def check(self):
         super().check()
-        if self.k_curve and not self.inference:
-            raise InputError("--k-curve belongs to the crossing: name its --inference.")
         if self.num_draws is not None and "uncertainty" not in self.layout:
             raise InputError("--num-draws belongs to --layout uncertainty.")
-        for name in self.inference:
-            Inference.parse(name)
+
+
+def _check_inference(name):
+    if name is not None:
+        Inference.parse(name)
 
 
 PROGRAM = Program(

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
-from scipy.special import softmax
 
 import keras_vattn
 from applications.common.attention_pictures import draw_alignments
@@ -13,13 +12,12 @@ from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.serving import mean_of_draws
 from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
-from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score, mean_with_error
-from applications.common.tables import figures_of, interval_text, out_of, table, titled
+from applications.common.significance import corpus_score, mean_with_error
+from applications.common.tables import out_of
 from applications.nmt import alignments, tables
-from applications.nmt.options import MODELS
-from applications.nmt.serve import BATCH, Translator, translate, translate_surely
-from applications.nmt.subwords import CONTINUES
-from applications.nmt.tables import COLUMNS
+from applications.nmt.decode import BATCH, Translator, translate, translate_with_uncertainty
+from applications.nmt.model import MODELS
+from applications.nmt.tables import QUALITY
 from applications.text.batching import has_other, other_sentence, teacher_forced
 from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import is_built_in, write_samples
@@ -29,8 +27,6 @@ from applications.text.uncertainty import words_with_nats
 
 # Pairs whose alignments are shown, and pairs of these in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
-# Draws of weights behind their standard deviation, and the seed.
-NUM_DRAWS, SEED = 16, 0
 # Alignments in the order of their lines.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
@@ -38,41 +34,27 @@ LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncerta
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on an `EncodedText`, under each of several inferences, and the sentences behind it."""
-    names = () if evaluation is None else evaluation.inference
-    names, references = names or (MODELS[run.options.model].inference,), normalized(run.codec, part.pairs.targets)
-    reports, hypotheses, unsure, bound = {}, {}, {}, bound_of(run, part)
-    for name in names:
-        translator = Translator(run, name)
-        report = {"num_sentences": len(part.pairs), "inference": name}
-        report["likelihood"] = likelihood_of(translator, run, part) | bound
-        report["controls"] = controls(translator, run, part)
-        report["alignment"] = alignment_report(translator, run.codec, part)
-        hypotheses[name] = translate(translator, run.codec, part.sources)
-        report["translation"] = quality(hypotheses[name], references, run.options.text.lowercase)
-        if evaluation is not None and evaluation.uncertainty:
-            sentences = translate_surely(translator, part.sources, evaluation.num_draws)
-            unsure.setdefault("sentences", sentences)
-            report["uncertainty"] = uncertainty_report(sentences, run, references)
-        reports[name] = report
-        if len(names) > 1:
-            print(f"{name}\n{figures_of(COLUMNS, {'report': report})}\n", flush=True)
-        if "uncertainty" in report:
-            print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
-    outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses} | unsure
+    """Return the report on an `EncodedText`, and the sentences behind it."""
+    name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
+    translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
+    references = normalized(run.codec, part.pairs.targets)
+    report = {"num_sentences": len(part.pairs), "inference": name}
+    report["likelihood"] = likelihood_of(translator, run, part) | bound_of(run, part)
+    report["controls"] = controls(translator, run, part)
+    report["alignment"] = alignment_report(translator, run.codec, part)
+    hypotheses = translate(translator, run.codec, part.sources)
+    report["translation"] = quality(hypotheses, references, run.options.text.lowercase)
+    outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses}
     outputs["is_built_in"] = is_built_in(run.options.text, evaluation)
-    if evaluation is None:
-        return reports[names[0]], outputs
-    report = reports[names[0]] | {"inferences": reports}
-    if evaluation.k_curve:
-        report["k_curve"] = k_curve_report(Translator(run), run, part, evaluation.k_curve)
+    if evaluation is not None and evaluation.uncertainty:
+        outputs["sentences"] = translate_with_uncertainty(translator, part.sources, evaluation.num_draws)
+        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, references)
+        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
     return report, outputs
 
 
 def files(outputs):
-    first, *others = outputs["hypotheses"]
-    named = {f"hypotheses_{name.replace(':', '_')}": outputs["hypotheses"][name] for name in others}
-    return {"hypotheses": outputs["hypotheses"][first], "references": outputs["references"]} | named
+    return {name: outputs[name] for name in ("hypotheses", "references")}
 
 
 def heading(record):
@@ -99,7 +81,7 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    hypotheses = texts = files(outputs)["hypotheses"]
+    hypotheses = texts = outputs["hypotheses"]
     if "sentences" in outputs:
         hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
     labels = ("source", "reference", "translation")
@@ -119,22 +101,20 @@ def report(run, part, record, outputs, shown):
 
 
 def compared(comparison):
-    """Draw the models' alignments side by side; return differences over sentences, and the crossing of inferences."""
-    options = comparison.options
-    known = {name: _pictured(shown, ("exact",)) for name, shown in comparison.shown().items()}
-    if all(known.values()):
-        draw_alignments(known, comparison.folder / "alignments.png")
-    parts = [over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
-    return parts + (tables.crossing(comparison) if options.inference else [])
+    """Draw the models' alignments side by side."""
+    pictured = {name: _pictured(shown, ("exact",)) for name, shown in comparison.shown().items()}
+    if all(pictured.values()):
+        draw_alignments(pictured, comparison.folder / "alignments.png")
+    return []
 
 
 def normalized(codec, sentences):
-    """Return sentences as the model would write them: lower case where it lowers, its Unicode form, segments joined.
+    """Return sentences as the model would write them: lower case where it lowers, its Unicode form.
 
     Unknown words stay as they are: a word that the model cannot write does not make a reference easier.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
-    return [" ".join(text.decode().split()).replace(f"{CONTINUES} ", "") for text in texts]
+    return [" ".join(text.decode().split()) for text in texts]
 
 
 def quality(hypotheses, references, lowercase):
@@ -156,7 +136,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report` of results of `translate_surely`, in BLEU and chrF."""
+    """Return the `coverage_report` of results of `translate_with_uncertainty`, in BLEU and chrF."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -234,71 +214,17 @@ def alignment_report(translator, codec, part):
                     merged = alignments.merge_to_words(pieces, of_source, of_target)
                     predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
-    for name, rows in predicted.items():
-        report[name] = alignments.alignment_scores(rows, links)._asdict()
-        for measure in ("f1", "aer"):
-            report[name][f"{measure}_interval"] = list(alignments.bootstrap_interval(rows, links, measure)[1:])
-    return report
+    return report | {name: alignments.alignment_scores(rows, links)._asdict() for name, rows in predicted.items()}
 
 
-def align(translator, sources, targets, draw=None):
-    """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end; "drawn"
-    alone, weights of the draw of that number, where one is asked for."""
-    pairs = tuple(map(tf.constant, teacher_forced(sources, targets)))
-    if draw is None:
-        weights = translator.alignments(*pairs)
-    else:
-        weights = {"drawn": translator.drawn_weights(*pairs, tf.constant([SEED, draw]))}
+def align(translator, sources, targets):
+    """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end."""
+    pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
         name: [matrix[:rows, :columns] for matrix, (rows, columns) in zip(x.numpy(), shapes, strict=True)]
-        for name, x in weights.items()
+        for name, x in translator.alignments(*pairs).items()
     }
-
-
-def k_curve_report(translator, run, part, maximum):
-    """Return log p per word in nats for K = 1 ... maximum, renormalised as K-max does, and not."""
-    sums, tokens = {"renormalised": 0.0, "plain": 0.0}, 0
-    for inputs, target in progress(part.training_batches(run.options), "K curve"):
-        joint, prior = translator.k_curve(inputs["source"], inputs["target_input"], target)
-        counted = target.numpy() != PAD
-        joint, prior = joint.numpy()[counted], prior.numpy()[counted]
-        tokens += len(joint)
-        # A short source has no more than its own alignments.
-        columns = np.minimum(np.arange(maximum), joint.shape[1] - 1)
-        sums["renormalised"] += (joint - prior)[:, columns].sum(axis=0, dtype="float64")
-        sums["plain"] += joint[:, columns].sum(axis=0, dtype="float64")
-    return {"k": list(range(1, maximum + 1))} | {name: list(x / tokens) for name, x in sums.items()}
-
-
-def over_sentences(comparison):
-    """Return the table of paired differences of each seed when the sentences are drawn again.
-
-    A model with other references than the baseline's has no pairs; a sentence names such models.
-    """
-    baseline, lines, apart = comparison.options.baseline, [], []
-    hypotheses, references = (
-        comparison.of_models(lambda run, name=name: comparison.lines(run, name))
-        for name in ("hypotheses", "references")
-    )
-    for name, of_seeds in hypotheses.items():
-        if references[name] != references[baseline]:
-            apart.append(name)
-            continue
-        for index, sentences in enumerate(of_seeds if name != baseline else ()):
-            cells = []
-            # The files have the case in which sentences are compared.
-            for metric in translation_metrics(lowercase=False).values():
-                value, low, high, p = compare_translations(
-                    metric, sentences, hypotheses[baseline][index], references[baseline][index]
-                )
-                cells += [interval_text((value, low, high), 2), f"{p:.3f}"]
-            lines.append((name, comparison.options.first_seed + index, *cells))
-    title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
-    parts = [titled(title, table(("model", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines))] if lines else []
-    if apart:
-        parts.append(f"Not compared with {baseline}, whose reference sentences are others: {', '.join(apart)}.")
-    return "\n\n".join(parts)
 
 
 def alignment_lines(report):
@@ -307,38 +233,22 @@ def alignment_lines(report):
     for name in KINDS:
         if f"{name}_entropy" in report:
             line = f"alignment, {name}: entropy {report[f'{name}_entropy']:.3f} nats"
-            for measure in ("f1", "aer") if name in report else ():
-                interval = (report[name][measure], *report[name][f"{measure}_interval"])
-                line += f", {measure.upper()} {interval_text([100 * x for x in interval], 1)}"
+            if name in report:
+                line += f", F1 {100 * report[name]['f1']:.1f}, AER {100 * report[name]['aer']:.1f}"
             lines.append(line)
     return lines
 
 
 def attention(run, part):
     """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
-    chosen, kind = random_rows(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
+    chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
-    translator, spread = Translator(run), {}
-    weights = align(translator, sources, targets)
-    if kind.is_continuous:
-        draws = [align(translator, sources, targets, draw)["drawn"] for draw in range(NUM_DRAWS)]
-        # What is drawn without q is around p.
-        name = next(iter(weights))
-        spread[name] = [np.std(of_pair, axis=0) for of_pair in zip(*draws, strict=True)]
-    if kind.is_bayesian and kind.alignment != "gaussian":
-        # The prior of BAM is one for all words.
-        pairs = map(tf.constant, teacher_forced(sources, targets))
-        log_draws = translator.prior_draws(*pairs, NUM_DRAWS, SEED).numpy()
-        draws = [softmax(log_draws[:, row, : x.shape[1]], axis=1) for row, x in enumerate(weights[name])]
-        of_words = [(len(x), 1) for x in weights[name]]
-        means, deviations = ([np.tile(f(x, axis=0), n) for x, n in zip(draws, of_words)] for f in (np.mean, np.std))
-        weights, spread = {"prior": means} | weights, {"prior": deviations} | spread
+    weights = align(Translator(run), sources, targets)
     return [
         Alignment(
             part.pairs.sources[chosen[index]],
             [*run.codec.target.pieces(target), "<end>"],
             {name: matrices[index] for name, matrices in weights.items()},
-            {name: matrices[index] for name, matrices in spread.items()},
             source=run.codec.source.pieces(source) or [""],
         )
         for index, (source, target) in enumerate(zip(sources, targets, strict=True))
@@ -347,6 +257,9 @@ def attention(run, part):
 
 def _pictured(shown, left_out=()):
     """Return the alignments that a picture has, without those of some kinds."""
-    chosen = [shown.alignments[row] for row in evenly(len(shown.alignments), NUM_PICTURES)]
-    keep = lambda weights: {kind: x for kind, x in weights.items() if kind not in left_out}  # noqa: E731
-    return [dataclasses.replace(alignment, weights=keep(alignment.weights)) for alignment in chosen]
+    pictured = []
+    for row in evenly(len(shown.alignments), NUM_PICTURES):
+        alignment = shown.alignments[row]
+        weights = {kind: x for kind, x in alignment.weights.items() if kind not in left_out}
+        pictured.append(dataclasses.replace(alignment, weights=weights))
+    return pictured

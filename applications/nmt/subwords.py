@@ -1,4 +1,4 @@
-"""Text as pieces: of a joint SentencePiece model, or words, which may be segmented with "@@ " already.
+"""Text as pieces: of a joint SentencePiece model, or words between spaces.
 
 Each encoder is a `TextEncoder` that names its pieces and knows which word each piece belongs to, so that the weights on
 pieces can be summed to weights on words.
@@ -7,7 +7,6 @@ Shapes: B sentences, T pieces of the longest of them.
 """
 
 import io
-import re
 
 import numpy as np
 import sentencepiece
@@ -30,7 +29,6 @@ from applications.text.text import (
     chunks,
 )
 
-CONTINUES = "@@"
 # Sentences that a SentencePiece model is trained on.
 MOST_SENTENCES = 1_000_000
 SPACE_MARK = "▁"
@@ -86,10 +84,6 @@ class PieceEncoder(TextEncoder):
         ids = super().encode_ragged(strings)
         return ids.with_flat_values(tf.where(ids.flat_values < len(SPECIAL_TOKENS), UNKNOWN, ids.flat_values))
 
-    def decode(self, ids):
-        """Return the sentences (...) of int ids (..., T), without special tokens and marks; `<unk>` is written."""
-        return tf.strings.strip(self._without_marks(super().decode(ids)))
-
     def pieces(self, ids):
         """Return the pieces of int ids (T,), a list of str."""
         return [self.vocabulary.tokens[index] for index in ids]
@@ -97,13 +91,12 @@ class PieceEncoder(TextEncoder):
     def words_of_pieces(self, sentences):
         """Return the index of the word of each piece, an int array a sentence. Eager only.
 
-        The words are those that `words_of` finds in the sentence as it stands. Normalisation can leave nothing of one.
+        Words are what spaces separate in the sentence as it stands. Normalisation can leave nothing of one.
         """
         rows = [sentence.split() for sentence in sentences]
-        pieces = self.tokenizer.tokenize(tf.constant([segment for row in rows for segment in row], tf.string))
+        pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
         counts = np.split(pieces.row_lengths().numpy(), np.cumsum([len(row) for row in rows])[:-1])
-        is_last = [np.array([not segment.endswith(CONTINUES) for segment in row], int) for row in rows]
-        return [np.repeat(np.cumsum(x) - x, count) for x, count in zip(is_last, counts, strict=True)]
+        return [np.repeat(np.arange(len(row)), count) for row, count in zip(rows, counts, strict=True)]
 
 
 class SubwordEncoder(PieceEncoder):
@@ -174,49 +167,28 @@ class SubwordEncoder(PieceEncoder):
         except (OSError, RuntimeError) as error:
             raise InputError(f"{path}: no SentencePiece model ({error})") from error
 
-    @staticmethod
-    def _without_marks(strings):
-        """Return sentences of pieces joined by spaces: only "▁" is a space."""
-        return tf.strings.regex_replace(tf.strings.regex_replace(strings, " ", ""), f"{SPACE_MARK}+", " ")
+    def decode(self, ids):
+        """Return the sentences (...) of int ids (..., T), without special tokens and marks; `<unk>` is written."""
+        pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
+        return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 
 
 class WordEncoder(PieceEncoder):
-    """Strings of tokens between spaces to ids, and back to text without the marks of a segmentation.
-
-    A token that ends in "@@" goes on in the next one: "un@@ likely" is one word of two tokens. Where no token does,
-    every token is a word.
-
-    Example:
-
-    >>> encoder = WordEncoder.fit(["un@@ likely", "like@@ ly"], vocabulary_size=10)
-    >>> encoder.decode(encoder.encode(["un@@ like@@ ly likely"])).numpy()
-    array([b'unlikely likely'], dtype=object)
-    >>> encoder.words_of_pieces(["un@@ like@@ ly likely"])
-    [array([0, 0, 0, 1])]
-    """
+    """Strings of words between spaces to ids, and back."""
 
     def __init__(self, vocabulary, lowercase=True):
         super().__init__(PieceTokenizer(lowercase), vocabulary)
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Take the most frequent tokens of *training* sentences, up to `vocabulary_size` ids."""
+        """Take the most frequent words of *training* sentences, up to `vocabulary_size` ids."""
         return cls(Vocabulary.fit(PieceTokenizer(lowercase).count(sentences), vocabulary_size), lowercase)
 
     def save(self, path):
-        """Write the tokens."""
+        """Write the words."""
         self.vocabulary.save(path)
 
     @classmethod
     def load(cls, path, lowercase=True):
         """Read a file of `save`."""
         return cls(Vocabulary.load(path), lowercase)
-
-    @staticmethod
-    def _without_marks(strings):
-        return tf.strings.regex_replace(strings, f"{CONTINUES}( |$)", "")
-
-
-def words_of(sentence):
-    """Return the words of a sentence that may be segmented with "@@ "."""
-    return re.sub(rf"{CONTINUES}\s+", "", sentence).split()

@@ -8,9 +8,10 @@ from applications.common.bounds import perplexity
 from applications.common.callbacks import after_warm_start, posterior_callbacks
 from applications.common.training import TrainingRun
 from applications.nmt.data import Codec
-from applications.nmt.options import MODELS, PROGRAM
+from applications.nmt.decode import Translator, translate
+from applications.nmt.model import MODELS
+from applications.nmt.options import PROGRAM
 from applications.nmt.report import normalized, quality
-from applications.nmt.serve import Translator, translate
 from applications.text.text import PAD
 
 

@@ -22,7 +22,7 @@ from keras import layers, ops
 import keras_vattn as kv
 from applications.common.significance import paired_interval
 from applications.graphs.data import digits as digit_graph
-from applications.nmt.data import embedded_pairs
+from applications.nmt.data import built_in_pairs
 from applications.vision import scenes as drawn_scenes
 
 FOLDER = pathlib.Path(__file__).parent
@@ -201,7 +201,7 @@ def scenes(form, kl_weight, seed):
 
 def translation(form, kl_weight, seed):
     """The embedded German and English sentences: a bidirectional encoder, a decoder with additive attention."""
-    pairs = embedded_pairs()
+    pairs = built_in_pairs("amounts")
     order = np.random.default_rng(0).permutation(len(pairs))[:2500]
     texts = [[getattr(pairs[index], name) for index in order] for name in ("source", "target")]
     texts = [[text.split() if isinstance(text, str) else list(text) for text in side] for side in texts]

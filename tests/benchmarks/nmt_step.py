@@ -16,9 +16,9 @@ from application_cases import codec_of_size
 
 import keras_vattn
 from applications.common.application import Run
+from applications.nmt.decode import Translator
 from applications.nmt.model import build
 from applications.nmt.options import PROGRAM
-from applications.nmt.serve import Translator
 from applications.text.text import PAD, START
 from benchmarks.paired import resident_memory
 from benchmarks.paper import compiled, paper_options

@@ -6,9 +6,9 @@ from application_cases import changed, codec_of_size
 from program_cases import PAIRS
 
 from applications.common.application import Run
+from applications.nmt.decode import Translator
 from applications.nmt.model import build
 from applications.nmt.options import PROGRAM, Options
-from applications.nmt.serve import Translator
 
 APPLICATION = PROGRAM.application()
 VOCABULARY = 30

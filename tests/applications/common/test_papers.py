@@ -9,7 +9,7 @@ from applications.captioning.options import MODELS as CAPTIONING
 from applications.common import papers
 from applications.finetuning.options import MODELS as FINETUNING
 from applications.graphs.options import MODELS as GRAPHS
-from applications.nmt.options import MODELS as NMT
+from applications.nmt.model import MODELS as NMT
 from applications.ved.model import MODELS as VED
 from applications.vqa.options import MODELS as VQA
 from applications.vrae.options import MODELS as VRAE

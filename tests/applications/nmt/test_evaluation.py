@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import prepared_anywhere
+from applications.nmt.serve import Translator, translate
 from nmt_cases import APPLICATION, small_options
 from program_cases import NMT_CASE, PAIRS
 from run_files import read_history, read_json
@@ -14,7 +15,6 @@ from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
 from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
 from applications.nmt.report import attention, controls, normalized, quality
-from applications.nmt.serve import Translator, translate
 from applications.nmt.train import TranslateValidation
 
 

@@ -8,9 +8,9 @@ from nmt_cases import CODEC, SMALL, arrays, made, translator_of
 from tiers import slow_after
 
 import keras_vattn
-from applications.nmt.model import build
-from applications.nmt.options import MODELS, Options
-from applications.nmt.serve import Translator
+from applications.nmt.decode import Translator
+from applications.nmt.model import MODELS, build
+from applications.nmt.options import Options
 
 INPUTS = arrays()
 DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
@@ -147,22 +147,6 @@ def test_the_inferences_agree_where_they_must(model, eagerly):
         np.testing.assert_allclose(bound, exact, rtol=1e-4, atol=1e-5)
 
 
-def test_the_k_curve(eagerly):
-    """Sums over more alignments are larger, and the last is the exact value; divided by the p of those kept it is
-    K-max."""
-    translator, run = translator_of("marginal")
-    arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
-    joint, prior = (x.numpy() for x in translator.k_curve(*arguments))
-    assert (np.diff(joint, axis=-1) >= -1e-6).all()
-    exact = translator.log_likelihood(*arguments).numpy()
-    counted = INPUTS["target"] != 0
-    np.testing.assert_allclose(joint[..., -1][counted], exact[counted], rtol=1e-4)
-    np.testing.assert_allclose(prior[..., -1][counted], 0.0, atol=1e-5)
-    of_two = Translator(run, "kmax:2")
-    kmax = of_two.log_likelihood(*arguments)
-    np.testing.assert_allclose((joint - prior)[..., 1][counted], kmax.numpy()[counted], rtol=1e-4, atol=1e-5)
-
-
 def test_the_beam_scores_what_teacher_forcing_does():
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, run = translator_of("variational_enum")
@@ -185,16 +169,19 @@ def test_the_beam_scores_what_teacher_forcing_does():
 
 def test_the_posterior_that_the_emission_implies(eagerly):
     """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
-    translator, _ = translator_of("variational_sample")
+    translator, run = translator_of("variational_sample")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
     found = {name: x.numpy() for name, x in translator.alignments(*arguments).items()}
     assert set(found) == {"prior", "posterior", "exact"}
     for weights in found.values():
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert (weights[1, :, 3:] == 0).all()
-    joint, _ = translator.k_curve(*arguments)
-    order = np.argsort(-np.log(found["prior"] + 1e-30), axis=-1, kind="stable")
-    first = np.take_along_axis(found["exact"], order[..., :1], axis=-1)[..., 0]
+    # Of every position the joint probability, computed with the value of this position alone.
+    memory, mask, decoded = translator._read(*arguments)
+    values = translator._values(memory)
+    hidden = run.models.emission.hidden(decoded["query"], values[:, None])
+    joint = np.log(found["prior"] + 1e-30) + run.models.emission.words(hidden, arguments[-1])
     exact = translator.log_likelihood(*arguments).numpy()
     counted = INPUTS["target"] != 0
-    np.testing.assert_allclose(np.exp(joint.numpy()[..., 0] - exact)[counted], first[counted], rtol=1e-3, atol=1e-6)
+    expected = np.exp(joint - exact[..., None])[counted]
+    np.testing.assert_allclose(found["exact"][counted], expected, rtol=1e-3, atol=1e-6)

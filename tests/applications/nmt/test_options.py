@@ -1,15 +1,17 @@
 """The presets, and options that do not go together, of neural machine translation."""
 
+import typing
+
 import pytest
 from nmt_cases import write_pairs
-from program_case import words_of
 from program_cases import NMT_CASE
 
 from applications.common.errors import InputError
 from applications.common.option_values import with_values
 from applications.common.runs import RunFolder
 from applications.nmt.data import load_codec
-from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options
+from applications.nmt.model import MODELS
+from applications.nmt.options import PROGRAM, ModelName, Options
 
 # Deng et al. 2018: appendix, section 5, and the published code.
 PAPER = {
@@ -45,13 +47,12 @@ def test_the_paper_preset_has_the_values_of_the_papers():
     assert {name: values[name] for name in PAPER | BAM} == PAPER | BAM
 
 
-def test_a_relaxed_alignment_is_sampled_unless_it_is_exported(run_of):
+def test_a_relaxed_alignment_is_sampled_unless_it_is_exported():
     """Section 4, predictive inference; BAM is reported at the mean of its weights (Fan et al. 2020, section 3.2)."""
     inferences = {name: (model.inference, model.inference_without_draws) for name, model in MODELS.items()}
     assert inferences.pop("relaxed") == ("sample:10", "soft")
     assert {x for name, x in inferences.items() if name in ("soft", "wc", "lc")} == {("soft", "soft")}
     assert inferences["marginal"] == ("exact", "exact")
-    ExportNmt(str(run_of("relaxed"))).check_run(Options(model="relaxed"))
 
 
 @pytest.fixture
@@ -69,28 +70,32 @@ def run_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model, words, message",
+    "words, message",
     [
-        ("soft", ("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
-        (
-            "relaxed",
-            ("evaluate", "--inference", "soft", "kmax:3"),
-            "--inference: the alignments of this model",
-        ),
-        ("wc", ("generate", "--inference", "exact"), "--inference: BAM-WC predicts at the mean"),
-        (
-            "lc",
-            ("evaluate", "--inference", "soft", "sample:3"),
-            "--inference: BAM-LC predicts at the mean of what it draws",
-        ),
-        ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
-        ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
-        ("soft", ("export", "--inference", "sample:3"), "--inference: an export searches without draws"),
-        ("wc", ("export", "--inference", "exact"), "--inference: BAM-WC predicts at the mean"),
+        (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
+        (("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
+        (("export", "--inference", "sample:3"), "--inference: an export searches without draws"),
     ],
 )
-def test_inferences_that_a_model_has_not(run_of, model, words, message):
-    NMT_CASE.fails(message, words[0], "--run", run_of(model), *words[1:])
+def test_options_of_commands(run_of, words, message):
+    NMT_CASE.fails(message, words[0], "--run", run_of("soft"), *words[1:])
+
+
+@pytest.mark.parametrize(
+    "model, inference, message",
+    [
+        ("relaxed", "kmax:3", "--inference: the alignments of this model"),
+        ("wc", "exact", "--inference: BAM-WC predicts at the mean"),
+        ("lc", "sample:3", "--inference: BAM-LC predicts at the mean of what it draws"),
+    ],
+)
+def test_inferences_that_a_model_has_not(model, inference, message):
+    with pytest.raises(InputError, match=message):
+        MODELS[model].parse(inference)
+
+
+def test_every_model_has_a_name_among_the_options():
+    assert set(typing.get_args(ModelName)) == MODELS.keys()
 
 
 def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
@@ -99,22 +104,9 @@ def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_
     NMT_CASE.fails("has other options: segmentation differ", "train", *files, "--start-from", run_of("soft"))
 
 
-def test_options_that_do_not_go_together(tmp_path):
-    for values, message in (
-        ({"data": tmp_path / "none"}, "--data: no such folder"),
-        ({"data": tmp_path}, f"--data: {tmp_path} has no file train.src, plain or .gz"),
-        ({"segmentation": "morphemes"}, "morphemes"),
-    ):
-        words = words_of({"out": tmp_path / "new", **values})
-        status, _, err = NMT_CASE.call("train", *words)
-        assert (status, message in err) == (2, True), err
-    for words, message in (
-        (("--k-curve", 2), "--k-curve belongs to the crossing: name its --inference"),
-        (("--inference", "most"), "--inference: expected exact"),
-        (("--models", "soft@marginal@soft"), "--models: expected MODEL[@START]"),
-    ):
-        NMT_CASE.fails(message, "compare", "--out", tmp_path / "new", *words)
-    assert not (tmp_path / "new").exists()
+def test_a_folder_without_training_files(tmp_path):
+    message = f"--data: {tmp_path} has no file train.src, plain or .gz"
+    NMT_CASE.fails(message, "train", "--out", tmp_path / "new", "--data", tmp_path)
 
 
 def test_a_segmentation_that_cannot_be_read(tmp_path):
@@ -126,13 +118,3 @@ def test_a_segmentation_that_cannot_be_read(tmp_path):
         load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
     with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
         load_codec(with_values(Options(), {"segmentation": "words"}), folder)
-
-
-def test_a_warm_start_leaves_steps_for_q():
-    values = {"model": "relaxed", "max_steps": 100, "warm_start": 100}
-    with pytest.raises(InputError, match=r"--warm-start, .*fewer than the 100 steps.*Received: 100"):
-        with_values(Options(), values).check()
-    with_values(Options(), values | {"warm_start": 99}).check()
-    with_values(Options(), values | {"model": "soft"}).check()
-    with pytest.raises(InputError, match=r"--posterior-steps: must be fewer than the 100 steps.*Received: 100"):
-        with_values(Options(), values | {"warm_start": 40, "posterior_steps": 60}).check()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import Compared, changed, prepared_anywhere, tables_of
+from applications.nmt.serve import Translator, translate, translate_surely
 from nmt_cases import APPLICATION
 from program_case import written
 from program_cases import NMT_CASE
@@ -14,7 +15,6 @@ from applications.common.option_values import check
 from applications.common.serving import save_module
 from applications.common.shown import random_rows
 from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
-from applications.nmt.serve import Translator, translate, translate_surely
 from applications.text.batching import padded, teacher_forced
 
 

@@ -1,4 +1,6 @@
-"""Built-in text: German and English sentences of a small grammar, with the links between their words.
+"""Writes the built-in pairs of translation: German and English sentences of a small grammar, with their word links.
+
+    python -m tools.make_nmt_sentences applications/nmt/sentences.tsv.gz
 
     Am Montag hat mein Bruder den alten Stuhl neben dem Haus repariert
     My brother repaired the old chair beside the house on monday
@@ -8,6 +10,8 @@ order is subject, verb, object, place, time. Each word occurs beside all others,
 full stop would occur in every pair.
 """
 
+import gzip
+import sys
 import typing
 
 import numpy as np
@@ -167,3 +171,16 @@ def _time(generator, is_past):
         return [_pick(generator, [today, _Word("gestern", "yesterday") if is_past else _Word("morgen", "tomorrow")])]
     before, times = (_BEFORE_DAYS, _DAYS) if kind == 1 else (_BEFORE_MONTHS, _MONTHS)
     return [_Word(*_pick(generator, before)), _Word(*_pick(generator, times))]
+
+
+def main(path):
+    lines = ["source\ttarget\tlinks"]
+    for source, target, sure, possible in pairs(8000):
+        links = " ".join(f"{i}{'-' if (i, j) in sure else 'p'}{j}" for i, j in sorted(possible))
+        lines.append(f"{source}\t{target}\t{links}")
+    with open(path, "wb") as file:
+        file.write(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

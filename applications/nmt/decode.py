@@ -7,8 +7,8 @@ from keras import ops, tree
 import keras_vattn
 from applications.common.inference import Inference
 from applications.common.progress import progress
-from applications.common.serving import Hidden, Untracked, in_graph
-from applications.nmt.options import MODELS
+from applications.common.serving import Untracked, in_graph
+from applications.nmt.model import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
@@ -31,18 +31,18 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an inference, or `None` for the model's own.
         num_beams: Beams, or `None` for the run's.
+        draws: Whether `uncertainty` draws; without draws it has the figures at the mean alone.
     """
 
-    def __init__(self, run, inference=None, num_beams=None):
+    def __init__(self, run, inference=None, num_beams=None, draws=True):
         super().__init__(run, run.options.text.max_length, run.options.text.max_length)
         self._kind = MODELS[run.options.model]
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
-        draws, drops = self._kind.is_continuous, run.options.network.dropout > 0
-        self.noise = Untracked(noise_of(run.models.training, draws, drops))
-        # A model that does not draw cannot trace it, and an export would.
-        self.drawn_weights = Hidden(in_graph(IDS, IDS, IDS, tf.TensorSpec([2], tf.int32))(self._drawn_weights))
+        has_dropout = run.options.network.dropout > 0
+        noise = noise_of(run.models.training, self._kind.is_continuous, has_dropout) if draws else None
+        self.noise = Untracked(noise)
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -58,19 +58,23 @@ class Translator(PairModule):
 
     @in_graph(TEXTS, INTEGER, INTEGER)
     def uncertain(self, texts, num_samples, seed):
-        """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
-        the end, and the figures of `uncertainty_of`."""
-        return self._uncertain(self._encode(texts), self.noise.value, num_samples, seed)
+        """Return the `uncertainty` of the best translations of texts (B,)."""
+        return self.uncertainty(self._encode(texts), num_samples, seed)
 
     @in_graph(IDS, INTEGER, INTEGER)
-    def under_draws(self, source, num_samples, seed):
-        """Return the result of `uncertain` for ids."""
-        return self._uncertain(source, self.noise.value, num_samples, seed)
+    def uncertainty(self, source, num_samples, seed):
+        """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
+        the end, and the figures of `uncertainty_of`."""
+        ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
+        # Draws of the attention alone share the encoder.
+        memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
-    @in_graph(IDS)
-    def at_mean(self, source):
-        """Return the same without draws, of the figures those that need none."""
-        return self._uncertain(source)
+        def log_words():
+            hidden, log_weights = self._emitting(source, shifted(ids), ids, memory)
+            return words(hidden, log_weights=log_weights)
+
+        written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
+        return written | uncertainty_of(log_words, ids, self.noise.value, num_samples, seed)
 
     @in_graph(IDS)
     def beam(self, source):
@@ -97,54 +101,19 @@ class Translator(PairModule):
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
-        masked = lambda x: ops.where(source_mask[:, None], ops.cast(x, "float32"), -1e9)  # noqa: E731
+
+        def masked(logits):
+            return ops.where(source_mask[:, None], ops.cast(logits, "float32"), -1e9)
+
         log_prior = ops.log_softmax(masked(decoded["logits"]), axis=-1)
         alignments = {"mean" if self._kind.is_bayesian else "prior": ops.exp(log_prior)}
         if models.posterior is not None:
             alignments["posterior"] = ops.softmax(masked(models.posterior({"source": source, "target": target})))
         if models.latent is not None:
-            joint = log_prior + self._enumerated(memory, source_mask, decoded, target)
-            alignments["exact"] = ops.softmax(masked(joint))
+            every_position = self._latent_of(Inference.parse("exact"))
+            hidden, _ = self._candidates(decoded, self._values(memory), source_mask, every_position)
+            alignments["exact"] = ops.softmax(masked(log_prior + models.emission.words(hidden, target)))
         return alignments
-
-    def _drawn_weights(self, source, target_input, target, seed):
-        """Return a draw of the weights of each word, (B, T, S), where the attention is drawn."""
-        with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
-            _, _, decoded = self._read(source, target_input, target, return_attention_scores=True)
-        return ops.cast(decoded["weights"], "float32")
-
-    def prior_draws(self, source, target_input, target, num_draws, seed):
-        """Return the logarithms of draws of the contextual prior, one for all words, (num_draws, B, S), up to a
-        constant of each."""
-        memory, source_mask, decoded = self._read(source, target_input, target)
-        attention = self._models.value.decoder.attention
-        p = attention.prior_distribution(decoded["query"], memory, value_mask=source_mask)
-        return p.log_sample((num_draws, *p.like.shape), keras_vattn.random.as_seed(seed))[:, :, 0]
-
-    @in_graph(IDS, IDS, IDS)
-    def k_curve(self, source, target_input, target):
-        """Return the logarithms of two sums over the K most probable alignments, for every K, (B, T, S) nats each: of
-        p(z) p(y_t | z), and of p(z), by which K-max divides."""
-        memory, source_mask, decoded = self._read(source, target_input, target)
-        log_prior = ops.log_softmax(ops.where(source_mask[:, None], decoded["logits"], -1e9), axis=-1)
-        log_likelihood = self._enumerated(memory, source_mask, decoded, target)
-        order = tf.argsort(log_prior, axis=-1, direction="DESCENDING", stable=True)
-        log_prior = tf.gather(log_prior, order, batch_dims=2)
-        joint = log_prior + tf.gather(log_likelihood, order, batch_dims=2)
-        cumulative = lambda x: tf.math.cumulative_logsumexp(tf.maximum(x, -1e9), axis=-1)  # noqa: E731
-        return cumulative(joint), cumulative(log_prior)
-
-    def _uncertain(self, source, *draws):
-        ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
-        # Draws of the attention alone share the encoder.
-        memory = self._models.value.encoder(source) if self._kind.is_continuous else None
-
-        def log_words():
-            hidden, log_weights = self._emitting(source, shifted(ids), ids, memory)
-            return words(hidden, log_weights=log_weights)
-
-        written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
-        return written | uncertainty_of(log_words, ids, *draws)
 
     def _emitting(self, source, target_input, target, memory=None):
         """Return the result of `_candidates` for every word of the target, of what the encoder has made of the source
@@ -152,7 +121,7 @@ class Translator(PairModule):
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
-    def _read(self, source, target_input, target, memory=None, **asked):
+    def _read(self, source, target_input, target, memory=None):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
         memory = models.encoder(source) if memory is None else memory
@@ -163,7 +132,6 @@ class Translator(PairModule):
             inputs_mask=ops.not_equal(target, PAD),
             memory_mask=source_mask,
             return_logits=True,
-            **asked,
         )
         return memory, source_mask, decoded
 
@@ -185,12 +153,6 @@ class Translator(PairModule):
             return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
         drawn = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
         return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
-
-    def _enumerated(self, memory, source_mask, decoded, target):
-        """Return log p(y_t | z = s) of every source position, (B, T, S)."""
-        exact = self._latent_of(Inference.parse("exact"))
-        hidden, _ = self._candidates(decoded, self._values(memory), source_mask, exact)
-        return self._models.value.emission.words(hidden, target)
 
     def _search(self, source, num_results):
         start, step = self._steps(source)
@@ -216,20 +178,22 @@ class Translator(PairModule):
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
         is_drawn = self._latent.value is None and self.inference.value.kind == "sample"
         draws = self.inference.value.count if is_drawn else 1
-        repeat = lambda tensors, count: tree.map_structure(lambda x: tf.repeat(x, count, axis=0), tensors)  # noqa: E731
-        by_draw = lambda x: ops.reshape(x, (-1, draws, *ops.shape(x)[1:]))  # noqa: E731
+
+        def by_draw(x):
+            return ops.reshape(x, (-1, draws, *ops.shape(x)[1:]))
+
         if is_drawn:
-            memory = decoder.prepare_memory(*repeat((encoded, source_mask), draws))
+            memory = decoder.prepare_memory(*_repeat((encoded, source_mask), draws))
             with keras_vattn.posterior_draws(models.training, seed=self._options.value.run.seed):
                 noise = decoder.draw_noise(draws * tf.shape(source)[0], self._max_target_length + 1, memory)
-            noise = repeat(tree.map_structure(by_draw, noise), num_beams)
+            noise = _repeat(tree.map_structure(by_draw, noise), num_beams)
             noise = tree.map_structure(lambda x: ops.reshape(x, (-1, *ops.shape(x)[2:])), noise)
-        memory, memory_mask = repeat((encoded, source_mask), num_beams * draws)
+        memory, memory_mask = _repeat((encoded, source_mask), num_beams * draws)
         prepared, values = decoder.prepare_memory(memory, memory_mask), self._values(memory)
 
         def step(ids, state, position):
             now = tree.map_structure(lambda x: x[:, position], noise)
-            words, states = repeat((ids, state), draws) if is_drawn else (ids, state)
+            words, states = _repeat((ids, state), draws) if is_drawn else (ids, state)
             outputs, new_state = decoder.step(models.target_embedding(words), states, prepared, now)
             decoded = {name: x[:, None] for name, x in outputs.items()}
             hidden, log_weights = self._candidates(decoded, values, memory_mask, self._latent.value)
@@ -244,46 +208,49 @@ class Translator(PairModule):
         return decoder.start(tf.shape(source)[0], decoder.prepare_memory(encoded, source_mask)), step
 
 
+def _repeat(tensors, count):
+    return tree.map_structure(lambda x: tf.repeat(x, count, axis=0), tensors)
+
+
 def generate(run, options):
     """Yield the translation of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
-    translator = Translator(run, options.inference, options.num_beams)
+    translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
     if options.uncertainty:
         require_noise(translator.noise.value, options.num_draws)
-        yield from lines_of(beside(lines, translate_surely(translator, ids, options.num_draws), blank=None))
+        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids, options.num_draws), blank=None))
     else:
         yield from beside(lines, translate(translator, run.codec, ids))
 
 
 def endpoints(run, options=None):
-    inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
-    translator = Translator(run, inference)
-    uncertain = ("uncertain",) if MODELS[run.options.model].is_continuous else ()
+    model = MODELS[run.options.model]
+    translator = Translator(run, (options and options.inference) or model.inference_without_draws)
+    uncertain = ("uncertain",) if model.is_continuous else ()
     return translator, ("generate", "n_best", "score", *uncertain)
 
 
 def translate(translator, codec, sources, title="translating"):
     """Return the best sentence of the beam for each list of source ids, in their order."""
 
-    def written(ids, number):
+    def write(ids, number):
         return [text.decode() for text in codec.target.decode(translator.beam(ids)["ids"]).numpy()]
 
-    return _of_batches(written, sources, title)
+    return _in_batches(write, sources, title)
 
 
-def translate_surely(translator, sources, num_draws=None):
+def translate_with_uncertainty(translator, sources, num_draws=None):
     """Return the same sentences with their uncertainty, results of `written_of`; 10 draws, or another number."""
-    num_draws = NUM_DRAWS if num_draws is None else num_draws
+    num_draws = num_draws or NUM_DRAWS
 
-    def written(ids, number):
-        drawn = num_draws and translator.noise.value is not None
-        found = translator.under_draws(ids, num_draws, number) if drawn else translator.at_mean(ids)
-        return written_of(found.pop("texts").numpy(), found.pop("words").numpy(), found)
+    def write(ids, number):
+        figures = translator.uncertainty(ids, num_draws, number)
+        return written_of(figures.pop("texts").numpy(), figures.pop("words").numpy(), figures)
 
-    return _of_batches(written, sources, "translating")
+    return _in_batches(write, sources, "translating")
 
 
-def _of_batches(written, sources, title):
+def _in_batches(write, sources, title):
     """Return what a function of the ids and the number of a batch writes, a list in the order of the sources."""
     # Sentences of like length together: a batch ends with its longest.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
@@ -292,6 +259,6 @@ def _of_batches(written, sources, title):
     for number, start in enumerate(progress(starts, title) if title else starts):
         rows = order[start : start + BATCH]
         ids = tf.constant(padded([sources[row] for row in rows]))
-        for row, sentence in zip(rows, written(ids, number), strict=True):
+        for row, sentence in zip(rows, write(ids, number), strict=True):
             sentences[row] = sentence
     return sentences
