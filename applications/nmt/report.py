@@ -17,7 +17,6 @@ from applications.common.tables import out_of
 from applications.nmt import alignments, tables
 from applications.nmt.decode import BATCH, Translator, translate, translate_with_uncertainty
 from applications.nmt.model import MODELS
-from applications.nmt.tables import QUALITY
 from applications.text.batching import has_other, other_sentence, teacher_forced
 from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import is_built_in, write_samples
@@ -30,6 +29,7 @@ NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Alignments in the order of their lines.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
+COLUMNS = tables.COLUMNS
 LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
 
 
@@ -49,7 +49,7 @@ def evaluate(run, part, evaluation=None):
     if evaluation is not None and evaluation.uncertainty:
         outputs["sentences"] = translate_with_uncertainty(translator, part.sources, evaluation.num_draws)
         report["uncertainty"] = uncertainty_report(outputs["sentences"], run, references)
-        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
+        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
     return report, outputs
 
 

@@ -177,7 +177,7 @@ def test_the_posterior_that_the_emission_implies(eagerly):
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert (weights[1, :, 3:] == 0).all()
     # Of every position the joint probability, computed with the value of this position alone.
-    memory, mask, decoded = translator._read(*arguments)
+    memory, _, decoded = translator._read(*arguments)
     values = translator._values(memory)
     hidden = run.models.emission.hidden(decoded["query"], values[:, None])
     joint = np.log(found["prior"] + 1e-30) + run.models.emission.words(hidden, arguments[-1])
