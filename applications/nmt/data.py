@@ -8,17 +8,18 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.common.runs import replacing
 from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder
 from applications.text import pairs
 from applications.text.options import DATA_SEED, PARTS
 from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 from applications.text.rows import TextRows, distinct
+from applications.text.text import Vocabulary
 
 # Names of the parts in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
-
-_JOINT, _SIDES = ("bpe.model",), ("source_vocabulary.txt", "target_vocabulary.txt")
+BPE, SOURCE_WORDS, TARGET_WORDS = "bpe.model", "source_vocabulary.txt", "target_vocabulary.txt"
 
 
 class AlignedPair(typing.NamedTuple):
@@ -129,9 +130,26 @@ class Codec:
 
     def save(self, folder):
         """Write the segmentation into a run's folder."""
-        names = _JOINT if self.source is self.target else _SIDES
-        for name, encoder in zip(names, (self.source, self.target), strict=False):
-            encoder.save(folder.file(name))
+        if self.source is self.target:
+            with replacing(folder.file(BPE)) as temporary:
+                temporary.write_bytes(self.source.tokenizer.model)
+        else:
+            self.source.vocabulary.save(folder.file(SOURCE_WORDS))
+            self.target.vocabulary.save(folder.file(TARGET_WORDS))
+
+
+def load_codec(options, folder):
+    """Read the segmentation of a run."""
+    lowercase = options.text.lowercase
+    if options.resolved["segmentation"] == "words":
+        vocabularies = (Vocabulary.load(folder.path / name) for name in (SOURCE_WORDS, TARGET_WORDS))
+        return Codec(*(WordEncoder(vocabulary, lowercase) for vocabulary in vocabularies))
+    path = folder.path / BPE
+    try:
+        joint = SubwordEncoder(path.read_bytes(), lowercase)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{path}: no SentencePiece model ({error})") from error
+    return Codec(joint, joint)
 
 
 class EncodedText(pairs.EncodedPairs):
@@ -141,13 +159,6 @@ class EncodedText(pairs.EncodedPairs):
         """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
         dataset = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))
-
-
-def load_codec(options, folder):
-    """Read the segmentation of a run."""
-    kind, names = (SubwordEncoder, _JOINT) if options.resolved["segmentation"] == "bpe" else (WordEncoder, _SIDES)
-    encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
-    return Codec(encoders[0], encoders[-1])
 
 
 def encode(options, codec, part, training=False):

@@ -225,9 +225,8 @@ def generate(run, options):
 
 def endpoints(run, options=None):
     model = MODELS[run.options.model]
-    translator = Translator(run, (options and options.inference) or model.inference_without_draws)
     uncertain = ("uncertain",) if model.is_continuous else ()
-    return translator, ("generate", "n_best", "score", *uncertain)
+    return Translator(run, model.inference_without_draws), ("generate", "n_best", "score", *uncertain)
 
 
 def translate(translator, codec, sources, title="translating"):

@@ -168,24 +168,6 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class ExportNmt(common.ExportOptions):
-    """Write the SavedModel of a run, with the endpoints generate, n_best and score, and uncertain of a model that draws
-    its attention."""
-
-    inference: str | None = None
-    """exact, kmax:K or soft; the model's own where it is left out, and soft for relaxed, whose own has draws."""
-
-    def check(self):
-        super().check()
-        _check_inference(self.inference)
-        if self.inference is not None and Inference.parse(self.inference).kind == "sample":
-            raise InputError(
-                "--inference: an export searches without draws; choose exact, kmax:K or soft. "
-                f"Received: {self.inference}"
-            )
-
-
-@dataclasses.dataclass
 class CompareNmt(common.CompareOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
@@ -195,13 +177,6 @@ class CompareNmt(common.CompareOptions):
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
     """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
-    num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the layout uncertainty; 10 where it is left out."""
-
-    def check(self):
-        super().check()
-        if self.num_draws is not None and "uncertainty" not in self.layout:
-            raise InputError("--num-draws belongs to --layout uncertainty.")
 
 
 def _check_inference(name):
@@ -216,7 +191,7 @@ PROGRAM = Program(
         "evaluate": EvaluateNmt,
         "generate": GenerateNmt,
         "compare": CompareNmt,
-        "export": ExportNmt,
+        "export": common.ExportOptions,
     },
     may_change=("num_beams", "length_penalty"),
     codec_options=("segmentation", "vocabulary_size", "lowercase"),

@@ -1,7 +1,5 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
 
-import dataclasses
-
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
@@ -26,7 +24,7 @@ from applications.text.uncertainty import words_with_nats
 
 # Pairs whose alignments are shown, and pairs of these in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
-# Alignments in the order of their lines.
+# Alignments in the order of the summary.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
@@ -96,13 +94,12 @@ def shown(run, part, outputs):
 
 def report(run, part, record, outputs, shown):
     draw_alignments({run.options.model: _pictured(shown)}, run.folder.file("alignments.png"))
-    samples = write_samples(run.folder.file("samples.txt"), shown.samples)
-    return [*alignment_lines(record["report"]["alignment"]), "", *samples]
+    return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def compared(comparison):
     """Draw the models' alignments side by side."""
-    pictured = {name: _pictured(shown, ("exact",)) for name, shown in comparison.shown().items()}
+    pictured = {name: _pictured(shown) for name, shown in comparison.shown().items()}
     if all(pictured.values()):
         draw_alignments(pictured, comparison.folder / "alignments.png")
     return []
@@ -227,18 +224,6 @@ def align(translator, sources, targets):
     }
 
 
-def alignment_lines(report):
-    """Return a line on each alignment of a report: its entropy and, with gold links, its quality."""
-    lines = []
-    for name in KINDS:
-        if f"{name}_entropy" in report:
-            line = f"alignment, {name}: entropy {report[f'{name}_entropy']:.3f} nats"
-            if name in report:
-                line += f", F1 {100 * report[name]['f1']:.1f}, AER {100 * report[name]['aer']:.1f}"
-            lines.append(line)
-    return lines
-
-
 def attention(run, part):
     """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
@@ -255,11 +240,5 @@ def attention(run, part):
     ]
 
 
-def _pictured(shown, left_out=()):
-    """Return the alignments that a picture has, without those of some kinds."""
-    pictured = []
-    for row in evenly(len(shown.alignments), NUM_PICTURES):
-        alignment = shown.alignments[row]
-        weights = {kind: x for kind, x in alignment.weights.items() if kind not in left_out}
-        pictured.append(dataclasses.replace(alignment, weights=weights))
-    return pictured
+def _pictured(shown):
+    return [shown.alignments[row] for row in evenly(len(shown.alignments), NUM_PICTURES)]

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
-from applications.common.runs import replacing
 from applications.common.shown import evenly
 from applications.text.rows import taken
 from applications.text.text import (
@@ -154,19 +153,6 @@ class SubwordEncoder(PieceEncoder):
             raise InputError(message) from error
         return cls(model.getvalue(), lowercase)
 
-    def save(self, path):
-        """Write the SentencePiece model."""
-        with replacing(path) as temporary:
-            temporary.write_bytes(self.tokenizer.model)
-
-    @classmethod
-    def load(cls, path, lowercase=True):
-        """Read a file of `save`."""
-        try:
-            return cls(path.read_bytes(), lowercase)
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{path}: no SentencePiece model ({error})") from error
-
     def decode(self, ids):
         """Return the sentences (...) of int ids (..., T), without special tokens and marks; `<unk>` is written."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
@@ -183,12 +169,3 @@ class WordEncoder(PieceEncoder):
     def fit(cls, sentences, vocabulary_size, lowercase=True):
         """Take the most frequent words of *training* sentences, up to `vocabulary_size` ids."""
         return cls(Vocabulary.fit(PieceTokenizer(lowercase).count(sentences), vocabulary_size), lowercase)
-
-    def save(self, path):
-        """Write the words."""
-        self.vocabulary.save(path)
-
-    @classmethod
-    def load(cls, path, lowercase=True):
-        """Read a file of `save`."""
-        return cls(Vocabulary.load(path), lowercase)

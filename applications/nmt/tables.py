@@ -109,9 +109,7 @@ def fan(comparison):
 
 def uncertainty(comparison):
     """Return the BLEU and chrF of the translations that every model is most certain of."""
-    num_draws = comparison.options.num_draws
-    arguments = [] if num_draws is None else ["--num-draws", str(num_draws)]
-    return compared_coverage(comparison, QUALITY, lambda run: arguments)
+    return compared_coverage(comparison, QUALITY)
 
 
 def _title(name, short=False):

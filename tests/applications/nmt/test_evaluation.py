@@ -11,7 +11,7 @@ from run_files import read_history
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
 from applications.nmt.decode import Translator, translate
-from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
+from applications.nmt.options import EvaluateNmt, GenerateNmt
 from applications.nmt.report import attention, controls, normalized, quality
 from applications.nmt.train import TranslateValidation
 
@@ -124,7 +124,6 @@ def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly):
     assert list(APPLICATION.generate(run, options)) == [*(text.decode() for text in texts), ""]
 
 
-def test_the_endpoints_have_the_inference_of_the_options(run):
-    for options, name in ((None, "exact"), (ExportNmt(""), "exact"), (ExportNmt("", inference="kmax:2"), "kmax:2")):
-        module, names = APPLICATION.endpoints(run, options)
-        assert module.inference.value.name == name and names == ("generate", "n_best", "score")
+def test_the_endpoints(run):
+    module, names = APPLICATION.endpoints(run)
+    assert module.inference.value.name == "exact" and names == ("generate", "n_best", "score")

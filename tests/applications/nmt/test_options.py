@@ -74,7 +74,6 @@ def run_of(tmp_path):
     [
         (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
         (("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
-        (("export", "--inference", "sample:3"), "--inference: an export searches without draws"),
     ],
 )
 def test_options_of_commands(run_of, words, message):

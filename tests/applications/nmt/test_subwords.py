@@ -124,16 +124,6 @@ def test_words_of_pieces_are_those_of_the_text_as_it_stands():
     assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
 
 
-def test_files_round_trip(encoder, tmp_path):
-    path = tmp_path / "pieces"
-    encoder.save(path)
-    loaded = type(encoder).load(path)
-    sentences = ["The cats", "猫 ☃"]
-    np.testing.assert_array_equal(loaded.encode(sentences), encoder.encode(sentences))
-    cased = type(encoder).load(path, lowercase=False)
-    assert strings(cased.tokenizer.normalize(["ＡB"])) == ["AB"]
-
-
 def test_training_is_deterministic_and_uses_our_special_ids():
     model = subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model
     assert subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model == model

@@ -10,7 +10,6 @@ from program_cases import NMT_CASE
 from uncertainty_cases import require_draws_of_whole_sentences
 
 from applications.common.errors import InputError
-from applications.common.option_values import check
 from applications.common.serving import save_module
 from applications.nmt.decode import Translator, translate, translate_with_uncertainty
 from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
@@ -100,16 +99,12 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
 def test_the_layout_evaluates_every_run(tmp_path):
     quality = {name: {"area": 1.0, "curve": [1.0] * 10} for name in ("entropy", "likelihood", "random")}
     record = {"report": {"uncertainty": {"drawn": None, "quality": {"bleu": quality, "chrf": quality}}}}
-    options = CompareNmt(
-        out=str(tmp_path), models=("soft",), baseline="soft", seeds=1, layout=("uncertainty",), num_draws=4
-    )
+    options = CompareNmt(out=str(tmp_path), models=("soft",), baseline="soft", seeds=1, layout=("uncertainty",))
     comparison = Compared(APPLICATION, options, {}, {"soft": [record]})
     comparison.read = lambda run, name: {"split": "test"}
     text = "\n\n".join(APPLICATION.layouts["uncertainty"](comparison))
-    assert comparison.asked == {"soft": ["--split", "test", "--uncertainty", "--num-draws", "4"]}
+    assert comparison.asked == {"soft": ["--split", "test", "--uncertainty"]}
     assert [title.split()[0] for title in tables_of(text)] == ["BLEU", "chrF"]
-    with pytest.raises(InputError, match="--num-draws belongs to --layout uncertainty"):
-        check(CompareNmt(num_draws=4))
 
 
 @pytest.mark.slow
