@@ -19,6 +19,7 @@ from keras import ops
 import keras_vattn
 from applications.common.errors import InputError
 from applications.common.inference import Inference
+from applications.common.seeds import draw_initial_weights
 from applications.text.text import PAD
 
 
@@ -179,9 +180,8 @@ class Models:
 def build(options, codec):
     """Return the `Models`.
 
-    Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
-    the seeds of its initializers when it is made, and a cell when it is built. The training model is made of layers
-    alone: when Keras loads a file, two models inside of one no longer share their layers.
+    The training model is made of layers alone: when Keras loads a file, two models inside of one no longer share their
+    layers.
     """
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
@@ -190,7 +190,6 @@ def build(options, codec):
     )
     source_mask, target_mask = ops.not_equal(source, PAD), ops.not_equal(target, PAD)
 
-    # Word vectors: layers.
     source_embedding, target_embedding = (
         keras.layers.Embedding(size, network.embedding_width, name=name, **_word_initializer(options))
         for size, name in (
@@ -202,14 +201,15 @@ def build(options, codec):
         keras_vattn.fast.Dropout(network.dropout, seed=layer_seed(index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
-    # Encoder: layers and graph.
+
+    # Encoder.
     words = source_dropout(source_embedding(source))
     memory = _recurrent_stack(options, "encoder", words, source_mask, 7)
     if options.resolved["emission"] == "words":
         memory = ops.concatenate([words, memory], axis=-1)
     encoder = keras.Model(source, memory, name="encoder")
 
-    # Inference network: layers and graph.
+    # Inference network.
     posterior, posterior_logits = None, None
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
@@ -221,7 +221,7 @@ def build(options, codec):
         posterior_logits = bilinear(of_target, of_source)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
-    # Decoder: layers.
+    # Decoder.
     decoder = keras_vattn.AttentionDecoder(
         network.units,
         _attention(options, kind),
@@ -234,7 +234,6 @@ def build(options, codec):
         name="decoder",
         **_initializers(options, "kernel", "recurrent", "bias"),
     )
-    # Decoder: graph.
     decoded = decoder(
         target_dropout(target_embedding(target_input)),
         memory,
@@ -244,9 +243,12 @@ def build(options, codec):
         return_logits=True,
     )
 
-    # Objective: layers.
+    # Objective.
     emission, latent = Emission(options, codec.target.vocabulary_size), None
-    if kind.objective is not None:
+    if kind.objective is None:
+        candidates = emission.projected(decoded["context"])[:, :, None]
+        bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
+    else:
         baseline = None if alignment.baseline == "none" else alignment.baseline
         objective = keras_vattn.LatentObjective(
             kind.objective, num_samples=kind.num_samples, baseline=baseline, tau=alignment.tau
@@ -254,12 +256,6 @@ def build(options, codec):
         latent = keras_vattn.CategoricalAttention(
             objective=objective, kl_annealing=_annealing(options, kind), seed=layer_seed(4), name="latent"
         )
-        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
-    # Objective: graph.
-    if latent is None:
-        candidates = emission.projected(decoded["context"])[:, :, None]
-        bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
-    else:
         drawn = latent(
             decoded["query"],
             emission.projected(memory),
@@ -273,9 +269,11 @@ def build(options, codec):
             target,
             candidates_mask=source_mask[:, None] if objective.in_training.estimator == "enumerate" else None,
         )
+        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         bound = value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
     inputs = {"source": source, "target_input": target_input, "target": target}
     training = keras.Model(inputs, bound, name=options.model)
+    draw_initial_weights(training.layers, options.run.seed)
     return Models(training, encoder, decoder, latent, posterior, target_embedding, target_dropout, emission)
 
 
