@@ -8,14 +8,10 @@ from application_cases import changed
 from nmt_cases import APPLICATION, PAIRS, SMALL, small_options, write_pairs
 
 from applications.common.errors import InputError
-from applications.common.option_values import check
-from applications.common.runs import digest_of
 from applications.nmt.data import AlignedText, Codec, encode, load_codec, read
 from applications.nmt.options import EvaluateNmt, Options
 from applications.nmt.report import normalized
 from applications.text.readers import read_parallel
-
-SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 
 
 @pytest.mark.parametrize("segmentation", ["bpe", "words"])
@@ -67,18 +63,6 @@ def test_files_and_long_sentences(tmp_path):
     assert dropped.pairs.sources == parts["valid"].sources[:4]
 
 
-def test_validation_is_cut_from_train(tmp_path):
-    """No source is in both parts, in whatever case it stands; what was skipped is counted."""
-    capitals = [(source.capitalize(), target) for source, target in PAIRS]
-    options = small_options(tmp_path, skip_invalid=True)
-    write_pairs(tmp_path / "data", [*PAIRS, *capitals, (" ", "nothing")])
-    parts = read(options)
-    train, valid = ({source.lower() for source in parts[name].sources} for name in ("train", "valid"))
-    assert not train & valid and train | valid == {source for source, _ in PAIRS}
-    codec = Codec.fit(options, parts["train"])
-    assert [encode(options, codec, parts[name]).report["skipped"] for name in ("train", "valid")] == [1, 0]
-
-
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
     """The mark of a space is text until it is normalised: such training pairs are named, or counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
@@ -105,21 +89,6 @@ def test_gold_links_of_files(tmp_path):
         read(options)
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
         read(changed(Options(), valid_links=str(links)))
-    with pytest.raises(InputError, match="--test-source is given without training data"):
-        check(changed(Options(), test_source=str(links), test_target=str(links)))
-
-
-def test_a_changed_alignment_is_other_data(tmp_path):
-    """Reports are of gold alignments: a run does not go on with others."""
-    folder = write_pairs(tmp_path / "data")
-    write_pairs(folder, PAIRS[:5], ("test.src", "test.tgt"))
-    plain = changed(Options(), **SMALL, data=str(folder))
-    links = tmp_path / "links"
-    found = {digest_of(read(plain))}
-    for text in ("0-0\n", "0-1\n", "0-0 1p1\n"):
-        links.write_text(text * 5)
-        found.add(digest_of(read(changed(plain, test_links=str(links)))))
-    assert len(found) == 4
 
 
 def test_other_pairs_of_evaluate(tmp_path):

@@ -67,16 +67,6 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
 
-def test_what_a_candidate_knows():
-    """The emission's input of a position: with word vectors it depends on the word there alone."""
-    other = dict(INPUTS, source=np.where(np.arange(5) == 2, 9, INPUTS["source"]))
-    for emission, know in (("states", 5), ("words", 1)):
-        models = made("marginal", emission=emission).models
-        candidates = [models.emission.projected(models.encoder(x["source"])) for x in (INPUTS, other)]
-        differs = np.any(candidates[0] != candidates[1], axis=-1)
-        assert differs[0].sum() == know and differs[0, 2]
-
-
 @pytest.mark.parametrize("limit", [0.1, 0.0])
 def test_initial_range_draws_the_biases_too(limit):
     """From U[-r, r], but for the forget gates, which start at 1; without it the others are Keras's zeros."""
@@ -149,22 +139,15 @@ def test_the_inferences_agree_where_they_must(model, eagerly):
 
 def test_the_beam_scores_what_teacher_forcing_does():
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
-    translator, run = translator_of("variational_enum")
+    translator, _ = translator_of("variational_enum")
     source = INPUTS["source"][:2]
     found = translator.beam(source)
-    ids, lengths = found["ids"].numpy(), found["lengths"].numpy()
+    ids = found["ids"].numpy()
     target_input = np.concatenate([np.full((2, 1), 2), ids[:, :-1]], axis=1).astype("int32")
-    for index in range(2):
-        length = lengths[index]
-        memory, mask, decoded = translator._read(
-            source[index : index + 1], target_input[index : index + 1, :length], ids[index : index + 1, :length]
-        )
-        values, latent = translator._values(memory), translator._latent.value
-        hidden, log_weights = translator._candidates(decoded, values, mask, latent)
-        words = run.models.emission.words(hidden, log_weights=log_weights)
-        assert not set(ids[index, :length]) & {0, 1, 2}
-        chosen = np.take_along_axis(words.numpy()[0], ids[index, :length, None], axis=-1).sum()
-        np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)
+    log_words = translator.log_likelihood(source, np.where(ids != 0, target_input, 0).astype("int32"), ids)
+    np.testing.assert_allclose(found["log_probabilities"], np.sum(log_words, axis=1), rtol=1e-3)
+    for sentence, length in zip(ids, found["lengths"].numpy(), strict=True):
+        assert not set(sentence[:length]) & {0, 1, 2} and not sentence[length:].any()
 
 
 def test_the_posterior_that_the_emission_implies(eagerly):

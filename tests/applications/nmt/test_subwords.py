@@ -1,6 +1,5 @@
 """Subwords and words: ids and back, the words of the pieces, files, SavedModels."""
 
-import dataclasses
 import subprocess
 import sys
 
@@ -83,16 +82,6 @@ def test_a_data_set_is_read_word_by_word(subword_encoder, word_encoder, sentence
         assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected
 
 
-def test_reports(subword_encoder, word_encoder):
-    arrays, report = subword_encoder.encode_numpy(["the cat sat on", "the cat", "", "жж cat ж"], 3)
-    assert dataclasses.asdict(report) == {"num_truncated": 2, "num_unknown": 1, "num_tokens": 8}
-    # A run of unknown characters is one unknown token; its "▁" is known.
-    mark = subword_encoder.vocabulary.ids["▁"]
-    assert arrays[3].tolist() == [mark, text.UNKNOWN, subword_encoder.vocabulary.ids["▁cat"]]
-    _, report = word_encoder.encode_numpy(["the dog cat sat", "dog", "the"], 3)
-    assert dataclasses.asdict(report) == {"num_truncated": 1, "num_unknown": 2, "num_tokens": 5}
-
-
 def test_empty_batches_and_sentences(encoder):
     empty = encoder.encode(tf.constant([], tf.string), 5)
     assert empty.shape == (0, 1)
@@ -122,15 +111,6 @@ def test_words_of_pieces_are_those_of_the_text_as_it_stands():
     pieces, words = joint.tokenizer.token_lists(sentences[1:2])[0], joint.words_of_pieces(sentences[1:2])[0]
     texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]
     assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
-
-
-def test_training_is_deterministic_and_uses_our_special_ids():
-    model = subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model
-    assert subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model == model
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    assert [processor.id_to_piece(index) for index in range(4)] == list(text.SPECIAL_TOKENS)
-    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-    assert ids == (text.PAD, text.UNKNOWN, text.START, text.END)
 
 
 def test_training_learns_the_most_frequent_merges_and_every_character():

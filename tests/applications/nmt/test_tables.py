@@ -6,7 +6,6 @@ from application_cases import HERE, Compared, tables_of
 from nmt_cases import APPLICATION
 
 from applications.common.shown import Alignment, Shown
-from applications.common.tables import difference_table, main_table
 from applications.nmt import report, tables
 from applications.nmt.options import CompareNmt
 
@@ -81,19 +80,6 @@ def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
         "Table 4 of Fan et al. 2020": ["BAM-WC (units=8)", "Soft Attention"],
         "Table 8 of Fan et al. 2020": ["BAM-WC (units=8)"],
     }
-
-
-def test_means_and_differences_over_seeds():
-    (lines,) = tables_of("x\n\n" + main_table(APPLICATION.columns, RECORDS)).values()
-    by_model = {line["model"]: line for line in lines}
-    assert by_model["marginal"]["exact match (%)"] == "25.0 [25.0, 25.0]"
-    assert by_model["wc"]["entropy (nats)"].startswith("1.500")
-    assert by_model["soft"]["parameters (M)"].startswith("2.000") and "PPL (ELBO)" not in by_model["soft"]
-    (lines,) = tables_of("x\n\n" + difference_table(APPLICATION.columns, RECORDS, "soft")).values()
-    by_model = {line["model"]: line for line in lines}
-    # log(6 / 7), log(6.2 / 7.4): -0.154, -0.177.
-    assert by_model["marginal"]["log PPL"].startswith("-0.166 [")
-    assert not {"kind of PPL", "s/step", "parameters (M)", "inference (M)"} & set(by_model["marginal"])
 
 
 def test_the_picture_of_a_comparison(tmp_path):
