@@ -19,8 +19,8 @@ MAY_CHANGE += ("strategy",)
 # Options of earlier versions. A config.yaml must have this value of an option that made another model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
-DROPPED |= {"decoder_form": "code", "prior_concentration": 1.0, "prior_scale": "rate", "split_punctuation": True}
-DROPPED |= {"feature_units": None, "regions": "grid", "weights": None}
+DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
+DROPPED |= {"feature_units": None, "regions": "grid", "split_punctuation": True, "top_k": None, "weights": None}
 
 
 @dataclasses.dataclass(frozen=True)

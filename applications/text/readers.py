@@ -130,18 +130,16 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     return ParallelText(*columns, skipped=skipped)
 
 
-def read_sentences(path, column="text", labelled=False, skip_invalid=None):
+def read_sentences(path, column="text", skip_invalid=None):
     """Return the sentences of a file, and the number of lines left out.
 
-    A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line, with
-    `labelled` after a word that is its label.
+    A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line.
     """
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         return table.sources, table.skipped
     lines = enumerate(_text_lines(path, skip_invalid), start=1)
-    fields = ((number, [" ".join(line.split(None, 1)[1:]) if labelled else line]) for number, line in lines)
-    (texts,), skipped = _read_columns([path], fields, skip_invalid)
+    (texts,), skipped = _read_columns([path], ((number, [line]) for number, line in lines), skip_invalid)
     return texts, skipped
 
 

@@ -48,7 +48,7 @@ def read(options):
 
 def read_file(path, options, skip_invalid):
     """Return the `Sentences` of a file in the form that `TextOptions` name."""
-    return Sentences(*read_sentences(path, options.text_column, options.labelled, skip_invalid))
+    return Sentences(*read_sentences(path, options.text_column, skip_invalid))
 
 
 def read_other(options, evaluation):

@@ -9,7 +9,6 @@ from applications.common.errors import InputError
 from applications.text import python_topics
 
 _ENDING = ".txt.data"
-_SKIP_HINT = "leave such topics out with --skip-invalid"
 
 
 @dataclasses.dataclass
@@ -21,10 +20,10 @@ class Topic:
     references: list = dataclasses.field(default_factory=list)
 
 
-def read_topics(folder, references=None, skip_invalid=False):
-    """Return the `Topic`s of a folder, and the names of the topics that were left out: those without a sentence, or
-    without a reference where these are asked for. Without `skip_invalid` such a topic raises `InputError`."""
-    folder, topics, left_out = pathlib.Path(folder), [], []
+def read_topics(folder, references=None):
+    """Return the `Topic`s of a folder; `InputError` for a topic without a sentence, or without a reference in the
+    folder of references."""
+    folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
         # A document of an old Mac ends its lines with a carriage return alone.
         lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
@@ -32,21 +31,16 @@ def read_topics(folder, references=None, skip_invalid=False):
         if references is not None:
             paths = _files(pathlib.Path(references, topic.name), "*")
             topic.references = [text for text in (" ".join(_text(each).split()) for each in paths) if text]
-        problem = None if topic.sentences else f"{path}: no sentence in the document"
-        if topic.sentences and references is not None and not topic.references:
-            problem = f"{references}: no reference for the topic {topic.name}"
-        if problem is None:
-            topics.append(topic)
-        elif skip_invalid:
-            left_out.append(topic.name)
-        else:
-            raise InputError(f"{problem}; {_SKIP_HINT}")
+            if not topic.references:
+                raise InputError(f"{references}: no reference for the topic {topic.name}")
+        if not topic.sentences:
+            raise InputError(f"{path}: no sentence in the document")
+        topics.append(topic)
     if not topics:
         inner = next(folder.glob(f"*/*{_ENDING}"), None)
         hint = "" if inner is None else f"; there are some in {inner.parent}"
-        problem = f"all of {len(left_out)} topics are left out" if left_out else f"no files NAME{_ENDING}{hint}"
-        raise InputError(f"{folder}: {problem}")
-    return topics, left_out
+        raise InputError(f"{folder}: no files NAME{_ENDING}{hint}")
+    return topics
 
 
 def embedded_topics(min_sentences=20):

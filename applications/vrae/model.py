@@ -8,7 +8,7 @@ c_t is what the decoder attends to in the sentence, c~_t a draw from p(c | z_t);
 neither z_enc nor z_t, `vrae` no z_t, `vrae_sa` no alpha. Words are categorical: p is a softmax, where equations 14 and
 17 of the paper print a Gaussian.
 
-Attention may inform c~_t as well, or alone, `--informed`: c~_t is then a draw from q(c~_t | c_t) = N(c_t, sigma_t^2),
+With `--informed both` attention informs c~_t as well: c~_t is then a draw from q(c~_t | c_t) = N(c_t, sigma_t^2),
 with the sigma of p(c | z_t), and b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) stands in the place of the last term:
 a c_t that entered for nothing would tell the words to come, and the sum would bound no likelihood.
 
@@ -22,7 +22,25 @@ from keras import ops
 
 import keras_vattn
 from applications.text.text import PAD, START, UNKNOWN
-from applications.vrae.options import MODELS
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A line of the paper's tables: its name there; whether it has z_enc; whether its decoder draws z_t and attends to
+    the sentence itself; whether z_t has to predict the attended context."""
+
+    title: str
+    latent: bool = True
+    attention: bool = False
+    auxiliary: bool = False
+
+
+MODELS = {
+    "lstm": Model("LSTM", latent=False),
+    "vrae": Model("VRAE"),
+    "vrae_sa": Model("VRAE-SA w/o aux", attention=True),
+    "vrae_sa_aux": Model("VRAE-SA w aux", attention=True, auxiliary=True),
+}
 
 
 @dataclasses.dataclass
@@ -135,6 +153,7 @@ def build(options, codec):
 def stochastic_decoder(options):
     """Return the decoder with a latent variable at every step, informed by attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
+    informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
     schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
     latent = keras_vattn.GaussianLatent(
         network.latent_units,
@@ -147,9 +166,9 @@ def stochastic_decoder(options):
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
     # Where it informs nothing, nothing moves it.
-    attention.trainable = variational.informed != "none"
+    attention.trainable = informs_latent
     weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
-    if variational.informs_context:
+    if informs_context:
         weight = 1.0
     else:
         schedule = keras_vattn.LinearAnnealing(1, start_step=hold) if hold else None
@@ -158,18 +177,15 @@ def stochastic_decoder(options):
         min_log_scale=variational.context_floor,
         kl_weight=weight,
         kl_annealing=schedule,
-        informed=variational.informs_context,
+        informed=informs_context,
         seed=seed(5),
         name="context",
     )
-    informed = variational.informs_latent
-    return keras_vattn.StochasticDecoder(network.units, latent, attention, context, informed=informed, name="decoder")
+    return keras_vattn.StochasticDecoder(
+        network.units, latent, attention, context, informed=informs_latent, name="decoder"
+    )
 
 
 def annealed(form, start, hold, steps):
     """Return the weight of a KL over the steps, or `None` for 1."""
-    if form == "linear":
-        return keras_vattn.LinearAnnealing(steps, hold, initial_value=start)
-    if form == "logistic":
-        return keras_vattn.LogisticAnnealing(hold + steps, 10.0 / steps)
-    return keras_vattn.CyclicalAnnealing(steps) if form == "cyclical" else None
+    return keras_vattn.LinearAnnealing(steps, hold, initial_value=start) if form == "linear" else None

@@ -1,4 +1,4 @@
-"""Options of the variational recurrent autoencoder, and its models. The presets stand in presets/."""
+"""Options of the variational recurrent autoencoder. The presets stand in presets/, the parts of a model in model.py."""
 
 import dataclasses
 import re
@@ -10,24 +10,7 @@ from applications.common.program import Program
 from applications.text.options import DecodeOptions, VocabularySize
 from applications.vrae.documents import read_topics
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of the paper's tables: its name there; whether it has z_enc; whether its decoder draws z_t and attends
-    to the sentence itself; whether z_t has to predict the attended context."""
-
-    title: str
-    latent: bool = True
-    attention: bool = False
-    auxiliary: bool = False
-
-
-MODELS = {
-    "lstm": Model("LSTM", latent=False),
-    "vrae": Model("VRAE"),
-    "vrae_sa": Model("VRAE-SA w/o aux", attention=True),
-    "vrae_sa_aux": Model("VRAE-SA w aux", attention=True, auxiliary=True),
-}
+MODELS = ("lstm", "vrae", "vrae_sa", "vrae_sa_aux")
 
 
 @dataclasses.dataclass
@@ -42,8 +25,6 @@ class TextOptions:
     """Test sentences, read once at the end of training and by `evaluate`."""
     text_column: str = "text"
     """Column of a table that has the texts."""
-    labelled: bool = False
-    """Leave out the first word of each line, a label. A table has its labels in a column of their own."""
     valid_fraction: common.Fraction = 0.1
     """Share of train that is held out where there are no validation sentences."""
     test_fraction: common.NotNegativeFloat = 0.0
@@ -65,15 +46,12 @@ class TextOptions:
         if not self.test_fraction < 1:
             raise InputError(f"--test-fraction: must be less than 1. Received: {self.test_fraction:g}")
         if self.train_text is None:
-            for name in ("valid_text", "test_text", "labelled", "test_fraction"):
+            for name in ("valid_text", "test_text", "test_fraction"):
                 if getattr(self, name):
                     raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
             return
-        is_table = re.search(r"\.[ct]sv(\.gz)?$", self.train_text)
-        if self.text_column != "text" and not is_table:
+        if self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
             raise InputError(f"--text-column: {self.train_text} is no CSV or TSV.")
-        if self.labelled and is_table:
-            raise InputError(f"--labelled: {self.train_text} is a table, whose labels are a column of their own.")
 
 
 @dataclasses.dataclass
@@ -93,7 +71,7 @@ class NetworkOptions:
 
 
 Document = Literal["mixture", "sequence"]
-Annealing = Literal["linear", "logistic", "cyclical", "none"]
+Annealing = Literal["linear", "none"]
 
 
 @dataclasses.dataclass
@@ -103,26 +81,26 @@ class VariationalOptions:
     annealing: Annealing = "linear"
     """Form of the weight of KL(z_enc) over the steps."""
     kl_start: common.NotNegativeFloat = 0.1
-    """First weight of KL(z_enc), where linear."""
+    """First weight of KL(z_enc)."""
     kl_hold: common.NotNegative = 0
     """Steps before it grows."""
     kl_steps: common.Positive = 600
-    """Steps from there until it is 1; the length of a cycle of cyclical; until one half of logistic."""
+    """Steps from there until it is 1."""
     step_annealing: Annealing = "none"
     """Form of the weight of the KLs of z_t. While it is small, the decoder learns to read coming words from z_t."""
     step_kl_start: common.NotNegativeFloat = 0.01
-    """First weight of the KLs of z_t, where step_annealing is linear."""
+    """First weight of the KLs of z_t."""
     step_kl_steps: common.Positive = 600
-    """Steps until it is 1, as kl_steps, unless step_annealing is none."""
+    """Steps until it is 1."""
     free_bits: common.NotNegativeFloat = 1.25
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: common.NotNegativeFloat = 0.0
     """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
     step_free_nats: common.NotNegativeFloat = 0.0
     """Nats of z_t a sentence that its KL leaves alone, at whichever of its steps they are."""
-    informed: Literal["latent", "context", "both", "none"] = "latent"
-    """What attention informs: z_t, as in the paper; c~_t, which is drawn around c_t and has a KL as z_t has; both; or
-    neither. A z_t that is not informed is the mean of its prior."""
+    informed: Literal["latent", "both", "none"] = "latent"
+    """What attention informs: z_t, as in the paper; both z_t and c~_t, which is drawn around c_t and has a KL as z_t
+    has; or neither. A z_t that is not informed is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
     """First steps, in which p lags behind q (He et al. 2019): of each q_steps + 1 the last trains p alone, the others
     q alone."""
@@ -136,14 +114,6 @@ class VariationalOptions:
     """Steps before it has that weight."""
     context_floor: float = -3.0
     """Smallest log sigma of p(c | z_t)."""
-
-    @property
-    def informs_latent(self):
-        return self.informed in ("latent", "both")
-
-    @property
-    def informs_context(self):
-        return self.informed in ("context", "both")
 
     def check(self):
         if self.step_free_bits and self.step_free_nats:
@@ -168,8 +138,6 @@ class SamplingOptions:
 
     temperature: common.PositiveFloat = 0.5
     """Temperature of the words' probabilities."""
-    top_k: common.Positive | None = None
-    """Draw one of so many words, the most probable ones."""
     top_p: common.Share | None = None
     """Draw one of the most probable words that have this probability together."""
 
@@ -179,7 +147,7 @@ class SamplingOptions:
 class Options:
     """Train a language model with latent variables; without data options, on sentences of a small grammar."""
 
-    model: Literal[tuple(MODELS)] = "vrae_sa_aux"
+    model: Literal[MODELS] = "vrae_sa_aux"
     """One of the paper's tables."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vrae")
     text: TextOptions = common.group(TextOptions)
@@ -200,8 +168,6 @@ class EvaluateVrae(common.EvaluateOptions):
     """Other sentences, in the form of the run's own; the run's --skip-invalid applies."""
     num_draws: common.Positive | None = None
     """Draws of the importance-weighted bound instead of the run's."""
-    max_bound: common.Positive | None = None
-    """Sentences of this bound instead of the run's."""
 
 
 @dataclasses.dataclass
@@ -213,35 +179,24 @@ class GenerateVrae(common.GenerateOptions):
     next, separated by tabs."""
     num: common.Positive | None = None
     """How many new sentences, by default 10, or sentences of an interpolation with both ends, by default 5."""
-    num_beams: common.Positive | None = None
-    """Beams of a reconstruction; by default 1, which is greedy."""
     temperature: common.PositiveFloat | None = None
-    """Temperature of the words' probabilities instead of the run's, as top_k and top_p."""
-    top_k: common.Positive | None = None
-    """Draw one of so many words, the most probable ones."""
+    """Temperature of the words' probabilities instead of the run's, as top_p."""
     top_p: common.Share | None = None
     """Draw one of the most probable words that have this probability together."""
     seed: common.Seed32 = 0
     """Seed of the draws."""
 
     def check(self):
-        new = self.mode == "new"
-        if new and self.input is not None:
+        if self.mode == "new" and self.input is not None:
             raise InputError("--input: new sentences need none; name a --mode.")
         if self.mode == "reconstruct" and self.num is not None:
             raise InputError("--num: a sentence is rebuilt once.")
-        for name in ("num_beams",) if new else ("temperature", "top_k", "top_p"):
-            if getattr(self, name) is not None:
-                reason = "new sentences are drawn" if new else "words are drawn for new sentences alone"
-                raise InputError(f"--{name.replace('_', '-')}: {reason}.")
-
-    def drawn_by(self, sampling):
-        """Return the `SamplingOptions` of a run with the values of this call."""
-        values = {name: getattr(self, name) for name in dataclasses.asdict(sampling)}
-        return dataclasses.replace(sampling, **{name: value for name, value in values.items() if value is not None})
+        for name in ("temperature", "top_p"):
+            if self.mode != "new" and getattr(self, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')}: words are drawn for new sentences alone.")
 
     def check_run(self, options):
-        if self.mode != "new" and not MODELS[options.model].latent:
+        if self.mode != "new" and options.model == "lstm":
             raise InputError(f"--mode: the model {options.model} has no z_enc. Received: {self.mode}")
 
 
@@ -259,10 +214,6 @@ class SummarizeVrae:
     """Longest summary in words; by default 25 with --documents, otherwise 250."""
     document: Document = "mixture"
     """Model of a document: the moments of a mixture of its sentences' models, or the model of all its words in turn."""
-    max_overlap: common.Share = 1.0
-    """Pass over a sentence if the summary has a larger share of its words already; 1 for no such control."""
-    skip_invalid: bool = False
-    """Count empty documents and topics without references instead of stopping."""
     out: str | None = None
     """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
 
@@ -277,7 +228,7 @@ class CompareVrae(common.CompareOptions):
     of `train` are options of every run."""
 
     out: str = "runs/vrae_compare"
-    models: tuple[str, ...] = tuple(MODELS)
+    models: tuple[str, ...] = MODELS
     baseline: str = "lstm"
     layout: tuple[Literal["paper", "table_3"], ...] = ()
     """paper: also the columns of the paper's Tables 1 and 2 beside bounds. table_3: its summaries, of documents with

@@ -22,9 +22,9 @@ from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
 from applications.text.text import PAD
 from applications.vrae import grammar
+from applications.vrae.decode import Writer, interpolated, seed_of_batch, strings
 from applications.vrae.documents import read_topics
-from applications.vrae.options import MODELS
-from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
+from applications.vrae.model import MODELS
 from applications.vrae.summarize import PARTS, means
 from keras_vattn import metrics, random
 
@@ -70,17 +70,15 @@ NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 NUM_INTERPOLATED = 65
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
-# Steps whose KL is reported one by one.
-NUM_STEPS = 40
 
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and sentences to read."""
-    reports, kind, writer = run.options.reports, MODELS[run.options.model], writer_of(run)
-    max_bound, num_draws = (first_value(name, evaluation, reports) for name in ("max_bound", "num_draws"))
+    reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
+    num_draws = first_value("num_draws", evaluation, reports)
     likelihood, codes = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.
-    chosen = part.rows(evenly(len(part), max_bound))
+    chosen = part.rows(evenly(len(part), reports.max_bound))
     # Without a latent variable every draw is the same, and exact.
     num_draws = num_draws if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
@@ -182,9 +180,8 @@ def sentences_of(run, part):
 
 def _likelihood(run, part, writer, kind):
     """Return the figures of all sentences, and the parameters of q(z_enc | x), (N, Z)."""
-    totals, steps, counts = {}, np.zeros(NUM_STEPS), np.zeros(NUM_STEPS)
-    codes, num_words, rows = {"mean": [], "log_scale": []}, 0, len(part)
-    variational = run.options.variational
+    totals, codes, num_words, rows = {}, {"mean": [], "log_scale": []}, 0, len(part)
+    informed = run.options.variational.informed if kind.attention else "none"
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
         source, _, target = sentences
         seed = random.fold_in(random.as_seed(_SEED), number)
@@ -192,17 +189,12 @@ def _likelihood(run, part, writer, kind):
         drawn["published"] = writer.published(*sentences, seed).numpy()
         for name, x in drawn.items():
             totals[name] = totals.get(name, 0.0) + float(x.sum(dtype="float64"))
-        lengths = np.count_nonzero(target, axis=1)
-        num_words += int(np.sum(lengths - 1))
-        width = min(NUM_STEPS, target.shape[1])
-        steps[:width] += drawn["kl_steps"].sum(axis=0)[:width]
-        counts[:width] += np.sum(np.arange(width) < lengths[:, None], axis=0)
+        num_words += int(np.count_nonzero(target)) - len(target)
         if kind.latent:
             for name, x in writer.posterior(source).items():
                 codes[name].append(x.numpy())
     num_tokens = num_words + rows
     bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"] - totals["kl_context"]
-    of_latent, of_context = (kind.attention and x for x in (variational.informs_latent, variational.informs_context))
     report = {
         "num_words": num_words,
         "num_tokens": num_tokens,
@@ -210,12 +202,10 @@ def _likelihood(run, part, writer, kind):
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
-        "kl_steps": totals["kl_steps"] / rows if of_latent else None,
-        "kl_context": totals["kl_context"] / rows if of_context else None,
+        "kl_steps": totals["kl_steps"] / rows if informed != "none" else None,
+        "kl_context": totals["kl_context"] / rows if informed == "both" else None,
         "elbo": {"nats": -bound / rows, "perplexity": perplexity(-bound / num_tokens)},
     }
-    if of_latent:
-        report["kl_of_step"] = (steps[counts > 0] / counts[counts > 0]).tolist()
     return report, {name: np.concatenate(x) for name, x in codes.items()} if kind.latent else None
 
 
@@ -317,7 +307,7 @@ def paper(comparison):
 def table_3(comparison):
     """Return ROUGE-1 of summaries of the documents that `compare` names, beside Table 3 of the paper."""
     options = comparison.options
-    folder = f"table_3_{digest_of(read_topics(options.documents, options.references)[0])[:12]}"
+    folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references]
     words += ["--document", options.document]
     words += [] if options.max_words is None else ["--max-words", str(options.max_words)]

@@ -18,9 +18,9 @@ from applications.common.runs import digest_of, write_json, write_text_atomicall
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
 from applications.common.training import load_run
+from applications.vrae.decode import Writer
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.options import PROGRAM
-from applications.vrae.serve import writer_of
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
@@ -52,26 +52,19 @@ def divergences(document, sentences):
     return 0.5 * np.sum(np.exp(2.0 * gap) - 1.0 - 2.0 * gap + distance**2, axis=1)
 
 
-def take(order, sentences, max_words, max_overlap=1.0):
-    """Return the indices of the sentences of a summary, in the order of the document; `order` has the best first.
+def extract(order, sentences, max_words):
+    """Return the text of a summary: the sentences that fit, the best first in `order`, in the order of the document.
 
-    A sentence is passed over if it does not fit, or if the summary has more than `max_overlap` of its different words
-    already. Where none fits, the best one is taken, and `text_of` cuts it.
+    Where none fits, the best one is cut.
     """
-    taken, count, seen = [], 0, set()
+    indices, count = [], 0
     for index in order:
-        words = sentences[index].lower().split()
-        if count + len(words) > max_words or len(set(words) & seen) > max_overlap * len(set(words)):
-            continue
-        taken.append(int(index))
-        count += len(words)
-        seen |= set(words)
-    return sorted(taken) or [int(order[0])]
-
-
-def text_of(indices, sentences, max_words):
-    """Return the text of a summary, of at most so many words."""
-    return " ".join(" ".join(sentences[index] for index in indices).split()[:max_words])
+        num_words = len(sentences[index].split())
+        if count + num_words <= max_words:
+            indices.append(int(index))
+            count += num_words
+    text = " ".join(sentences[index] for index in sorted(indices) or [order[0]])
+    return " ".join(text.split()[:max_words])
 
 
 def lexrank(sentences):
@@ -110,7 +103,7 @@ class Summarizer:
     """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
-        self._writer, self._words = writer_of(run), run.codec
+        self._writer, self._words = Writer(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
         # Counts of all documents so far.
         self.num_tokens = self.num_unknown = 0
@@ -138,10 +131,9 @@ def summarize(options):
     figures of other ways to choose sentences."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
-        topics, left_out, max_words = embedded_topics(), [], options.max_words or 250
+        topics, max_words = embedded_topics(), options.max_words or 250
     else:
-        topics, left_out = read_topics(options.documents, options.references, options.skip_invalid)
-        max_words = options.max_words or 25
+        topics, max_words = read_topics(options.documents, options.references), options.max_words or 25
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
@@ -156,17 +148,14 @@ def summarize(options):
     systems = {name: [] for name in orders_of}
     for topic in progress(topics, "summaries"):
         for name, orders in orders_of.items():
-            taken = [take(order, topic.sentences, max_words, options.max_overlap) for order in orders(topic.sentences)]
-            systems[name].append([text_of(indices, topic.sentences, max_words) for indices in taken])
+            systems[name].append([extract(order, topic.sentences, max_words) for order in orders(topic.sentences)])
     summaries = {topic.name: summary for topic, (summary,) in zip(topics, systems[model], strict=True)}
     record = {
         "model": model,
         "seed": run.options.run.seed,
         "document": options.document,
         "max_words": max_words,
-        "max_overlap": options.max_overlap,
         "num_topics": len(topics),
-        "left_out": left_out,
         "num_tokens": summarizer.num_tokens,
         "num_unknown": summarizer.num_unknown,
         "data_digest": digest,
@@ -182,8 +171,6 @@ def summarize(options):
         for name in list(summaries)[:NUM_SHOWN]:
             print(f"{name}: {summaries[name]}", end="\n\n")
     print(f"{summarizer.num_unknown / summarizer.num_tokens:.1%} of the documents' tokens are unknown to the model")
-    if left_out:
-        print(f"left out: {', '.join(left_out)}")
     folder.mkdir(parents=True, exist_ok=True)
     for name, summary in summaries.items():
         write_text_atomically(folder / f"{name}.txt", f"{summary}\n")

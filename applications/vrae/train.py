@@ -11,8 +11,9 @@ from applications.text.batching import padded
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.data import Codec
-from applications.vrae.options import MODELS, PROGRAM
-from applications.vrae.serve import writer_of
+from applications.vrae.decode import Writer
+from applications.vrae.model import MODELS
+from applications.vrae.options import PROGRAM
 from keras_vattn import metrics
 
 
@@ -80,7 +81,7 @@ class CodeValidation(keras.callbacks.Callback):
         self.run = run
         part, count = run.data["valid"], run.options.reports.num_decoded
         self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = writer_of(run)
+        self.writer = Writer(run)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):

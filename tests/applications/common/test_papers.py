@@ -12,7 +12,7 @@ from applications.graphs.options import MODELS as GRAPHS
 from applications.nmt.model import MODELS as NMT
 from applications.ved.model import MODELS as VED
 from applications.vqa.options import MODELS as VQA
-from applications.vrae.options import MODELS as VRAE
+from applications.vrae.model import MODELS as VRAE
 
 TABLES = yaml.safe_load(pathlib.Path(papers.__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 KNOWN = {**CAPTIONING, **FINETUNING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}

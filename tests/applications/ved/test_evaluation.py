@@ -23,19 +23,9 @@ from applications.ved.report import (
     shown,
     summary,
 )
-from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
 
 REFERENCES = [["the cat sat on the mat", "a cat sat there"], ["dogs bark at night"]]
-
-
-def test_quality_compares_with_all_references():
-    report = quality(["a cat sat there", "dogs bark at night"], REFERENCES, True)
-    assert [report[f"bleu_{order}"] for order in range(1, 5)] == pytest.approx([100.0] * 4)
-    assert "case:lc|eff:no|tok:none" in report["bleu_signature"]
-    report = quality(["the cat sat on the mat", "a cat sat there"], REFERENCES, False)
-    assert "case:mixed|eff:no|tok:none" in report["bleu_signature"]
-    assert report["bleu_1"] == pytest.approx(100 * 6 / 10)
 
 
 def test_diversity_averages_over_draws():
@@ -175,36 +165,3 @@ def test_what_another_sentence_costs(model, eagerly):
     if model == "ved":
         # Nothing else of the source reaches the decoder.
         assert found["z"]["nats"] == pytest.approx(found["source"]["nats"], abs=1e-5)
-
-
-def test_active_units_are_counted_over_the_whole_part(loaded, eagerly):
-    """A latent that says which source it has seen has every unit active; its bound is beyond any perplexity."""
-    latent = loaded.models.encoder.get_layer("latent")
-    weights = latent.get_weights()
-    try:
-        latent.set_weights([100.0 * weight for weight in weights])
-        report = likelihood_of(loaded, loaded.data["valid"], Generator(loaded))
-        assert report["active_units"] == loaded.options.network.latent_units
-        assert report["elbo_perplexity"] == np.inf and -np.inf < report["elbo_nats"] < -5e3
-        latent.set_weights([0.0 * weight for weight in weights])
-        assert likelihood_of(loaded, loaded.data["valid"], Generator(loaded))["active_units"] == 0
-    finally:
-        latent.set_weights(weights)
-
-
-def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
-    """What the log has is the quality of the first different sources, in an epoch whose number is a multiple."""
-    loaded.options.reports.decode_every = 2
-    callback = DecodeValidation(loaded)
-    first, second = {}, {}
-    callback.on_epoch_end(0, first)
-    callback.on_epoch_end(1, second)
-    loaded.options.reports.decode_every = 1
-    assert first == {}
-    names = {"map_bleu_2", "map_bleu_4", "bleu_2", "bleu_4", "entropy", "dist_1"}
-    assert set(second) == {f"val_{name}" for name in names}
-    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], None)
-    assert len(outputs["sources"]) == loaded.options.reports.num_decoded == 4
-    for name in names:
-        found = report["map" if name.startswith("map_") else "sampling"][name.removeprefix("map_")]
-        assert second[f"val_{name}"] == pytest.approx(found)

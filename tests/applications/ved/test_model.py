@@ -1,12 +1,10 @@
 import functools
-import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import changed, codec_of_size
-from program_cases import VED_CASE
 from ved_cases import SMALL
 
 import keras_vattn
@@ -72,38 +70,33 @@ def stepwise(models, inputs):
 
 
 @pytest.mark.parametrize("model, values", ENTRIES)
-def test_parts_and_a_training_step(model, values, batch):
+def test_a_training_step_moves_every_weight(model, values, batch):
     kind, models = MODELS[model], build(model, values)
-    attention, is_residual = models.decoder.attention, "residual_stack" in dict(values)
-    classes = {
-        None: type(None),
-        **dict.fromkeys(("deterministic", "position"), keras_vattn.DeterministicAttention),
-        **dict.fromkeys(("standard", "mean"), keras_vattn.GaussianAttention),
-    }
-    assert type(attention) is classes.get(kind.attention, keras_vattn.Attention)
-    drawn = {"weibull": keras_vattn.Weibull, "lognormal": keras_vattn.LogNormal, "dirichlet": keras_vattn.Dirichlet}
-    if kind.attention in drawn:
-        assert type(attention.alignment) is drawn[kind.attention] and attention.alignment_prior.reads_keys
-    if kind.attention in ("standard", "mean"):
-        assert attention.context_prior == kind.attention
-    if kind.attention in (*drawn, "standard", "mean"):
-        assert attention.kl_weight == OPTIONS.variational.gamma_a
-    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if is_residual else (1, False))
-    assert models.decoder.query == ("previous" if is_residual else "current")
-    if attention is not None:
-        assert isinstance(attention.score, keras_vattn.Additive if is_residual else keras_vattn.Bilinear)
-    encoded = models.encoder.output
-    states = [name for name in encoded if name.startswith("state_")]
-    starts = not kind.latent or "initial_state" in dict(values)
-    assert len(states) == (0 if not starts else 6 if is_residual else 2)
-    assert ("z" in encoded) == kind.latent
-
     compile_eagerly(models, OPTIONS)
     before = [variable.numpy() for variable in models.training.trainable_variables]
     assert np.isfinite(models.training.train_on_batch(*batch_of(model, batch))).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    assert len(models.training.losses) == kind.latent + (kind.attention in ("standard", "mean", *drawn))
+    # z and a drawn attention have a KL each.
+    is_drawn = kind.attention in ("standard", "mean", "weibull", "lognormal", "dirichlet")
+    assert len(models.training.losses) == kind.latent + is_drawn
+
+
+def test_options_change_the_parts_of_a_model():
+    models = built("ded_dattn", (("residual_stack", True),))
+    assert (models.decoder.num_layers, models.decoder.residual, models.decoder.query) == (3, True, "previous")
+    assert isinstance(models.decoder.attention.score, keras_vattn.Additive)
+    # Deterministic models start from the encoder's state, variational ones from zeros.
+    states = {
+        entry: [name for name in built(*entry).encoder.output if name.startswith("state_")]
+        for entry in (("ded", ()), ("ved", ()), ("ved", (("initial_state", True),)))
+    }
+    assert [len(names) for names in states.values()] == [2, 0, 2]
+    assert built("ved_wc").decoder.attention.alignment_prior.reads_keys
+    assert [built(f"ved_vattn_{name}").decoder.attention.context_prior for name in ("0", "mean")] == [
+        "standard",
+        "mean",
+    ]
 
 
 @pytest.mark.parametrize("model, values", WITH_LOGITS)
@@ -210,34 +203,3 @@ def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddin
     after = models.encoder.get_layer("source_embedding").embeddings, models.target_embedding.embeddings
     for trained, matrix in zip(after, matrices):
         assert np.array_equal(trained, matrix) == (embeddings is not None)
-
-
-def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monkeypatch, weights_only):
-    """After three steps of the VED lambda and the learning rate are what they are before the first step with attention,
-    whose own lambda is the same."""
-    found = []
-
-    class Schedules(keras.callbacks.Callback):
-        def __init__(self, run):
-            super().__init__()
-            self.run = run
-
-        def look(self, logs=None):
-            layers = [self.run.models.encoder.get_layer("latent"), self.run.models.decoder.attention]
-            rates = [float(x.kl_annealing(x.training_calls.value)) for x in layers if x is not None]
-            found.append([float(self.model.optimizer.learning_rate), *rates])
-
-        on_train_begin = on_train_end = look
-
-    monkeypatch.setattr(train, "DecodeValidation", Schedules)
-    start, options = tmp_path / "start", {"annealing_end": 1.0}
-    VED_CASE.succeeds(*VED_CASE.train(start, model="ved", **options | {"epochs": 1}))
-    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}}))
-    options |= {"model": "ved_vattn_0", "start_from": str(start)}
-    VED_CASE.succeeds(*VED_CASE.train(tmp_path / "rest", **options))
-    lambdas = [1.0 / (1.0 + np.exp(-0.5 * (step - 4.0))) for step in (0, 3, 6)]
-    expected = [[0.005 * 0.75**epoch, value] for epoch, value in enumerate(lambdas)]
-    # Before and after each of the two stages.
-    for values, (rate, value) in zip(found, [expected[i] for i in (0, 1, 1, 2)], strict=True):
-        np.testing.assert_allclose(values, [rate, *[value] * (len(values) - 1)], rtol=1e-5)
-    assert [len(values) for values in found] == [2, 2, 3, 3]

@@ -30,7 +30,7 @@ def test_duc(tmp_path):
     (tmp_path / "models" / "D0701.M.250.A.1").write_text("The dog has seen it.\nAll of it.")
     (tmp_path / "models" / "D0702.M.250.A.1").write_text("Another topic's.")
     assert convert_duc.convert(tmp_path / "docs", tmp_path / "models", tmp_path / "out") == ["D0701A"]
-    ((topic,), _) = read_topics(tmp_path / "out" / "topics", tmp_path / "out" / "references")
+    (topic,) = read_topics(tmp_path / "out" / "topics", tmp_path / "out" / "references")
     assert topic.sentences == [
         "The dog has seen the ball.",
         "It was a red & round one.",

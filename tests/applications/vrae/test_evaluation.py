@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,16 +11,13 @@ from scipy.special import logsumexp
 from vrae_cases import opinosis, run_of, sentences_of
 
 import keras_vattn
-from applications.common.compare import Comparison
-from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.common.tables import figures_of
 from applications.vrae import report as report_module
 from applications.vrae.data import Sentences, encode
+from applications.vrae.decode import Writer
 from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
 from applications.vrae.report import COLUMNS, evaluate, fault_of, looks, paper, summary, table_3
-from applications.vrae.serve import writer_of
-from applications.vrae.train import CodeValidation
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -35,8 +30,8 @@ def reported(tmp_path_factory):
     def reported(model, informed="latent"):
         if (model, informed) not in found:
             tf.config.run_functions_eagerly(True)
-            run = run_of(tmp_path_factory.mktemp(model), model=model, informed=informed, context_floor=0.0)
-            writer, evaluation = writer_of(run), EvaluateVrae("", num_draws=6, max_bound=4)
+            run = run_of(tmp_path_factory.mktemp(model), model=model, informed=informed, context_floor=0.0, max_bound=4)
+            writer, evaluation = Writer(run), EvaluateVrae("", num_draws=6)
             found[model, informed] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
         return found[model, informed]
 
@@ -87,16 +82,6 @@ def test_the_bound_of_some_sentences(reported):
     assert found["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
 
 
-def test_step_divergences(reported):
-    run, writer, report = reported("vrae_sa")
-    _, _, target = given = sentences_of(run)
-    seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
-    drawn = writer.drawn(*given, seed)["kl_steps"].numpy()
-    there = target.numpy() != 0
-    expected = [drawn[there[:, t], t].mean() for t in range(there.shape[1])]
-    assert report["likelihood"]["kl_of_step"] == pytest.approx(expected, rel=1e-5)
-
-
 def test_controls(reported):
     """Another sentence's z_enc, and none, against its own."""
     run, writer, report = reported("vrae_sa")
@@ -108,24 +93,6 @@ def test_controls(reported):
         assert report["controls"][name]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
         assert report["controls"][name]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
     assert evaluate(run, run.data["valid"].rows([0]))[0]["controls"] is None
-
-
-def test_what_the_log_says_of_the_code(reported):
-    run, writer, report = reported("vrae")
-    logs = {}
-    callback = CodeValidation(run)
-    callback.on_epoch_end(0, logs)
-    posterior = writer.posterior(sentences_of(run)[0])
-    assert report["code"]["active_units"] == keras_vattn.metrics.active_units(posterior["mean"].numpy())
-    assert logs["val_active_units"] <= 3 and 0 < logs["val_mutual_information"] <= np.log(5) + 0.1
-
-
-def test_where_a_sentence_looks(reported):
-    run, _, _ = reported("vrae_sa")
-    words, weights = looks(run, "the dog has seen the ball")
-    assert words == ["the", "dog", "has", "seen", "the", "ball"]
-    assert weights.shape == (7, 6)
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-5)
 
 
 def test_how_far_a_map_moves(reported):
@@ -144,7 +111,7 @@ def test_how_far_a_map_moves(reported):
     for model, informed in (("vrae", "latent"), ("vrae_sa", "none")):
         assert "map" not in reported(model, informed)[2]
     control = reported("vrae_sa", "none")[2]["likelihood"]
-    assert control["kl_steps"] is control["kl_context"] is None and "kl_of_step" not in control
+    assert control["kl_steps"] is control["kl_context"] is None
 
 
 def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
@@ -199,32 +166,6 @@ def test_table_3(tmp_path):
     (tmp_path / "topics" / "food.txt.data").write_text("Another sentence.\n")
     table_3(compared)
     assert compared.asked["lstm"][-1].rpartition("/")[2] != folder
-    with pytest.raises(InputError, match="--layout table_3, --documents and --references belong together"):
-        dataclasses.replace(options, layout=(), max_words=None, document="mixture").check()
-    with pytest.raises(InputError, match="--max-words, --document: are of --layout table_3 alone"):
-        dataclasses.replace(options, layout=(), document="mixture", **dict.fromkeys(given)).check()
-    (tmp_path / "topics" / "void.txt.data").write_text("")
-    with pytest.raises(InputError, match="no sentence in the document"):
-        options.check()
-
-
-def test_a_command_without_a_name_is_asked_once(tmp_path, monkeypatch):
-    """And again with other arguments; what it has written stays where it is, beside other files of its folder."""
-    options = dataclasses.replace(CompareVrae(), out=str(tmp_path), models=("lstm",), baseline="lstm", seeds=1)
-    comparison, asked = Comparison(PROGRAM.application(), options), []
-    out = pathlib.Path(comparison.planned[0].options.run.out)
-    (out / "own").mkdir(parents=True)
-    (out / "metrics.json").write_text("{}")
-
-    def command(name, arguments):
-        asked.append((arguments, (out / "own" / "record.json").exists()))
-        (out / "own" / "record.json").write_text(json.dumps({"word": arguments[-1]}))
-
-    monkeypatch.setattr(comparison, "_command", command)
-    for word in ("one", "one", "two"):
-        reports = comparison.evaluate("own", lambda run: [word], "summarize", "own/record.json")  # noqa: B023
-        assert reports == {"lstm": [{"word": word}]}
-    assert asked == [(["summarize", "--run", str(out), word], known) for word, known in (("one", False), ("two", True))]
 
 
 def test_tables(reported):

@@ -8,8 +8,8 @@ from run_files import read_json
 from vrae_cases import opinosis, run_of
 
 from applications.common.errors import InputError
-from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.summarize import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
+from applications.vrae.documents import read_topics
+from applications.vrae.summarize import Gaussians, Summarizer, divergences, extract, lexrank, rouge
 
 GENERATOR = np.random.default_rng(3)
 
@@ -17,36 +17,32 @@ GENERATOR = np.random.default_rng(3)
 def test_opinosis(tmp_path):
     """A sentence a line, without those that have no word, typographic quotation marks of Windows among them."""
     opinosis(tmp_path)
-    topics, left_out = read_topics(tmp_path / "topics", tmp_path / "gold")
-    assert [topic.name for topic in topics] == ["food", "rooms"] and left_out == []
+    topics = read_topics(tmp_path / "topics", tmp_path / "gold")
+    assert [topic.name for topic in topics] == ["food", "rooms"]
     lines = [english for _, english in PAIRS[::4]]
     assert topics[0].sentences == [f"{lines[0]} “so”", *lines[1:]]
     assert topics[0].references == [f"{lines[1]} {lines[0]}", f"{lines[2]} {lines[0]}"]
     document = tmp_path / "topics" / "food.txt.data"
     document.write_bytes(document.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r"))
-    assert read_topics(tmp_path / "topics", tmp_path / "gold")[0] == topics
+    assert read_topics(tmp_path / "topics", tmp_path / "gold") == topics
 
 
 def test_bad_documents(tmp_path):
     opinosis(tmp_path)
-    (tmp_path / "topics" / "void.txt.data").write_text("\n...\n")
-    with pytest.raises(InputError, match=r"void.txt.data: no sentence in the document; .*--skip-invalid"):
-        read_topics(tmp_path / "topics")
-    (tmp_path / "topics" / "lonely.txt.data").write_text("one sentence\n")
-    topics, left_out = read_topics(tmp_path / "topics", tmp_path / "gold", skip_invalid=True)
-    assert [topic.name for topic in topics] == ["food", "rooms"] and left_out == ["lonely", "void"]
-    (tmp_path / "topics" / "void.txt.data").unlink()
-    with pytest.raises(InputError, match="gold: no reference for the topic lonely"):
-        read_topics(tmp_path / "topics", tmp_path / "gold")
+    cases = (
+        ("void", b"\n...\n", "void.txt.data: no sentence in the document"),
+        ("lonely", b"one sentence\n", "gold: no reference for the topic lonely"),
+        ("picture", bytes(range(256)), "picture.txt.data: neither UTF-8 nor text of Windows"),
+    )
+    for name, content, message in cases:
+        path = tmp_path / "topics" / f"{name}.txt.data"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_topics(tmp_path / "topics", None if name == "void" else tmp_path / "gold")
+        path.unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty: no files NAME\.txt\.data"):
         read_topics(tmp_path / "empty")
-    (tmp_path / "topics" / "picture.txt.data").write_bytes(bytes(range(256)))
-    with pytest.raises(InputError, match=r"picture.txt.data: neither UTF-8 nor text of Windows"):
-        read_topics(tmp_path / "topics")
-    (tmp_path / "topics" / "picture.txt.data").unlink()
-    with pytest.raises(InputError, match="topics: all of 3 topics are left out"):
-        read_topics(tmp_path / "topics", tmp_path / "empty", skip_invalid=True)
 
 
 def gaussians(rows, width=3):
@@ -66,15 +62,10 @@ def test_divergences_and_mixtures_are_those_of_the_distributions():
 
 
 def test_sentences_are_taken_while_they_fit():
-    sentences = ["a b c", "d e f g", "a b d", "h", "A b c i"]
-    assert take([1, 0, 3, 2, 4], sentences, 8) == [0, 1, 3]
-    assert take([2, 0, 3], sentences, 7, max_overlap=0.5) == [2, 3]
-    assert take([2, 0, 3], sentences, 7, max_overlap=0.7) == [0, 2, 3]
-    # Words are compared without case.
-    assert take([0, 4], sentences, 9, max_overlap=0.7) == [0]
+    sentences = ["a b c", "d e f g", "a b d", "h"]
+    assert extract([1, 0, 3, 2], sentences, 8) == "a b c d e f g h"
     # Where none fits the best one is cut.
-    assert take([1, 0], sentences, 2) == [1]
-    assert text_of([1], sentences, 2) == "d e"
+    assert extract([1, 0], sentences, 2) == "d e"
 
 
 def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
@@ -119,8 +110,8 @@ def test_the_command(run_of, tmp_path):
     for name in record["topics"]:
         text = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8")
         assert 0 < len(text.split()) <= 14
-    (topic, _), _ = read_topics(tmp_path / "topics", tmp_path / "gold")
-    lead = text_of(take(range(9), topic.sentences, 14), topic.sentences, 14)
+    topic, _ = read_topics(tmp_path / "topics", tmp_path / "gold")
+    lead = extract(range(len(topic.sentences)), topic.sentences, 14)
     assert record["systems"]["lead"][0] == rouge(lead, topic.references)
     mean = 100 * np.mean([x["rouge1"]["fmeasure"] for x in record["systems"]["lead"]])
     assert "| lead        | " in printed and f"{mean:.1f} [" in printed
@@ -132,25 +123,3 @@ def test_the_command(run_of, tmp_path):
     VRAE_CASE.succeeds("summarize", "--run", run, *opinosis(tmp_path, references=False), "--out", tmp_path / "none")
     record = read_json(tmp_path / "none" / "summaries.json")
     assert record["max_words"] == 25 and "systems" not in record
-
-
-def test_bad_calls_write_nothing(run_of, tmp_path):
-    run = run_of(VRAE_CASE).path
-    words = opinosis(tmp_path)
-    cases = [
-        ("--references: of which documents?", words[2:]),
-        ("--documents: ", ["--documents", tmp_path / "nowhere"]),
-        (f"no files NAME.txt.data; there are some in {tmp_path / 'topics'}", ["--documents", tmp_path]),
-        ("--max-words: must be greater than 0", [*words, "--max-words", 0]),
-    ]
-    (tmp_path / "topics" / "void.txt.data").write_text("")
-    cases.append(("no sentence in the document", words))
-    for message, arguments in cases:
-        VRAE_CASE.fails(message, "summarize", "--run", run, *arguments, "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_embedded_topics():
-    topics = embedded_topics()
-    assert len(topics) > 10
-    assert all(len(topic.sentences) >= 20 and not topic.references for topic in topics)

@@ -27,18 +27,14 @@ _SEED = tf.TensorSpec([2], tf.int32)
 
 class Writer(tf.Module):
     """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn by
-    `SamplingOptions`, by default the run's. Of a model with z_enc it is a `CodeWriter`, see `writer_of`."""
+    `SamplingOptions`, by default the run's. The functions of codes are of models with z_enc alone."""
 
-    # Names of the endpoints, the default one first.
-    names = ("generate", "score")
-
-    def __init__(self, run, sampling=None, num_beams=1):
+    def __init__(self, run, sampling=None):
         super().__init__(name="writer")
         self.variables_of_model = [variable.value for variable in run.models.training.variables]
         self.text_encoder = run.codec
         self._models, self._sampling = Untracked(run.models), Untracked(sampling or run.options.sampling)
-        self._max_length, self._num_beams = run.options.text.max_length, num_beams
-        self._width = run.options.network.latent_units
+        self._max_length, self._width = run.options.text.max_length, run.options.network.latent_units
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
@@ -61,6 +57,34 @@ class Writer(tf.Module):
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
         return {"log_likelihood_bound": bound, "num_tokens": num_tokens}
+
+    @in_graph(TEXTS)
+    def encode(self, texts):
+        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
+        code = self.posterior(self._ids(texts))
+        return {"mean": code["mean"], "standard_deviation": tf.exp(code["log_scale"])}
+
+    @in_graph(TEXTS)
+    def reconstruct(self, texts):
+        """Return the sentence (B,) that is written greedily from the mean of q(z_enc | x), z_t and c~_t at the means of
+        their priors (algorithm 2)."""
+        return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
+
+    @in_graph(IDS)
+    def posterior(self, source):
+        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
+        return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
+
+    @in_graph(_CODES)
+    def write_from(self, z):
+        """Return ids (B, L) of the greedy sentence, given z_enc (B, Z)."""
+        z = tf.ensure_shape(z, (None, self._width))
+        return decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"]
+
+    @in_graph(IDS, IDS, IDS, _CODES)
+    def at(self, source, target_input, target, z):
+        """Return the figures of `drawn` for a z_enc (B, Z), all other latents at the means of q."""
+        return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
 
     @in_graph(IDS, IDS, IDS)
     def describe(self, source, target_input, target):
@@ -176,52 +200,11 @@ class Writer(tf.Module):
         }
 
 
-class CodeWriter(Writer):
-    """A `Writer` that also reads and writes z_enc; `num_beams` write from one, 1 greedily."""
-
-    names = ("generate", "encode", "reconstruct", "score")
-
-    @in_graph(TEXTS)
-    def encode(self, texts):
-        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
-        code = self.posterior(self._ids(texts))
-        return {"mean": code["mean"], "standard_deviation": tf.exp(code["log_scale"])}
-
-    @in_graph(TEXTS)
-    def reconstruct(self, texts):
-        """Return the sentence (B,) that is written from the mean of q(z_enc | x), by greedy or beam search, z_t and
-        c~_t at the means of their priors (algorithm 2)."""
-        return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
-
-    @in_graph(IDS)
-    def posterior(self, source):
-        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
-        return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
-
-    @in_graph(_CODES)
-    def write_from(self, z):
-        """Return ids (B, L) of the most probable sentence of the search, given z_enc (B, Z)."""
-        z = tf.ensure_shape(z, (None, self._width))
-        start = self._start(tf.shape(z)[0])
-        if self._num_beams == 1:
-            return decoding.greedy(self._step(z), **start)["ids"]
-        beams = self._step(tf.repeat(z, self._num_beams, axis=0))
-        return decoding.beam_search(beams, **start, num_beams=self._num_beams)["ids"][:, 0]
-
-    @in_graph(IDS, IDS, IDS, _CODES)
-    def at(self, source, target_input, target, z):
-        """Return the figures of `drawn` for a z_enc (B, Z), all other latents at the means of q."""
-        return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
-
-
-def writer_of(run, sampling=None, num_beams=1):
-    """Return the `Writer` of a `Run`."""
-    return (Writer if run.models.latent is None else CodeWriter)(run, sampling, num_beams)
-
-
 def generate(run, options):
     """Yield new sentences, the sentence that stands for each input, or the sentences from each input to the next."""
-    writer = writer_of(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
+    values = {name: getattr(options, name) for name in ("temperature", "top_p")}
+    changed = {name: value for name, value in values.items() if value is not None}
+    writer = Writer(run, dataclasses.replace(run.options.sampling, **changed))
     if options.mode == "new":
         num = options.num or NUM_NEW
         for number, start in enumerate(range(0, num, BATCH)):
@@ -244,8 +227,8 @@ def _reconstructed(writer, lines):
 
 
 def endpoints(run, options=None):
-    writer = writer_of(run)
-    return writer, writer.names
+    has_code = run.models.latent is not None
+    return Writer(run), ("generate", "encode", "reconstruct", "score") if has_code else ("generate", "score")
 
 
 def strings(texts):
