@@ -13,21 +13,16 @@ import sacrebleu.metrics
 import scipy.stats
 
 
-def distinct(draws, n, published=False):
-    """Return Dist-n: the share of different ones among the n-grams drawn for an input, averaged over inputs.
+def distinct(draws, n):
+    """Return Dist-n: the share of different ones among the n-grams of the draws for an input, averaged over inputs.
 
-    An input without an n-gram counts as 0. By default n-grams lie inside one draw, and are divided by the number of
-    n-grams. `published` computes what the code of Bahuleyan et al. 2018 does: the tokens of all draws are one sequence,
-    so n-grams cross from one draw into the next, and they are divided by the number of *tokens*.
+    An input without an n-gram counts as 0.
     """
 
     def share(sentences):
         tokens = [sentence.split() for sentence in sentences]
-        if published:
-            tokens = [[token for sentence in tokens for token in sentence]]
         ngrams = [tuple(row[start : start + n]) for row in tokens for start in range(len(row) - n + 1)]
-        total = len(tokens[0]) if published else len(ngrams)
-        return len(set(ngrams)) / total if total else 0.0
+        return len(set(ngrams)) / len(ngrams) if ngrams else 0.0
 
     return float(np.mean([share(sentences) for sentences in draws]))
 
@@ -63,22 +58,20 @@ class BleuResult(typing.NamedTuple):
     signature: str
 
 
-def bleu(hypotheses, references, max_ngram_order=4, lowercase=False):
-    """Return the corpus BLEU of tokenised hypotheses, with a list of references each, a `BleuResult`.
+def bleu_table(hypotheses, references, lowercase=False):
+    """Return the corpus BLEU-1 to BLEU-4 of tokenised hypotheses, with a list of references each, a dictionary from the
+    order to a `BleuResult`.
 
     BLEU-n is the geometric mean of the precisions up to n. `lowercase` compares lower case, which the signature calls
     case:lc.
     """
     # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
-    streams = list(itertools.zip_longest(*references))
-    metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=max_ngram_order)
-    score = metric.corpus_score(hypotheses, streams).score
-    return BleuResult(score, f"{metric.get_signature()}|order:{max_ngram_order}")
-
-
-def bleu_table(hypotheses, references, lowercase=False):
-    """Return BLEU-1 to BLEU-4, a dictionary from the order to `bleu`."""
-    return {order: bleu(hypotheses, references, order, lowercase) for order in range(1, 5)}
+    streams, table = list(itertools.zip_longest(*references)), {}
+    for order in range(1, 5):
+        metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)
+        score = metric.corpus_score(hypotheses, streams).score
+        table[order] = BleuResult(score, f"{metric.get_signature()}|order:{order}")
+    return table
 
 
 def group_references(sources, targets):

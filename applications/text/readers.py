@@ -275,18 +275,18 @@ def table_rows(path, kind=None, skip_invalid=None):
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
         raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")
-    if kind == ".tsv":
-        yield from ((number, line.split("\t")) for number, line in enumerate(lines, start=1) if line)
-        return
     # strict: an unclosed quote would otherwise swallow the rest of the file into one field.
-    reader, first_line = csv.reader((line + "\n" for line in lines), strict=True), 1
+    form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader, first_line = csv.reader((line + "\n" for line in lines), **form), 1
     try:
         for row in reader:
             if row:
                 yield first_line, row
             first_line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{path}:{first_line}: broken quoting in the row that begins here ({error})") from error
+        raise InputError(
+            f"{path}:{first_line}: broken quoting or line ends in the row that begins here ({error})"
+        ) from error
 
 
 def _read_columns(paths, rows, skip_invalid):

@@ -115,7 +115,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path):
-        """Read a file of `save`; another file is an `InputError` with its line."""
+        """Read a file of `save`; another file is an `InputError`."""
         path = pathlib.Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such vocabulary")
@@ -123,15 +123,11 @@ class Vocabulary:
             tokens = path.read_bytes().decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: a vocabulary must be UTF-8 text") from error
-        seen = set()
-        for number, token in enumerate(tokens, start=1):
-            if number <= len(SPECIAL_TOKENS) and token != SPECIAL_TOKENS[number - 1]:
-                raise InputError(f"{path}:{number}: expected {SPECIAL_TOKENS[number - 1]}. Received: {token!r}")
-            if token.split() != [token] or token in seen:
-                raise InputError(f"{path}:{number}: {token!r} is empty, holds white space, or is there twice")
-            seen.add(token)
-        if len(tokens) < len(SPECIAL_TOKENS):
+        if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
             raise InputError(f"{path}: a vocabulary begins with the lines {', '.join(SPECIAL_TOKENS)}")
+        wrong = [token for token, count in collections.Counter(tokens).items() if count > 1 or token.split() != [token]]
+        if wrong:
+            raise InputError(f"{path}: {wrong[0]!r} is empty, holds white space, or is there twice")
         return cls(tokens[len(SPECIAL_TOKENS) :])
 
 

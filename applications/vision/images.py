@@ -83,22 +83,16 @@ class Images:
     def __len__(self):
         return len(self.ids)
 
-    def name(self, row):
-        """Return the place of an image, for messages."""
-        return f"{self.place}:{row}" if self.files is None else str(pathlib.Path(self.place, self.files[row]))
-
     def read(self, row):
         """Return an image, uint8 (H, W, 3); `InputError` if it does not decode."""
         if self.files is None:
             return self.pixels[row]
-        path = self.name(row)
+        path = pathlib.Path(self.place, self.files[row])
         try:
             with tf.device("CPU:0"):
-                return decode_image(pathlib.Path(path).read_bytes()).numpy()
+                return decode_image(path.read_bytes()).numpy()
         except tf.errors.OpError as error:
-            # Without the name of the operation.
-            received = re.sub(r"^\{\{.*?\}\} | \[Op:.*$|\n.*", "", error.message, flags=re.DOTALL)
-            raise InputError(f"{path}: expected an image that decodes. Received: {received}") from error
+            raise InputError(f"{path}: expected an image that decodes, a JPEG or PNG.") from error
 
     def rows_of(self, ids):
         """Return the rows of ids; `InputError` for an id without an image."""
@@ -149,16 +143,13 @@ def open_images(path):
 
 
 def _read_array(path):
-    if not path.is_file():
-        raise InputError(f"{path}: expected a folder of images or an .npz file. Received: nothing of this name")
+    expected = "a folder of images, or an .npz of one uint8 array (N, H, W, 3)"
     # Opened here: NumPy leaves a file that it cannot read open. Never allow_pickle: unpickling runs code of the file.
-    with reading(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        names = archive.files
-        array = archive[names[0]] if len(names) == 1 else None
-    if array is None:
-        raise InputError(f"{path}: expected an .npz of one array. Received: {', '.join(names) or 'none'}")
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:
-        raise InputError(f"{path}: expected a uint8 array (N, H, W, 3). Received: {array.dtype} {array.shape}")
+    with reading(path, expected), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        (name,) = archive.files
+        array = archive[name]
+        if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:
+            raise ValueError(f"{array.dtype} {array.shape}")
     return array
 
 

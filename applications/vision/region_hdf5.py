@@ -38,23 +38,29 @@ class HDF5Regions(Regions):
         # h5py lets one thread at a time into HDF5.
         self._file = h5py.File(self.place, "r")
 
-    def read_image(self, row, count):
-        rows = slice(self.starts[row], self.starts[row] + count)
-        with reading(self.name(row)):
-            features = self._file[FEATURES][rows]
-            boxes = self._file[BOXES][rows, :4] if BOXES in self._file else np.zeros((count, 4), np.float32)
-        return checked(self.name(row), features, boxes)
+    def read(self, rows, max_regions):
+        num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
+        features = np.zeros((len(rows), max_regions, self.width), np.float32)
+        boxes = np.zeros((len(rows), max_regions, 4), np.float32)
+        for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
+            place, at = f"{self.place}, image {self.ids[row]}", slice(self.starts[row], self.starts[row] + count)
+            with reading(place):
+                features[index, :count] = self._file[FEATURES][at]
+                if BOXES in self._file:
+                    boxes[index, :count] = self._file[BOXES][at, :4]
+            boxes[index] = checked(place, features[index], boxes[index])
+        return features, boxes, num_regions
 
 
 def checked(place, features, boxes):
-    """Return features (n, D), and boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` begins the
-    error for features that are not finite, and for boxes that lie outside."""
+    """Return boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` begins the error for features
+    (n, D) that are not finite, and for boxes that lie outside."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: others")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
         raise InputError(f"{place}: expected boxes x0, y0, x1, y1 in the image, from 0 to 1. Received: others")
-    return features, boxes.clip(0.0, 1.0)
+    return boxes.clip(0.0, 1.0)
 
 
 def open_regions(path):
@@ -100,8 +106,7 @@ def write_regions(path, images):
             if each in ids or not count or width != file[FEATURES].shape[1]:
                 problem = "image once" if each in ids else f"regions of width {file[FEATURES].shape[1]}"
                 raise InputError(f"{place}: expected {problem}. Received: {count} regions of width {width}")
-            boxes = np.zeros((count, 4), np.float32) if boxes is None else boxes
-            features, boxes = checked(place, features, boxes)
+            boxes = checked(place, features, np.zeros((count, 4), np.float32) if boxes is None else boxes)
             ids[each] = None
             ends.append(ends[-1] + count)
             for name, rows in ((FEATURES, features), (BOXES, np.hstack([boxes, boxes[:, 2:] - boxes[:, :2]]))):

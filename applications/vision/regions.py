@@ -35,10 +35,6 @@ class Regions:
     def __len__(self):
         return len(self.ids)
 
-    def name(self, row):
-        """Return the place of an image, for messages."""
-        return f"{self.place}, image {self.ids[row]}"
-
     def rows_of(self, ids):
         """Return the rows of ids; `InputError` for an id without an image."""
         return rows_by_id(self.place, self.ids, ids)
@@ -58,15 +54,6 @@ class Regions:
         Raises:
             InputError: If a file can no longer be read, for features that are not finite, and for wrong boxes.
         """
-        num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
-        features = np.zeros((len(rows), max_regions, self.width), np.float32)
-        boxes = np.zeros((len(rows), max_regions, 4), np.float32)
-        for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
-            features[index, :count], boxes[index, :count] = self.read_image(row, count)
-        return features, boxes, num_regions
-
-    def read_image(self, row, count):
-        """Return the features of the first regions of an image, (count, D), and their boxes, (count, 4)."""
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
@@ -98,21 +85,14 @@ class MemoryRegions(Regions):
     features: np.ndarray
     boxes: np.ndarray
 
-    def read_image(self, row, count):
-        boxes = self.boxes if self.boxes.ndim == 2 else self.boxes[row]
-        return self.features[row, :count], boxes[:count]
-
-    def tensors(self, rows, max_regions):
-        num_regions = min(max_regions, self.features.shape[1])
-        # A constant of the graph would be written into it.
-        with tf.init_scope(), tf.device("CPU:0"):
-            counts = tf.constant(np.minimum(self.counts, max_regions), tf.int32)
-            features, boxes = (tf.constant(x[..., :num_regions, :], tf.float32) for x in (self.features, self.boxes))
-        counts = tf.gather(counts, rows)
-        boxes = boxes[None] if self.boxes.ndim == 2 else tf.gather(boxes, rows)
-        mask = tf.sequence_mask(counts, num_regions)[..., None]
-        masked = (tf.where(mask, x, 0.0) for x in (tf.gather(features, rows), boxes))
-        return *(tf.pad(x, [[0, 0], [0, max_regions - num_regions], [0, 0]]) for x in masked), counts
+    def read(self, rows, max_regions):
+        num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
+        size = min(self.features.shape[1], max_regions)
+        mask = np.arange(size) < num_regions[:, None]
+        boxes = self.boxes if self.boxes.ndim == 2 else self.boxes[rows]
+        arrays = (np.where(mask[..., None], x[..., :size, :], np.float32(0)) for x in (self.features[rows], boxes))
+        padding = [(0, 0), (0, max_regions - size), (0, 0)]
+        return *(np.pad(x, padding) for x in arrays), num_regions
 
 
 def region_mask(num_regions, max_regions):

@@ -1,8 +1,7 @@
-"""A small network that learns to see the words about images: detectors of words, by multiple-instance learning.
+"""A small network that learns to see the words about images, by multiple-instance learning.
 
-Fang et al. 2015, "From captions to visual concepts and back": a word is in an image if it is in one of its cells, with
-the probability of the noisy-OR, 1 - prod_cells (1 - p(word | cell)). So the network learns where a word is from labels
-of whole images, and its last map has the features of cells.
+Fang et al. 2015: a word is in an image if it is in one of its cells, with the probability of the noisy-OR,
+1 - prod_cells (1 - p(word | cell)). So the network learns where a word is from labels of whole images.
 
 Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width of a cell's features, V words.
 """

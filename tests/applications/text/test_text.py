@@ -61,10 +61,10 @@ def test_vocabulary_file_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("<pad>\n<unk>\nthe\n", ":3: expected <start>"),
+        ("<pad>\n<unk>\nthe\n", "begins with the lines <pad>, <unk>, <start>, <end>"),
         ("<pad>\n<unk>\n", "begins with the lines"),
-        ("<pad>\n<unk>\n<start>\n<end>\na\n\nb\n", ":6:"),
-        ("<pad>\n<unk>\n<start>\n<end>\na\na\n", ":6: 'a'"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\n\nb\n", "'' is empty"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\na\n", "'a' is empty"),
     ],
 )
 def test_bad_vocabulary_files(tmp_path, content, message):

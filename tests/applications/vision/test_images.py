@@ -95,7 +95,7 @@ def test_what_does_not_decode_is_named(tmp_path, name):
     (tmp_path / "fine.png").write_bytes(KINDS["rgb.png"][0])
     (tmp_path / name).write_bytes(BROKEN[name])
     images = open_images(tmp_path)
-    fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected an image that decodes. Received: ")
+    fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected an image that decodes")
 
 
 def test_batches_are_images_of_one_size_in_order(tmp_path):
@@ -144,7 +144,7 @@ def test_a_folder_is_searched_through(tmp_path):
         (tmp_path / name).write_bytes(KINDS["rgb.png"][0])
     images = open_images(tmp_path)
     assert images.ids == ["10", "z", "2"]
-    assert (len(images), images.name(2)) == (3, str(tmp_path / "b/000000000002.jpg"))
+    assert len(images) == 3
     np.testing.assert_array_equal(images.rows_of(["2", "10", "2"]), [2, 0, 2])
     assert images.rows_of([]).dtype == np.int64
     missing = ["x1", "2", "x2", "x3", "x1", "x4", "x5", "x6"]
@@ -169,7 +169,7 @@ def test_images_are_the_same_wherever_they_lie(tmp_path):
 def test_an_array(tmp_path):
     np.savez(tmp_path / "images.npz", any_name=np.stack([PIXELS, 255 - PIXELS]))
     images = open_images(tmp_path / "images.npz")
-    assert (images.ids, images.name(1)) == (["0", "1"], f"{tmp_path / 'images.npz'}:1")
+    assert images.ids == ["0", "1"]
     np.testing.assert_array_equal(images.read(1), 255 - PIXELS)
     (batch,) = images.batches(3)
     np.testing.assert_array_equal(batch[0], resized(PIXELS, 3))
@@ -178,22 +178,21 @@ def test_an_array(tmp_path):
 def test_what_is_no_source_of_images(tmp_path):
     fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png. Received")
     path = tmp_path / "images.npz"
-    fails(lambda: open_images(path), f"{path}: expected a folder of images or an .npz file. Received: nothing")
+    expected = f"{path}: expected a folder of images, or an .npz of one uint8 array (N, H, W, 3). Received: "
+    fails(lambda: open_images(path), expected)
     wrong = {
         "float32 (1, 6, 5, 3)": {"x": PIXELS[None] / np.float32(255)},
         "uint8 (6, 5, 3)": {"x": PIXELS},
         "uint8 (2, 6, 5, 1)": {"x": np.stack([GREY, GREY])},
         "uint8 (0, 6, 5, 3)": {"x": PIXELS[None][:0]},
+        "too many": {"x": PIXELS[None], "y": PIXELS[None]},
+        "allow_pickle=False": {"x": np.array([{}], dtype=object)},
     }
     for received, arrays in wrong.items():
         np.savez(path, **arrays)
-        fails(lambda: open_images(path), f"{path}: expected a uint8 array (N, H, W, 3). Received: {received}")
-    np.savez(path, x=PIXELS[None], y=PIXELS[None])
-    fails(lambda: open_images(path), f"{path}: expected an .npz of one array. Received: x, y")
+        fails(lambda: open_images(path), expected, received)
     np.savez_compressed(path, x=np.zeros((3, 9, 9, 3), np.uint8))
     whole = path.read_bytes()
     for content in (whole[:-30], whole[:60] + bytes(20) + whole[80:], b"text", b"", pickle.dumps([1])):
         path.write_bytes(content)
-        fails(lambda: open_images(path), f"{path}: expected a file that can be read. Received: ")
-    np.savez(path, x=np.array([{}], dtype=object))
-    fails(lambda: open_images(path), "allow_pickle=False")
+        fails(lambda: open_images(path), expected)
