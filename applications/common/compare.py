@@ -34,11 +34,10 @@ class Comparison:
         options: Options of `compare`.
         folder: `pathlib.Path`.
         planned: List of `Planned`.
-        members: List of `Planned` that are there for ensembles alone.
-        jobs: `Jobs`, the processes that train and evaluate.
+        members: List of `Planned` that only ensembles need.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
         reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
-        results_before: The file of results that this one adds to, a dictionary; `None` if there is none.
+        results_before: Dictionary, the file of results that this comparison adds to; `None` if there is none.
     """
 
     def __init__(self, application, options):
@@ -47,24 +46,23 @@ class Comparison:
         self.folder = pathlib.Path(options.out)
         runs = plan(application.program, options)
         self.planned, self.members = ([run for run in runs if run.is_member == kind] for kind in (False, True))
-        self.results_before = options.results and results_before(application.program, options, self.planned)
-        self.jobs = Jobs(application.program, options.jobs)
+        self.results_before = options.results and results_before(application.program, options)
+        self._jobs = Jobs(application.program, options.jobs)
         self.reports = {}
 
     def train(self):
         """Train the missing runs, and read the records."""
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
-        # Bad input is found here once, and not by every run.
-        first_of = {run.name: run.options for run in reversed(runs)}
-        digests = {name: self._digest_of_data(options) for name, options in first_of.items()}
+        # Reading the data once per model finds bad input before any run begins.
+        digests = {run.name: self._digest_of_data(run.options) for run in runs if run.seed == self.options.first_seed}
         for run in runs:
             if run not in missing:
                 RunFolder.load(run.options.run.out).require_data(digests[run.name])
         self.folder.mkdir(parents=True, exist_ok=True)
-        baseline = self.options.baseline
-        if baseline not in self.models:
-            print(f"{_NO_BASELINE.format(baseline)} --baseline names another.", file=sys.stderr, flush=True)
+        if self.options.baseline not in {run.name for run in self.planned}:
+            message = _NO_BASELINE.format(self.options.baseline)
+            print(f"{message} --baseline names another.", file=sys.stderr, flush=True)
         starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
         failures = dict(zip(starts, self._in_parallel(self._train, starts.values()), strict=True))
         begun = [run.options for run in missing if failures.get(run.options.run.start_from) is None]
@@ -76,36 +74,26 @@ class Comparison:
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
-    def of_models(self, read, planned=None):
+    def of_models(self, read, runs=None):
         """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
         results = {}
-        for run in planned or self.planned:
+        for run in self.planned if runs is None else runs:
             results.setdefault(run.name, []).append(read(run))
         return results
 
-    def evaluate(self, name, arguments_of, command="evaluate", written=None):
-        """Run `evaluate` or another command for every run, and return the reports, as `of_models` does.
+    def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
+        """Run a command that reports on each run, unless the same call has; return the reports as `of_models` does.
 
         Args:
-            name: `--name` of the reports.
-            arguments_of: Function of a `Planned` that returns its other arguments, a list of str; `None` leaves it out.
-            command, written: As of `report`.
+            name: `--name` of the reports, NAME.json in the folder of each run.
+            arguments_of: Function of a `Planned` that returns the other arguments, a list of str; `None` leaves the run
+                out.
+            command: The command.
+            written: The .json file that a command without `--name` writes into the folder of the run.
+            runs: List of `Planned`. Defaults to `None`, for the runs in the tables.
+            files: Paths among the arguments whose contents count.
         """
-        planned = [run for run in self.planned if arguments_of(run) is not None]
-        reports = iter(self.report(command, name, arguments_of, planned, written=written))
-        return self.of_models(lambda run: next(reports), planned)
-
-    def report(self, command, name, arguments_of, runs, files=(), written=None):
-        """Run a command that reports on runs, unless it has done so before, and return the reports, a list.
-
-        Args:
-            command: "evaluate" or "uncertainty", or another one, with `written`.
-            name: Its `--name`: it writes NAME.json into the folder of the run.
-            arguments_of: Function of a `Planned` that returns its other arguments, a list of str.
-            runs: List of `Planned`.
-            files: Paths among these, whose contents count.
-            written: The .json file of a command without `--name`, in the folder of the run.
-        """
+        runs = [run for run in (self.planned if runs is None else runs) if arguments_of(run) is not None]
         contents, file = [np.fromfile(path, np.uint8) for path in files], written or f"{name}.json"
 
         def report(run):
@@ -123,10 +111,9 @@ class Comparison:
             return failure
 
         _raise_failures(self._in_parallel(report, runs))
-        reports = [self.read(run, file) for run in runs]
-        for run, of_run in zip(runs, reports, strict=True):
-            self.reports.setdefault(run.options.run.out, {})[name] = of_run
-        return reports
+        for run in runs:
+            self.reports.setdefault(run.options.run.out, {})[name] = self.read(run, file)
+        return self.of_models(lambda run: self.reports[run.options.run.out][name], runs)
 
     def read(self, run, name):
         """Return the content of a .json file of a run."""
@@ -141,11 +128,9 @@ class Comparison:
             raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error
 
     def shown(self):
-        """Return what the runs of the first seed show, a dictionary from the names of models to `Shown`, an empty one
-        for a run without pages."""
-
-        have = {run.name: pathlib.Path(run.options.run.out, SHOWN).exists() for run in self.of_first_seed}
-        return {run.name: Shown.of(self.read(run, SHOWN)) if have[run.name] else Shown() for run in self.of_first_seed}
+        """Return a dictionary from the names of models to the `Shown` of their runs of the first seed."""
+        paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in self.of_first_seed}
+        return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
 
     @property
     def of_first_seed(self):
@@ -159,7 +144,7 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        if getattr(self.options, "has_methods", False):
+        if "uncertainty" in getattr(self.options, "layout", ()):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
 
@@ -168,20 +153,18 @@ class Comparison:
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # A resumed run may have changed some options, such as the number of beams.
-        asked, default = (json.loads(json.dumps(config_of(x))) for x in (run_options, self.application.program.default))
-        # An option that the record of a run lacks has its default.
+        # A resumed run may have changed some options; a record of an earlier version lacks options.
+        config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
-        return all(reported[name] == asked[name] for name in asked if name not in ("out", "export"))
+        return all(reported[name] == config[name] for name in config if name not in ("out", "export"))
 
     def _train(self, run_options):
-        """Train one run, or go on with it; return an error message or `None`."""
+        """Train or resume one run; return an error message or `None`."""
         out = pathlib.Path(run_options.run.out)
-        resumed = (out / "config.yaml").exists()
         config = self.folder / f"{out.name}.yaml"
-        plain = json.loads(json.dumps(config_of(run_options)))
-        write_text_atomically(config, yaml.safe_dump(plain, sort_keys=False))
-        return self._command(out.name, ["train", "--config", str(config), *(["--resume"] if resumed else [])])
+        write_text_atomically(config, yaml.safe_dump(_plain_config(run_options), sort_keys=False))
+        resume = ["--resume"] if (out / "config.yaml").exists() else []
+        return self._command(out.name, ["train", "--config", str(config), *resume])
 
     def _command(self, name, arguments):
         """Run a command of the program in another process; return an error message or `None`."""
@@ -213,8 +196,6 @@ def compare(application, options):
         parts.append(titled(title, difference_table(columns, records, options.baseline)))
     for layout in getattr(options, "layout", ()):
         parts += application.layouts[layout](comparison)
-    # The table is not lost if a picture fails.
-    write_text_atomically(comparison.folder / "table.md", "\n\n".join(parts) + "\n")
     write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
     histories = comparison.of_models(lambda run: RunFolder.load(run.options.run.out).history())
     training_curves(histories, application.curves, comparison.folder / "curves.png")
@@ -234,6 +215,11 @@ def compare(application, options):
     if options.results is not None:
         write_results(comparison, options.results)
     print(f"written: {comparison.folder}")
+
+
+def _plain_config(options):
+    """Return the content of config.yaml with lists for tuples."""
+    return json.loads(json.dumps(config_of(options)))
 
 
 def _raise_failures(messages):

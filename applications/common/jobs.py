@@ -38,10 +38,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return the names of the GPUs, as CUDA_VISIBLE_DEVICES has them, a list of str.
-
-    This process leaves them to the processes that it starts: it would take their memory.
-    """
+    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, and leave their memory to the processes of the runs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -51,15 +48,8 @@ def _gpus():
 
 
 def environment_of(gpus, num_jobs, index):
-    """Return the environment variables of a job, a dictionary.
-
-    A job has an equal share of the cores. It has GPUs of its own or, where there are more jobs than GPUs, shares one.
-
-    Args:
-        gpus: Names of the GPUs, as CUDA_VISIBLE_DEVICES has them.
-        num_jobs: Number of jobs at the same time.
-        index: Number of the job, from 0 on.
-    """
+    """Return the environment variables of job `index`: an equal part of the cores, and GPUs of its own or, with more
+    jobs than GPUs, a shared one."""
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:

@@ -76,24 +76,27 @@ class Uncertainty:
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        runs = [*comparison.planned, *comparison.members]
-        # Of a member of an ensemble the mean alone is asked for.
-        no_draws, files = ["--num-draws", "0"], [] if options.other is None else [options.other]
-        reports = comparison.report(
-            "uncertainty", _COMPARED, lambda run: [*words, *no_draws * run.is_member], runs, files
+        # An ensemble needs only the mean of its members.
+        no_draws = ["--num-draws", "0"]
+        reports = comparison.evaluate(
+            _COMPARED,
+            lambda run: [*words, *no_draws * run.is_member],
+            command="uncertainty",
+            runs=[*comparison.planned, *comparison.members],
+            files=[] if options.other is None else [options.other],
         )
-        for run, report in zip(comparison.planned, reports):
-            for method, of_method in report["methods"].items():
-                rows.setdefault(run.name + method, []).append(of_method)
+        for name in comparison.records:
+            for report in reports[name][: options.seeds]:
+                for method, of_method in report["methods"].items():
+                    rows.setdefault(name + method, []).append(of_method)
         # Member k of the ensemble of a seed is the run of the baseline with the seed after k rounds of seeds.
-        of_baseline = [index for index, run in enumerate(runs) if run.name == options.baseline]
+        of_baseline = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
-            members = of_baseline[first :: options.seeds]
-            found = [_read(pathlib.Path(runs[index].options.run.out, f"{_COMPARED}.npz")) for index in members]
-            seconds = sum(reports[index]["methods"][""]["train_seconds"] for index in members)
-            row = rows.setdefault(f"{options.baseline}, ensemble of {len(members)}", [])
-            row.append(figures(_ensemble(found), seconds))
-        tables = [titled(reports[0]["title"], main_table(COLUMNS, rows, ("method",)))]
+            folders = [pathlib.Path(run.options.run.out) for run in of_baseline[first :: options.seeds]]
+            seconds = sum(x["methods"][""]["train_seconds"] for x in reports[options.baseline][first :: options.seeds])
+            row = rows.setdefault(f"{options.baseline}, ensemble of {len(folders)}", [])
+            row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))
+        tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
             against = f"{options.baseline}, by MI against its entropy"
             title = f"Paired differences over seeds against {against}, mean [95% interval]"

@@ -24,7 +24,7 @@ class Planned:
         seed: Its seed.
         options: Options of `train`.
         start: Options of the run that it starts from, or `None`.
-        is_member: Whether the run is there for an ensemble alone.
+        is_member: Whether only an ensemble needs the run.
     """
 
     name: str
@@ -35,21 +35,18 @@ class Planned:
 
 
 def plan(program, options):
-    """Return the runs of a comparison, the seeds of one model after the other.
-
-    Raises:
-        InputError: For a name or an option that is wrong, and for a folder that holds a run with other options.
-    """
+    """Return the runs of a comparison, the seeds of one model after the other; `InputError` for a wrong name or option,
+    and for a folder that holds a run with other options."""
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
-        default = with_values(default, _without_own("--options", values))
-    default = with_values(default, _without_own("compare", options.of_train))
-    first, seeds = options.first_seed, range(options.first_seed, options.first_seed + options.seeds)
-    # The baseline may be one that is not trained, but it has to be a name.
+        default = with_values(default, _require_of_all("--options", values))
+    default = with_values(default, _require_of_all("compare", options.of_train))
+    first, end = options.first_seed, options.first_seed + options.seeds
+    # The baseline need not be trained, but must be a name.
     _planned(program, options, default, options.baseline, first, "--baseline")
-    planned = [_planned(program, options, default, name, seed) for name in options.models for seed in seeds]
-    for seed in range(seeds.stop, first + options.seeds * getattr(options, "num_members", 0)):
+    planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
+    for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):
         run = _planned(program, options, default, options.baseline, seed)
         planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
@@ -67,8 +64,8 @@ def plan(program, options):
     return planned
 
 
-def _without_own(place, values):
-    """Return the values of options; `InputError` for an option that a comparison sets itself."""
+def _require_of_all(place, values):
+    """Return values of options; `InputError` for an option that differs from run to run."""
     own = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if own:
         raise InputError(f"{place}: a comparison sets {', '.join(own)} of each run itself.")
@@ -82,13 +79,13 @@ def _planned(program, options, default, name, seed, option="--models"):
     values = {}
     for item in match["values"].split(",") if match["values"] else ():
         key, equals, text = item.partition("=")
+        if not equals:
+            raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
         try:
             values[key.strip().replace("-", "_")] = yaml.safe_load(text)
         except (ValueError, RecursionError, yaml.YAMLError) as error:
             raise InputError(f"{option}: {name}: {item} cannot be read.") from error
-        if not equals:
-            raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
-    values = _without_own(f"{option}: {name}", typed(f"{option}: {name}", values, program.options))
+    values = _require_of_all(f"{option}: {name}", typed(f"{option}: {name}", values, program.options))
     known = typing.get_args(typing.get_type_hints(program.options)["model"])
     if not {match["model"], match["start"]} <= {*known, None}:
         raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")

@@ -15,47 +15,36 @@ from applications.common.runs import write_text_atomically
 _PLACES = ("out", "jobs", "results", "of_train")
 # Options of a run that differ from run to run, or that no figure depends on.
 _OF_A_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
-_KEPT = ("epochs", "steps", "step_seconds", "train_seconds", "parameters")
+_STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
 # Of a report beside its figures.
 _BESIDE = ("options", "data", "data_digest", "split")
 _LONGEST = 100
 
 
 def write_results(comparison, path):
-    """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay.
-
-    Args:
-        comparison: `Comparison`, after its layouts, so that what they evaluate is there.
-        path: File.
-
-    Raises:
-        InputError: If the other runs of the file are of other data.
-    """
+    """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay."""
     application, before, first = comparison.application, comparison.results_before, comparison.planned[0]
     default, first = config_of(application.program.default), comparison.read(first, "metrics.json")
     if before is not None and before["data"] != _plain(first["data"]):
         raise InputError(f"--results: the runs of {path} are of other data; name another file.")
     # From the name and seed of a run to its options and its figures. Old records lack new options.
-    records = {(run["name"], run["seed"]): (default | options, run) for options, run in _runs_of(before)}
-    environments = [] if before is None else [before["environment"]]
+    records, environments = {}, []
+    if before is not None:
+        environments.append(before["environment"])
+        for run in (run for of_model in before["runs"].values() for run in of_model):
+            records[run["name"], run["seed"]] = default | before["options"] | run["options"], run
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
-        figures = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
+        figures = {name: record[name] for name in _STORED if name in record}
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
         figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
-        records[run.name, run.seed] = (default | record["options"], figures)
+        records[run.name, run.seed] = default | record["options"], figures
         environments.append(record["environment"])
     all_options = [_plain(options) for options, _ in records.values()]
     shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == all_options[0][x] for of in all_options)]
-    runs = []
-    for ((name, seed), (_, figures)), options in zip(records.items(), all_options, strict=True):
-        changed = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
-        runs.append(
-            {"name": name, "seed": seed, "options": changed} | {x: figures[x] for x in figures if x != "options"}
-        )
     head = {
         "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
@@ -63,51 +52,34 @@ def write_results(comparison, path):
         "data": first["data"],
         "heading": application.heading(first),
     }
+    rows = []
+    for ((name, seed), (_, figures)), options in zip(records.items(), all_options, strict=True):
+        changed = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
+        rows.append(
+            {"name": name, "seed": seed, "options": changed} | {x: figures[x] for x in figures if x != "options"}
+        )
     lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), ensure_ascii=False)}," for name, value in head.items()]
-    rows = ",\n".join(json.dumps(_plain(run), ensure_ascii=False) for run in runs)
-    write_text_atomically(path, "{\n" + "\n".join(lines) + f'\n"runs": [\n{rows}\n]\n' + "}\n")
+    runs = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in rows)
+    write_text_atomically(path, "{\n" + "\n".join(lines) + f'\n"runs": [\n{runs}\n]\n' + "}\n")
 
 
-def results_before(program, options, planned):
+def results_before(program, options):
     """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` if there is none.
 
     Raises:
-        InputError: If the runs of the file are not of this comparison but for its models: they have no place in one
-            table.
+        InputError: If it is a file of another command: its runs do not belong into the same table.
     """
     path = pathlib.Path(options.results)
     if not path.exists():
         return None
     try:
         results = read_results(path)
-        command, runs = _without_models(results["command"]), list(_runs_of(results))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        command = _without_models(results["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
     if command != _without_models(_command(program, options, options.models)):
         raise InputError(f"--results: {path} is of another command ({results['command']}); name another file.")
-    default = config_of(program.default)
-    for run in planned:
-        asked = _plain(json.loads(json.dumps(config_of(run.options))))
-        for before, of_run in runs:
-            before = _plain(default) | before
-            free = {*_OF_A_RUN, *_named(run.name), *_named(of_run["name"])}
-            differ = [name for name in asked if name not in free and asked[name] != before[name]]
-            if differ:
-                listed = ", ".join(f"{name} is {before[name]}, not {asked[name]}" for name in differ[:3])
-                raise InputError(f"--results: {path} is of runs with other options ({listed}); name another file.")
     return results
-
-
-def _runs_of(results):
-    """Yield the options of each run that are not the defaults, and its record."""
-    for runs in () if results is None else results["runs"].values():
-        for run in runs:
-            yield results["options"] | run["options"], run
-
-
-def _named(name):
-    """Return the options that the name of a model sets, MODEL:option=value,..."""
-    return [item.partition("=")[0].strip().replace("-", "_") for item in name.partition(":")[2].split(",")]
 
 
 def _joined(environments):

@@ -27,12 +27,7 @@ class Difference(typing.NamedTuple):
 
 
 def resample(score, num_rows):
-    """Return the bootstrap of a score over rows: the score of all rows, and SciPy's `BootstrapResult`.
-
-    Args:
-        score: Function of an array of the indices of rows.
-        num_rows: Number of rows.
-    """
+    """Return the score of all rows, a function of an array of their indices, and SciPy's `BootstrapResult`."""
     # SciPy refuses a single row; two equal ones have the same scores.
     rows, percentile = np.arange(max(2, num_rows)) % num_rows, {"vectorized": False, "method": "percentile"}
     # One resample at a time: all indices at once would need gigabytes for long corpora.
@@ -41,17 +36,10 @@ def resample(score, num_rows):
 
 
 def bootstrap_difference(first, second, num_rows):
-    """Resample rows with replacement, the same ones for both systems (Koehn 2004).
+    """Return the `Difference` of two systems' scores, functions of the indices of rows (Koehn 2004).
 
-    p is the share of resamples whose difference is as far from the measured one as that is from 0.
-
-    Args:
-        first: Function of an array of the indices of rows, the score.
-        second: The same of the other system, whose score is subtracted.
-        num_rows: Number of rows.
-
-    Returns:
-        `Difference`.
+    Both systems have the same resamples. p is the share of resamples whose difference is as far from the measured one
+    as that is from 0.
     """
     value, result = resample(lambda rows: first(rows) - second(rows), num_rows)
     as_far = np.abs(result.bootstrap_distribution - value) >= abs(value)
@@ -60,16 +48,8 @@ def bootstrap_difference(first, second, num_rows):
 
 
 def compare_translations(metric, hypotheses, others, references):
-    """Return the `bootstrap_difference` of two systems' translations.
-
-    sacrebleu's own test is one-sided, and finds systems with the same sentences different.
-
-    Args:
-        metric: A metric of sacrebleu.
-        hypotheses: List of str.
-        others: List of str, as many. Their scores are subtracted.
-        references: List of str, as many.
-    """
+    """Return the `bootstrap_difference` of two systems' translations, lists of str, by a metric of sacrebleu, whose own
+    test is one-sided, and finds systems with the same sentences different."""
     scores = (corpus_score(metric, sentences, references) for sentences in (hypotheses, others))
     return bootstrap_difference(*scores, len(references))
 
