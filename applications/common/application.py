@@ -63,6 +63,20 @@ def _read_codec(options, folder):
     return read_record(folder.path / CODEC, or_none=True)
 
 
+def _endpoints(run, options=None):
+    """Return a module whose `predict` is the model on a batch of its only input."""
+    import tensorflow as tf
+
+    from applications.common.serving import in_graph, with_names
+
+    model, module = run.models.training, tf.Module()
+    module.weights = [variable.value for variable in model.variables]
+    (inputs,) = model.inputs
+    predict = with_names(lambda batch: model(batch, training=False), inputs.name)
+    module.predict = in_graph(tf.TensorSpec(inputs.shape, inputs.dtype))(predict)
+    return module, ("predict",)
+
+
 @dataclasses.dataclass(frozen=True)
 class Application:
     """The functions and tables of a program that its commands call; a program may leave out those with a default.
@@ -101,8 +115,8 @@ class Application:
             into its folder. Defaults to none.
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
-            exported, the default one first; `None` for a run that exports nothing, which is the default. `options` are
-            the options of `export`, `None` at the end of training, which asks for endpoints with `--no-export` too.
+            exported, the default one first; `None` for a run that exports nothing. `options` are the options of
+            `export`, `None` at the end of training. Defaults to `predict`, the model on a batch of its only input.
     """
 
     program: object
@@ -123,7 +137,7 @@ class Application:
     summary: typing.Callable = lambda report: []
     report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []
-    endpoints: typing.Callable = lambda run, options=None: None
+    endpoints: typing.Callable = _endpoints
 
     def build_models(self, options, codec):
         """Return an object whose `training` is the model that is trained."""

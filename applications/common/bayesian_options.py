@@ -9,11 +9,10 @@ from applications.common.options import NotNegative, NotNegativeFloat, Positive,
 
 @dataclasses.dataclass
 class Forms:
-    """What paper and published code do in different ways, and an ablation of section 4.3."""
+    """Forms in which paper and published code differ, and an ablation of section 4.3."""
 
     parameterization: Literal["normalized", "raw"] = "normalized"
-    """Mean of a weight before it is normalised. normalized: the softmax of the scores, as in the published code. raw:
-    exp of the scores, as printed."""
+    """Mean of a weight before normalisation: the softmax of the scores, as in the published code, or raw: their exp."""
     kl_estimator: Literal["analytic", "sampled"] = "analytic"
     """The KL in closed form, or log q - log p at the draw, the ablation."""
 
@@ -45,9 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior, "contextual" or "fixed", of the "weibull", "lognormal" or "dirichlet" alignment, with a
-        name that does not depend on what the process made before; what else a contextual one is made of is given by
-        name."""
+        """Return the prior, "contextual" or "fixed", of the "weibull", "lognormal" or "dirichlet" alignment; further
+        arguments are those of a contextual prior."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -85,14 +83,14 @@ class PosteriorOptions:
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the model relaxed."""
     warm_start: NotNegative = 0
-    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). Until then q is not
-    trained, and validation counts for nothing."""
+    """Steps of the model relaxed that draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not train q,
+    and their validation does not count."""
     posterior_steps: NotNegative = 0
-    """Steps of this run, after a warm start, that train the inference network alone: a p that is trained, by
-    --start-from, is otherwise pulled towards a q that knows nothing. Until then validation counts for nothing."""
+    """Steps after a warm start that train the inference network alone, so that an untrained q does not pull a trained p
+    towards itself (--start-from). Their validation does not count."""
     annealing_steps: NotNegative = 0
-    """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
-    in the paper. A small model may then keep p and q nearly uniform."""
+    """Steps over which the KL of models with a posterior grows to its full weight; 0, as in the paper, for the full
+    weight from the start."""
 
     def annealing_of_posterior(self):
         """Return the annealing of the KL of a model with a posterior, or `None`."""
@@ -101,8 +99,8 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if a model with a posterior would not be trained as a whole in so many steps, `None` for
-        any number; its warm start, or the run that it starts from, takes the `first` of them."""
+        """Raise `InputError` if `max_steps` end before a model with a posterior is trained as a whole; its warm start,
+        or the run that it starts from, takes the `first` steps."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(

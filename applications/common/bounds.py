@@ -12,9 +12,8 @@ def bound_report(step, batches, title="bound"):
 
     Args:
         step: Function of the inputs, the targets and the number of a batch that returns the log-likelihood of each
-            example (B,) in nats, under draws of the posterior or enumerated; the number of tokens, or of whatever a
-            perplexity counts, in the batch; and a dictionary from names to the KL of the batch, a mean over its
-            examples, as `keras_vattn.divergences` returns it.
+            example (B,) in nats, under draws of the posterior or enumerated; the number of tokens of the batch; and a
+            dictionary from names to the mean KL of its examples, as `keras_vattn.divergences` returns it.
         batches: Iterable of (inputs, targets).
         title: Name of the progress line.
 

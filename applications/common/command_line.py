@@ -123,6 +123,10 @@ def read_options(program, name, arguments):
         if files.preset is not None:
             default = with_values(default, program.preset_values(files.preset))
         rest += ([] if files.out is None else ["--out", files.out]) + (["--resume"] if files.resume else [])
+    if name == "compare":
+        # A program that names no models compares all of them with the first.
+        default = with_values(default, {"models": default.models or program.models})
+        default = with_values(default, {"baseline": default.baseline or default.models[0]})
     parse = functools.partial(_parse, f"python -m {program.name} {name}", description)
     default = with_values(default, values)
     if name != "compare":
@@ -155,7 +159,8 @@ def _parse(prog, description, options_class, default, arguments, **options):
         if not stop.code:
             raise
         # Without the box, its title and the help in it.
-        text = " ".join(re.sub("╭.*╮|[│╰╯─]", " ", printed.getvalue()).split())
+        sections = re.split("╭.*╮|[─-]{4,}", re.sub("[│╰╯]", " ", printed.getvalue()))
+        text = " ".join(" ".join(sections[1:] or sections).split())
         raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None
 
 

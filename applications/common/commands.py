@@ -13,9 +13,6 @@ from applications.common.tables import figures_of
 from applications.common.training import load_run
 from keras_vattn.plots.chart import require_altair
 
-# Files that every run has.
-_TAKEN = ("metrics", "report")
-
 
 def evaluate(application, options):
     """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
@@ -25,10 +22,9 @@ def evaluate(application, options):
     split = options.split if other is None else None
     part = _split(application, run, split) if other is None else other
     name = options.name or ("evaluation_files" if split is None else f"evaluation_{split}")
-    folder = pathlib.Path(options.out or run.folder.path)
-    path = folder / f"{name}.json"
+    path = pathlib.Path(options.out or run.folder.path) / f"{name}.json"
     digest = digest_of(part)
-    _require_same(path, name, split, digest)
+    _require_same(path, split, digest)
     part = application.encode(run.options, run.codec, part)
     figures, outputs = application.evaluate(run, part, options)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
@@ -38,9 +34,9 @@ def evaluate(application, options):
         print(counts_of(named, record["data"]))
     summary = application.summary(figures)
     print(*summary, *([""] if summary else []), heading, "", table, sep="\n", flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for kind, lines in application.files(outputs).items():
-        write_lines(folder / f"{name}_{kind}.txt", lines)
+        write_lines(path.with_name(f"{name}_{kind}.txt"), lines)
     write_json(path, record | {"options": options})
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {run.options.model}, {named} data",
@@ -63,15 +59,15 @@ def _split(application, run, name):
     return data[name]
 
 
-def _require_same(path, name, split, digest):
-    """Raise `InputError` if a file has the figures of other data."""
-    if name in _TAKEN:
-        raise InputError(f"--name: must name a file that the run's folder has not. Received: {name!r}")
+def _require_same(path, split, digest):
+    """Raise `InputError` if a file has the figures of other data, or is another file of the run."""
+    if path.stem in ("metrics", "report"):
+        raise InputError(f"--name: must name a file that the run's folder has not. Received: {path.stem!r}")
     if not path.exists():
         return
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        same = (known["split"], known["data_digest"]) == (split, digest)
+        record = json.loads(path.read_text(encoding="utf-8"))
+        same = (record["split"], record["data_digest"]) == (split, digest)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--name: {path} is no report; choose another name.") from error
     if not same:

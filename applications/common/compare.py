@@ -170,7 +170,7 @@ class Comparison:
         """Run a command of the program in another process; return an error message or `None`."""
         log = self.folder / f"{name}.log"
         print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
-        status = self.jobs.run(arguments, log)
+        status = self._jobs.run(arguments, log)
         print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
         if status == 0:
             return None

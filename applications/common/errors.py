@@ -10,8 +10,8 @@ _numbers = itertools.count(1)
 class InputError(ValueError):
     """A file or an option that a program cannot use.
 
-    The message is one sentence that a person can act on. It begins with the place, ``file:line`` or the name of the
-    option, and says what was expected there. Programs print it without a traceback and stop.
+    The message is one sentence. It begins with the place, ``file:line`` or the name of the option, and says what was
+    expected there. Programs print it without a traceback and stop.
     """
 
 

@@ -1,8 +1,8 @@
-"""What drawn attention is worth beside what people do today: `uncertainty` of a run, `compare --layout uncertainty`.
+"""Drawn attention beside other methods of uncertainty: the command `uncertainty`, `compare --layout uncertainty`.
 
-Rows are the prediction of each model at the mean of its attention, the same with a temperature that was fitted on
-validation (Guo et al. 2017), the mean of draws of dropout (Gal and Ghahramani 2016), of the attention and of both, and
-an ensemble of the baseline (Lakshminarayanan et al. 2017).
+Rows are the prediction of each model at the mean of its attention, the same with a temperature fitted on validation
+(Guo et al. 2017), the mean of draws of dropout (Gal and Ghahramani 2016), of the attention and of both, and an ensemble
+of the baseline (Lakshminarayanan et al. 2017).
 
 Shapes: M draws or members, N examples, C classes.
 """
@@ -47,15 +47,15 @@ _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "b
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """What a program says for its command `uncertainty`, and a layout of `compare`: `LAYOUTS["uncertainty"]`.
+    """A program's part in the command `uncertainty`, and a layout of `compare`: `LAYOUTS["uncertainty"]`.
 
     Attributes:
-        predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with its
-            inputs corrupted by so much.
-        other: Function (options, path, codec=None) that returns the part of a file of other data, whose labels mean
-            nothing: with a codec they are some that it knows.
-        corruption: How much where the user does not say.
-        refuse: Function of the options of a run that raises `InputError` where it predicts no classes.
+        predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with
+            corrupted inputs.
+        other: Function (options, path, codec=None) that returns the part of a file of other data, whose labels do not
+            count.
+        corruption: The default amount of corruption.
+        refuse: Function of the options of a run that raises `InputError` if it predicts no classes.
     """
 
     predictor: typing.Callable
@@ -64,7 +64,7 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` for a run of whose data there can be no such table, and for a file that is none."""
+        """Raise `InputError` for a run or a file without such a table."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)
@@ -105,7 +105,7 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Write what a run predicts at its mean, and the figures of its methods, and print their table."""
+    """Write the predictions of a run at its mean and the figures of its methods, and print their table."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
@@ -123,7 +123,7 @@ def uncertainty(application, options):
     for name, part in progress(encoded.items(), "predicting"):
         predictor = layout.predictor(run, part, amounts[name])
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
-    kept = ("labels", "mean", "mean_ms")
+    stored = ("labels", "mean", "mean_ms")
     results = {method: figures(x, train_seconds) for method, x in _methods(sets).items()}
     title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
     rows = {f"{run.options.model}{method}": [result] for method, result in results.items()}
@@ -131,13 +131,13 @@ def uncertainty(application, options):
     path = pathlib.Path(options.out or run.folder.path, f"{options.name}.npz")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "xb") as file:
-        np.savez(file, **{f"{name}/{key}": predictions[key] for name, predictions in sets.items() for key in kept})
+        np.savez(file, **{f"{name}/{key}": predictions[key] for name, predictions in sets.items() for key in stored})
     write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": results})
     print(f"written: {path.with_suffix('.json')}, {path.name}")
 
 
 def _read(path):
-    """Return the predictions of a run, a dictionary from the name of a set of examples to its own."""
+    """Return the predictions of a run, a dictionary from the name of a set of examples to its arrays."""
     sets = {}
     for name, array in read_arrays(path).items():
         first, second = name.split("/")
@@ -146,8 +146,8 @@ def _read(path):
 
 
 def _methods(sets):
-    """Return what each method makes of the predictions of a run, a dictionary from the end of the name of its row to
-    {set of examples: (labels, probabilities (M, N, C), milliseconds)}."""
+    """Return the predictions of each method, a dictionary from the end of the name of its row to {set of examples:
+    (labels, probabilities (M, N, C), milliseconds)}."""
     kinds = {"mean": ""} | {kind: f", {text}" for kind, text in _DRAWN.items() if kind in sets["test"]}
     drawn = {
         text: {name: (x["labels"], x[kind], float(x[f"{kind}_ms"])) for name, x in sets.items() if name != "valid"}
@@ -163,26 +163,21 @@ def _methods(sets):
     return {"": drawn[""], ", temperature": tempered} | drawn
 
 
-def _ensemble(found):
+def _ensemble(members):
     """Return the predictions of runs as draws of one model, as `_methods` does."""
     return {
         name: (
             x["labels"],
-            np.concatenate([sets[name]["mean"] for sets in found]),
-            sum(float(sets[name]["mean_ms"]) for sets in found),
+            np.concatenate([sets[name]["mean"] for sets in members]),
+            sum(float(sets[name]["mean_ms"]) for sets in members),
         )
-        for name, x in found[0].items()
+        for name, x in members[0].items()
     }
 
 
 def figures(sets, train_seconds):
-    """Return the figures of a method.
-
-    Args:
-        sets: Dictionary of (labels (N,), -1 for unknown, probabilities (M, N, C), milliseconds): "test", and perhaps
-            "corrupted" and "other", which are to be told from it.
-        train_seconds: What training took.
-    """
+    """Return the figures of a method for its sets of examples: "test", and perhaps "corrupted" and "other", which the
+    AUROC tells from it; the labels -1 are unknown."""
     labels, draws, ms = sets["test"]
     known = labels >= 0
     report = calibration(draws[:, known], labels[known])

@@ -223,12 +223,12 @@ class CompareOptions:
     # The values of the options of `train` that the command line names.
     of_train = {}
 
-    out: str
+    out: str = "runs/compare"
     """Folder with a folder for each run. Finished runs are not trained again; shorter runs are continued."""
-    models: tuple[str, ...]
+    models: tuple[str, ...] = ()
     """MODEL[@START][:option=value,...]: MODEL@START trains START, then MODEL from it (`train --start-from`); options of
     `train` for this entry follow the colon."""
-    baseline: str
+    baseline: str = ""
     """Model that the others are compared with."""
     seeds: Positive = 3
     """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
@@ -289,3 +289,12 @@ class CompareClassesOptions(CompareOptions):
                 raise InputError(f"--{name} belongs to --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
             raise InputError(f"--baseline: the ensembles are of one of the models. Received: {self.baseline}")
+
+
+# Commands without options of the program's own.
+COMMANDS = {
+    "evaluate": EvaluateOptions,
+    "predict": GenerateOptions,
+    "compare": CompareOptions,
+    "export": ExportOptions,
+}

@@ -15,8 +15,7 @@ from applications.common.shown import Shown, random_rows
 from keras_vattn.plots.chart import finished, require_altair
 from keras_vattn.plots.interactive_alignment import alignment_chart
 
-# The most samples, lines of a sample, alignments and weights of all alignments.
-MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS, MOST_WEIGHTS = 24, 60, 24, 200_000
+MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS = 24, 60, 24
 # The window decides the width of the chart, and its lists stand above it.
 _START = """
 const spec = JSON.parse(document.querySelector("figure script").textContent);
@@ -26,17 +25,8 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 
 @dataclasses.dataclass
 class Page:
-    """What report.html has.
-
-    Attributes:
-        title: The run, or what is compared.
-        heading: A line below the title.
-        tables: Markdown, tables with their titles.
-        summary: Sentences above the heading.
-        pictures: Paths of PNG files.
-        shown: `Shown`.
-        details: Dictionary from titles to dictionaries of names and values, which are opened by a click.
-    """
+    """The content of report.html: a title, a line below it, tables in Markdown, sentences above the tables, paths of
+    PNG files, samples and alignments, and dictionaries of values that a click opens."""
 
     title: str
     heading: str
@@ -56,7 +46,6 @@ def write_page(path, page):
     """Write a `Page` into an HTML file that needs no other file and no network."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
-    # The template divides by the largest value.
     nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
@@ -67,6 +56,7 @@ def write_page(path, page):
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
+        # The template divides by it.
         most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,
@@ -77,16 +67,15 @@ def write_page(path, page):
 
 
 def _drawable(alignments):
-    """Return the first alignments whose weights are finite, up to a number of weights."""
-    chosen, left = [], MOST_WEIGHTS
-    for alignment in alignments[:MOST_ALIGNMENTS]:
-        panels = [np.asarray(x, "float64") for of in (alignment.weights, alignment.spread) for x in of.values()]
-        size = sum(panel.size for panel in panels)
-        if 0 < size <= left and all(np.isfinite(panel).all() for panel in panels):
-            title = f"{len(chosen) + 1}. {alignment.title[:80]}"
-            chosen.append(dataclasses.replace(alignment, title=title))
-            left -= size
-    return chosen
+    """Return the first alignments with finite weights, numbered."""
+    finite = [
+        alignment
+        for alignment in alignments
+        if alignment.weights
+        and all(np.isfinite(x).all() for x in (*alignment.weights.values(), *alignment.spread.values()))
+    ]
+    numbered = enumerate(finite[:MOST_ALIGNMENTS], start=1)
+    return [dataclasses.replace(one, title=f"{number}. {one.title[:80]}") for number, one in numbered]
 
 
 def _chart(alignments):

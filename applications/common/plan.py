@@ -86,9 +86,8 @@ def _planned(program, options, default, name, seed, option="--models"):
         except (ValueError, RecursionError, yaml.YAMLError) as error:
             raise InputError(f"{option}: {name}: {item} cannot be read.") from error
     values = _require_of_all(f"{option}: {name}", typed(f"{option}: {name}", values, program.options))
-    known = typing.get_args(typing.get_type_hints(program.options)["model"])
-    if not {match["model"], match["start"]} <= {*known, None}:
-        raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")
+    if not {match["model"], match["start"]} <= {*program.models, None}:
+        raise InputError(f"{option}: expected one of {', '.join(program.models)}, or MODEL@START. Received: {name}")
     place = {"model": match["model"], "seed": seed, "out": _folder(options.out, name, seed)}
     run_options = with_values(default, values | place)
     if match["start"] is None:

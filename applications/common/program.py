@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import typing
 
 from applications.common.application import Application
 from applications.common.errors import InputError
@@ -54,6 +55,11 @@ class Program:
     def default(self):
         """The default options of `train`."""
         return self.options()
+
+    @property
+    def models(self):
+        """Names of the models of `train`."""
+        return typing.get_args(typing.get_type_hints(self.options)["model"])
 
     @property
     def changeable(self):

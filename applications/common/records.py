@@ -1,4 +1,4 @@
-"""Files of values that a run has written and that a command reads again."""
+"""JSON files of a run that a command reads again."""
 
 import json
 
@@ -15,13 +15,7 @@ class Record(dict):
 
 
 def read_record(path, mend="Restore the file, or train the run again.", or_none=False):
-    """Return the `Record` in a JSON file, or `None` where that is allowed; any other content is an `InputError`.
-
-    Args:
-        path: The file.
-        mend: Last sentence of the error.
-        or_none: Whether the file may hold null.
-    """
+    """Return the `Record` in a JSON file, `None` for a null that `or_none` allows; an `InputError` ends with `mend`."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

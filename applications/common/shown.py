@@ -15,11 +15,10 @@ class Alignment:
     """Where a model looks in a sentence, or in the neighbours of a node.
 
     Attributes:
-        title: What is chosen.
+        title: Its name in the list of alignments.
         target: The T words of the sentence that is written.
-        weights: Dictionary from the names of panels, which stand beside each other, to arrays (T, S), or (heads, T, S)
-            or (layers, heads, T, S) of several.
-        spread: The same of standard deviations over draws, for the panels that have them.
+        weights: Dictionary from the names of panels to arrays (T, S), (heads, T, S) or (layers, heads, T, S).
+        spread: Dictionary from names of panels to standard deviations over draws.
         source: The S words of the source.
     """
 
@@ -35,10 +34,10 @@ class Shown:
     """What a program shows of a part of its data.
 
     Attributes:
-        samples: List of samples, each a list of (label, text); for a text whose words have an uncertainty, the text is
-            a list of (word, nats). The last line of a sample that can be checked is a `verdict`.
+        samples: List of samples, each a list of (label, text). A text whose words have an uncertainty is a list of
+            (word, nats). The last line of a sample that can be checked is a `verdict`.
         alignments: List of `Alignment`.
-        drawn: What the program's own pictures are drawn from; no part of the page.
+        drawn: Data of the program's own pictures; no part of the page.
     """
 
     samples: list = dataclasses.field(default_factory=list)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
-from keras_vattn.plots.text import text_width, write
+from keras_vattn.plots.figure import COLORS, LINES, finish, new_figure
+from keras_vattn.plots.text import write
 
 
-def training_curves(histories, curves, path=None, x="epoch"):
+def training_curves(histories, curves, path=None):
     """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model.
 
     Args:
@@ -14,7 +14,6 @@ def training_curves(histories, curves, path=None, x="epoch"):
             history.csv. Several seeds are drawn as their mean with a band of one standard deviation.
         curves: Dictionary from a column of quality to its label.
         path: PNG file. Defaults to `None`, for no file.
-        x: The column that the curves run over, whole numbers. Defaults to `"epoch"`.
 
     Returns:
         A `matplotlib.figure.Figure`, `None` where no history has such a column.
@@ -27,40 +26,30 @@ def training_curves(histories, curves, path=None, x="epoch"):
         return None
     across = min(len(labels), 3)
     down = -(-len(labels) // across)
-    names = {
-        name: name if len(seeds) == 1 else f"{name} (mean ± sd, {len(seeds)} seeds)"
-        for name, seeds in histories.items()
-    }
-    label_width = 0.6 + 0.085 * max(map(text_width, names.values()))  # inches
-    num_columns = min(len(names), max(1, int(4.2 * across // label_width)))
-    height = 3.0 * down + 0.3 + 0.22 * -(-len(names) // num_columns)
-    figure = new_figure(4.2 * across, height, layout="constrained")
+    figure = new_figure(4.2 * across, 3.0 * down + 0.3 + 0.22 * len(histories), layout="constrained")
     grid = list(figure.subplots(down, across, squeeze=False).flat)
     lines = {}
     for axes, (column, label) in zip(grid, labels.items(), strict=False):
         for index, (name, seeds) in enumerate(histories.items()):
-            epochs, mean, deviation = _curve(seeds, column, x)
+            epochs, mean, deviation = _curve(seeds, column)
             if not epochs:
                 continue
             color, style = COLORS[index % len(COLORS)], LINES[index // len(COLORS) % len(LINES)]
-            marker = MARKERS[index % len(MARKERS)] if len(epochs) <= 30 else None
-            (line,) = axes.plot(epochs, mean, color=color, linestyle=style, marker=marker, markersize=4, linewidth=1.5)
+            marker = "o" if len(epochs) <= 30 else None
+            (line,) = axes.plot(epochs, mean, color=color, linestyle=style, marker=marker, markersize=4)
+            title = name if len(seeds) == 1 else f"{name} (mean ± sd, {len(seeds)} seeds)"
+            lines.setdefault(title, line)
             if len(seeds) > 1:
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
-            lines.setdefault(names[name], line)
-        axes.set_xlabel(x)
+        axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Small changes of a large value are seen as such.
+        # Small changes of a large value stay legible.
         axes.ticklabel_format(axis="y", useOffset=False)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[len(labels) :]:
         axes.set_axis_off()
-    lines = {name: lines[name] for name in names.values() if name in lines}
-    legend = figure.legend(
-        lines.values(), lines, loc="outside lower center", ncols=num_columns, frameon=False, fontsize=9
-    )
+    legend = figure.legend(lines.values(), lines, loc="outside lower left", frameon=False, fontsize=9)
     for text, name in zip(legend.get_texts(), lines, strict=True):
         write(lambda string, text=text, **options: text.update({"text": string, **options}), name)
     return finish(figure, path, 150)
@@ -87,11 +76,11 @@ def value_of(row, column):
     return value if value is not None and np.isfinite(value) else None
 
 
-def _curve(seeds, column, x):
-    """Return the epochs, or what else is in column `x`, the mean over seeds, and their standard deviation."""
+def _curve(seeds, column):
+    """Return the epochs, the mean over seeds, and their standard deviation."""
     values = {}
-    for row in sorted((row for rows in seeds for row in rows), key=lambda row: row[x]):
+    for row in sorted((row for rows in seeds for row in rows), key=lambda row: row["epoch"]):
         if value_of(row, column) is not None:
-            values.setdefault(int(row[x]), []).append(value_of(row, column))
+            values.setdefault(int(row["epoch"]), []).append(value_of(row, column))
     deviation = [np.std(of, ddof=1) if len(of) > 1 else 0.0 for of in values.values()]
     return list(values), np.array([np.mean(of) for of in values.values()]), np.array(deviation)

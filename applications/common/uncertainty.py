@@ -1,4 +1,4 @@
-"""Figures of draws of a prediction, and which part of a loss has a say.
+"""Figures of draws of a prediction, and norms of the gradients of both parts of a loss.
 
 Shapes: M draws, N examples, C classes.
 """
@@ -30,19 +30,17 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
-    """Return the norms of the gradients of the log-likelihood of one batch as in training, and of the KL as the loss
-    has it after annealing.
+    """Return the norms of the gradients of the log-likelihood of one batch in training, and of the weighted KL.
 
     Args:
         model: A `keras.Model`.
-        inputs: Those of a batch.
+        inputs: Inputs of a batch.
         value_of: Function of the model's outputs, the log-likelihood of each example.
         drops: Whether the model has dropout.
     """
     variables = [variable.value for variable in model.trainable_variables]
-    draws = drops or keras_vattn.stochastic_layers(model)
     noise = contextlib.nullcontext()
-    if draws:
+    if drops or keras_vattn.stochastic_layers(model):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))

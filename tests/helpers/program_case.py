@@ -22,33 +22,31 @@ class Case:
     Attributes:
         program: `Program`.
         options: Options of `train` beside the data.
-        steps: Of an epoch.
         data: Dictionary from the options that name files to the text of these, or the bytes of an .npz.
         evaluated: The same of `evaluate`.
         lines: Inputs of `generate` or `predict`.
-        unreadable: Text of one that cannot be read, and what the error says.
+        answers: Files that the program leaves beside those of the platform.
+        asked: Words of `generate` or `predict` that make it answer inputs.
+        steps: Steps of an epoch, of the toy, like what follows.
+        unreadable: Text of an input that cannot be read, and its error.
         other_codec: An option that the codec depends on, and another value.
         other_start: A model that shares weights with that of `options`.
-        answers: Files that the program leaves beside those of the platform.
-        outputs: Text files that `evaluate` writes too.
         quality: Columns of the history that the program adds.
-        asked: Words of `generate` or `predict` that have it answer inputs, beside the run.
         width: One of `options` that says how wide the model is.
     """
 
     program: object
     options: dict
-    steps: int
     data: dict
     evaluated: dict
     lines: tuple
-    unreadable: tuple
-    other_codec: tuple
-    other_start: str
     answers: tuple
-    outputs: tuple
-    quality: tuple
     asked: tuple = ()
+    steps: int = 0
+    unreadable: tuple = ()
+    other_codec: tuple = ()
+    other_start: str = ""
+    quality: tuple = ()
     width: str = "units"
 
     @property

@@ -15,22 +15,9 @@ from applications.common import compare, page, training
 from applications.common.jobs import Jobs
 
 
-# The toy goes through every command in the default tier; `every_case` of program_cases.py says of a test that all do.
-@pytest.fixture(params=[pytest.param(name, marks=() if name == TOY else pytest.mark.slow) for name in CASES])
-def case(request):
-    return CASES[request.param]
-
-
-# A run of theirs takes longest, and their parts have tests of their own: the default tier trains the other programs.
-SLOW_TO_TRAIN = ("captioning", "finetuning", "graphs", "vrae")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    for item in items:
-        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        if case in SLOW_TO_TRAIN and "trained" in item.fixturenames:
-            item.add_marker(pytest.mark.slow)
+@pytest.fixture
+def case(toy):
+    return toy
 
 
 @pytest.fixture

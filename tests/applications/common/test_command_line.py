@@ -1,15 +1,19 @@
-"""What stands between the words of a command and its work."""
+"""From the words of a command to its work: statuses, help, and mistakes before TensorFlow is loaded."""
 
 import dataclasses
 import errno
-import importlib
+import json
+import os
 import runpy
+import subprocess
 import sys
 import types
 
 import pytest
 import tensorflow as tf
-from program_cases import ROOT, SPOTLIGHT_FILES
+import yaml
+from program_case import written
+from program_cases import CASES, ROOT, SPOTLIGHT_FILES, SPOTLIGHT_FOLDER
 
 from applications.common import command_line
 from applications.common.application import PLACES
@@ -17,6 +21,78 @@ from applications.common.command_line import main
 from applications.common.errors import InputError, pass_through
 from applications.common.options import Positive
 from applications.common.program import Program
+
+# Calls commands of several programs, and lists the heavy packages that they have imported.
+CALLS = """
+import contextlib, importlib, io, json, sys
+from applications.common.command_line import main
+
+results = []
+for module, words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(importlib.import_module(module).PROGRAM, words)
+        except SystemExit as stop:
+            status = stop.code
+    heavy = [name for name in ("tensorflow", "keras", "keras_vattn", "matplotlib", "pandas") if name in sys.modules]
+    results.append([status, out.getvalue(), err.getvalue(), heavy])
+print(json.dumps(results))
+"""
+
+
+def calls_of_toy(run, folder):
+    """Return command lines of the toy, their status, and a part of their output."""
+    missing = str(folder / "missing")
+    return [
+        ([], 0, "usage: python -m"),
+        (["serve"], 2, "Unknown command 'serve': expected one of train, "),
+        (["train", "--config", missing], 2, "--config: "),
+        (["train", "--no-such-option", "3"], 2, "--no-such-option"),
+        (["train", "--epochs", "many"], 2, "--epochs: invalid literal"),
+        (["train", "surplus"], 2, "surplus"),
+        (["train", "--model", "seq2seq"], 2, "seq2seq"),
+        (["train", "--preset", "large"], 2, "--preset: expected one of small. Received: large"),
+        (["train", "--config"], 2, "--config: expected one argument."),
+        (["train", "--data", missing], 2, "no such file"),
+        (["train", "--start-from", missing], 2, "is not the folder of a run"),
+        (["train", "--resume", "--out", missing], 2, "is not the folder of a run"),
+        (["train", "--resume", "--out", run, "--seed", "3"], 2, "holds a run with other options"),
+        (["train", "--out", str(ROOT / "tests")], 2, "is not empty and holds no run"),
+        (["evaluate", "--run", missing], 2, "--run: must be the folder of a run, with its config.yaml. Received: "),
+        (["evaluate"], 2, "--run STR Folder of the run. (required)"),
+        (["predict", "--run", run], 2, "weights.npz is missing"),
+        (["predict", "--run", run, "--input", missing], 2, "--input: no such file"),
+        (["compare", "--models", "seq2seq"], 2, "--models: expected one of"),
+        (["compare", "--unitz", "3"], 2, "Unrecognized options: --unitz, 3 Perhaps you meant: --units INT"),
+    ]
+
+
+def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
+    """A mistake is one line."""
+    (tmp_path / "run").mkdir()
+    config = {"out": str(tmp_path / "run"), **toy.options, **written(toy.data, tmp_path)}
+    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(config))
+    calls = [("spotlight.options", *call) for call in calls_of_toy(str(tmp_path / "run"), tmp_path)]
+    for case in CASES.values():
+        calls += [(f"{case.program.name}.options", [x, "--help"], 0, "--config FILE") for x in case.program.commands]
+        calls.append(
+            (f"{case.program.name}.options", ["train", "--epochs", "0"], 2, "--epochs: must be greater than 0")
+        )
+    result = subprocess.run(
+        [sys.executable, "-c", CALLS, json.dumps([call[:2] for call in calls])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(SPOTLIGHT_FOLDER)]), "COLUMNS": "200"},
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    for (module, words, status, text), (returned, out, err, heavy) in zip(
+        calls, json.loads(result.stdout), strict=True
+    ):
+        call = f"{module} {' '.join(words)}\n{out}{err}"
+        assert returned == status and text in (out if status == 0 else err) and heavy == [], call
+        assert status == 0 or (out == "" and err.startswith("error: ") and err.count("\n") == 1), call
 
 
 @pytest.mark.parametrize(
@@ -37,26 +113,15 @@ def test_an_expected_error_is_a_line_and_a_status(toy, monkeypatch, capsys, erro
     assert capsys.readouterr() == ("", line)
 
 
-def test_an_error_in_a_graph_is_the_users_if_it_was_passed_through(toy, monkeypatch, capsys):
-    """TensorFlow makes another one of it, among others that have been."""
-    messages = [pass_through(InputError(f"file:{number}: no number")) for number in range(1, 13)]
-    for number in (1, 11, 2, 12):
+def test_an_input_error_that_passed_through_a_graph(toy, monkeypatch, capsys):
+    messages = [pass_through(InputError(f"file:{number}: no number")) for number in (1, 11)]
 
-        def fail(*arguments, text=messages[number - 1]):
-            raise tf.errors.InvalidArgumentError(None, None, f"Graph execution error:\n\nassertion failed: [{text}]")
-
-        monkeypatch.setattr(command_line, "prepare", fail)
-        assert main(toy.program, ["train"]) == 2
-        assert capsys.readouterr() == ("", f"error: file:{number}: no number\n")
-
-
-def test_an_unexpected_error_is_none_of_the_users(toy, monkeypatch):
     def fail(*arguments):
-        raise KeyError("a fault of the program")
+        raise tf.errors.InvalidArgumentError(None, None, f"Graph execution error:\n\nassertion failed: [{messages[1]}]")
 
     monkeypatch.setattr(command_line, "prepare", fail)
-    with pytest.raises(KeyError):
-        main(toy.program, ["train"])
+    assert main(toy.program, ["train"]) == 2
+    assert capsys.readouterr() == ("", "error: file:11: no number\n")
 
 
 @dataclasses.dataclass
@@ -70,55 +135,29 @@ class CountOptions:
     """How many."""
 
 
-@dataclasses.dataclass
-class CountRunOptions(CountOptions):
-    """Count the words of a run."""
-
-    run: str = "nowhere"
-    """Folder of the run."""
-
-
 def test_a_command_of_the_programs_own(monkeypatch, capsys):
-    """A module has a function of its name; help says the first line of its options' docstring."""
     calls = []
-    module = types.SimpleNamespace(count_words=calls.append)
-    monkeypatch.setitem(sys.modules, "spotlight.count_words", module)
-    program = Program("spotlight", {"train": CountOptions, "count-words": CountOptions, "count-run": CountRunOptions})
+    monkeypatch.setitem(sys.modules, "spotlight.count_words", types.SimpleNamespace(count_words=calls.append))
+    program = Program("spotlight", {"train": CountOptions, "count-words": CountOptions})
     assert main(program, ["count-words", "--words", "5"]) == 0
     assert calls == [CountOptions(5)]
     assert main(program, []) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "count" in line] == [
-        "  count-words Count words.",
-        "  count-run  Count the words of a run.",
-    ]
-    for words, error in (
-        (["count-words", "--words", "0"], "--words: must be greater than 0. Received: 0"),
-        (["count-run"], "nowhere is not the folder of a run: it has no config.yaml."),
-        (["count_words"], "Unknown command 'count_words': expected one of train, count-words, count-run."),
-    ):
-        assert main(program, words) == 2
-        assert capsys.readouterr().err == f"error: {error}\n"
-    assert len(calls) == 1
+    assert "  count-words Count words.\n" in capsys.readouterr().out
+    assert main(program, ["count-words", "--words", "0"]) == 2
+    assert capsys.readouterr().err == "error: --words: must be greater than 0. Received: 0\n"
 
 
-@pytest.mark.parametrize("name", ["applications.ved", "applications.nmt", "spotlight"])
+@pytest.mark.parametrize("name", ["applications.ved", "spotlight"])
 def test_a_program_exits_with_the_status(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "train", "--epochs", "0"])
     with pytest.raises(SystemExit) as stop:
         runpy.run_module(name, run_name="__main__")
     assert stop.value.code == 2
-    assert capsys.readouterr().err == "error: --epochs: must be greater than 0. Received: 0\n"
 
 
-def test_a_program_without_a_function_is_told_where_it_belongs(toy, monkeypatch):
-    monkeypatch.delattr(importlib.import_module("spotlight.report"), "evaluate")
-    with pytest.raises(TypeError, match=r"spotlight\.report has no function evaluate"):
-        toy.program.application()
-
-
-def test_the_page_on_a_program_of_ones_own_names_every_function():
+def test_the_page_on_a_program_of_ones_own():
+    """It names every function, and its program is short."""
     text = (ROOT / "docs" / "new_application.md").read_text(encoding="utf-8")
     for name in (name for names in PLACES.values() for name in names):
         assert f"`{name}`" in text, name
-    assert "tensorflow" not in SPOTLIGHT_FILES["spotlight/options.py"]
+    assert sum(len(file.splitlines()) for file in SPOTLIGHT_FILES.values()) <= 150
