@@ -152,7 +152,7 @@ def test_the_weights_that_are_kept(toy, tmp_path, keep):
         run.options, run.codec, toy.program.application().read(run.options)["valid"]
     )
     report, _ = toy.program.application().evaluate(run, part)
-    run.models.training.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    run.models.training.compile(loss=keras.losses.SparseCategoricalCrossentropy())
     loss = run.models.training.evaluate(*part, batch_size=99, verbose=0)[0]
     assert loss == pytest.approx(losses[record["epoch"] - 1], rel=1e-4)
     assert report["cross_entropy"] <= loss

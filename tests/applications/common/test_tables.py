@@ -79,12 +79,6 @@ def test_a_column_that_is_compared_with_another_figure():
     assert dict(zip(cells(head), cells(line), strict=True))["recall (%)"] == "10.0 [10.0, 10.0]"
 
 
-def test_a_share_of_numpy_is_scaled():
-    found = {name: [record(np.float32(0.25), np.float32(4.0))] for name in "ab"}
-    assert cells(main_table(COLUMNS, found).splitlines()[2])[:3] == ["a", "25.0", "4.000"]
-    assert "accuracy (%)" in difference_table(COLUMNS, found, "a").splitlines()[0]
-
-
 def test_a_column_of_several_values():
     column = COLUMNS[1]
     assert column.cell([1.0, None]) == column.difference([1.0], [None]) == "-"

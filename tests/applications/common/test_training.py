@@ -113,7 +113,7 @@ def test_the_report_of_a_run(toy, trained_toy, run_of):
     assert f"trained 2 epochs, {record['steps']} steps" in report
     column = application.columns[0]
     assert f"| {column.title} " in report and f"| {column.cell([column.value(record)])} " in report
-    for command in (toy.answer, "evaluate", "export"):
+    for command in ("evaluate", "export"):
         assert f"python -m {toy.program.name} {command} --run {trained_toy}" in report
     assert "\nEpoch 2/2\n" in output
 
