@@ -36,19 +36,19 @@ class Part:
 def read(options):
     """Return the parts that the options describe: files, or captions of rendered scenes, 80 % of them for training."""
     require_pycocoevalcap()
-    asked, rendered = options.captions, None
-    if asked.train_captions is None:
-        rendered = scenes.scenes(asked.num_scenes)
-        columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE, asked.scene_captions)
+    names, rendered = options.captions, None
+    if names.train_captions is None:
+        rendered = scenes.scenes(names.num_scenes)
+        columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE, names.scene_captions)
         texts = np.reshape(columns["text"], (-1, CAPTIONS_PER_SCENE)).tolist()
         rest, test = split_images(Captions([str(row) for row in range(len(texts))], texts), 0.1, 2)
         train, valid = split_images(rest, 1 / 9, 0)
         parts = {"train": train, "valid": valid, "test": test}
     else:
-        parts = read_parts({part: getattr(asked, f"{part}_captions") for part in PARTS})
+        parts = read_parts({part: getattr(names, f"{part}_captions") for part in PARTS})
     sources = sources_of(options).some([image for captions in parts.values() for image in captions.ids])
     if "valid" not in parts:
-        parts["train"], parts["valid"] = split_images(parts["train"], asked.valid_fraction, 0)
+        parts["train"], parts["valid"] = split_images(parts["train"], names.valid_fraction, 0)
     scenes_of = lambda ids: None if rendered is None else [rendered[int(image)] for image in ids]  # noqa: E731
     return {part: Part(parts[part], sources, scenes_of(parts[part].ids)) for part in PARTS if part in parts}
 
@@ -97,9 +97,9 @@ class EncodedPart:
 
     Attributes:
         rows: Rows of the images in the regions, int64 (N,).
-        image: Which of these images each caption is of, int32 (C,).
+        image: The image of each caption, int32 (C,).
         texts: The captions, a list of C str.
-        tokens: Their words, as many as are read, a list of C lists.
+        tokens: Their words, cut after `max_length`, a list of C lists.
         target_input: Inputs of the decoder, int32 (C, T): `<start>` and the words.
         target: Words that it is taught, int32 (C, T): the words and `<end>`.
         report: Counts, for the log.
@@ -130,10 +130,9 @@ class EncodedPart:
         dataset = array_batches((arrays, self.target), options.fit.batch_size, options.run.seed, first_epoch)
         return self._with_regions(dataset)
 
-    def images(self, batch_size, chosen=None):
-        """Return batches of (inputs,), an image an example: all in their order, or some."""
-        rows = self.rows if chosen is None else self.rows[chosen]
-        dataset = tf.data.Dataset.from_tensor_slices(({"image": rows},)).batch(batch_size)
+    def images(self, batch_size, count=None):
+        """Return batches of (inputs,), an image an example: all in their order, or the first ones."""
+        dataset = tf.data.Dataset.from_tensor_slices(({"image": self.rows[:count]},)).batch(batch_size)
         return self._with_regions(dataset)
 
     def _with_regions(self, dataset):
@@ -142,12 +141,12 @@ class EncodedPart:
 
 
 def encode(options, codec, part, training=False):
-    captions, most = part.captions, options.captions.max_length
+    captions, max_length = part.captions, options.captions.max_length
     regions = codec.regions.regions_of(part.sources)
-    image = np.repeat(np.arange(len(captions), dtype=np.int32), [len(texts) for texts in captions.captions])
-    texts = [text for of_image in captions.captions for text in of_image]
-    every = words_of(texts)
-    tokens = [row[:most] for row in every]
+    image = np.repeat(np.arange(len(captions), dtype=np.int32), list(map(len, captions.captions)))
+    texts = list(itertools.chain.from_iterable(captions.captions))
+    words = words_of(texts)
+    tokens = [row[:max_length] for row in words]
     ids = [[codec.vocabulary.ids.get(word, UNKNOWN) for word in row] for row in tokens]
     _, target_input, target = teacher_forced(ids, ids)
     report = {
@@ -155,7 +154,7 @@ def encode(options, codec, part, training=False):
         "captions": len(texts),
         "captions_without_words": captions.skipped,
         "images_without_captions": captions.uncaptioned,
-        "captions_cut": sum(len(row) > most for row in every),
+        "captions_cut": sum(len(row) > max_length for row in words),
         "unknown_words": int(np.sum(target == UNKNOWN)),
         "images_with_more_regions": regions.num_cut(codec.regions.max_regions),
     }

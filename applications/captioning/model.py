@@ -14,14 +14,48 @@ Shapes: B captions, T words with the end, R regions, D their width, K candidates
 """
 
 import dataclasses
+import math
 
 import keras
 from keras import ops
 
 import keras_vattn
-from applications.captioning.options import MODELS
 from applications.text.text import PAD
 from applications.vision.regions import region_mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of Table 3 of Fan et al. 2020, or the latent region of Deng et al. 2018.
+
+    Attributes:
+        title: Name of the model in the paper.
+        alignment: Distribution of the decoder's weights: "hard", "weibull", "lognormal" or "gaussian"; `None` for
+            softmax.
+        feeding: Input of the decoder: the "sampled" vector, or the one "expected" under p.
+        is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
+        published: The paper's values of `AlignmentOptions` for the model.
+    """
+
+    title: str
+    alignment: str | None = None
+    feeding: str = "sampled"
+    is_marginal: bool = False
+    published: dict = dataclasses.field(default_factory=dict)
+
+
+# The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
+_LC = {"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0}
+_WC = {"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0}
+MODELS = {
+    "soft": Model("Soft"),
+    "hard": Model("Hard", "hard"),
+    "categorical": Model("Categorical", feeding="expected", is_marginal=True),
+    "lc": Model("BAM-LC", "lognormal", published=_LC),
+    "wc": Model("BAM-WC", "weibull", published=_WC),
+    # An ablation, section 4.3 of Fan et al. 2020.
+    "gaussian": Model("Gaussian weights", "gaussian"),
+}
 
 
 @dataclasses.dataclass
@@ -46,8 +80,7 @@ class Models:
     @property
     def parameters(self):
         """Number of parameters, all of them generative."""
-        weights = self.training.trainable_weights
-        return {"generative": sum(weight.value.shape.num_elements() for weight in weights)}
+        return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):
         """Return the decoder's result for captions, the memory (B, R, units) and the mask of the regions (B, R)."""

@@ -1,4 +1,4 @@
-"""Options of image captioning, and its models. The presets stand in presets/."""
+"""Options of image captioning. The presets stand in presets/."""
 
 import dataclasses
 from typing import Literal
@@ -8,44 +8,6 @@ from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions, UncertaintyOptions
 from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of Table 3 of Fan et al. 2020, or the latent region of Deng et al. 2018.
-
-    Attributes:
-        title: Name of the model in the paper.
-        alignment: Distribution of the decoder's weights: "hard", "weibull", "lognormal" or "gaussian"; `None` for
-            softmax.
-        feeding: Input of the decoder: the "sampled" vector, or the one "expected" under p.
-        is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
-        published: The paper's values of `AlignmentOptions` for the model.
-    """
-
-    title: str
-    alignment: str | None = None
-    feeding: str = "sampled"
-    is_marginal: bool = False
-    published: dict = dataclasses.field(default_factory=dict)
-
-    @property
-    def is_bayesian(self):
-        return self.alignment in ("weibull", "lognormal")
-
-
-# The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
-_LC = {"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0}
-_WC = {"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0}
-MODELS = {
-    "soft": Model("Soft"),
-    "hard": Model("Hard", "hard"),
-    "categorical": Model("Categorical", feeding="expected", is_marginal=True),
-    "lc": Model("BAM-LC", "lognormal", published=_LC),
-    "wc": Model("BAM-WC", "weibull", published=_WC),
-    # An ablation, section 4.3 of Fan et al. 2020.
-    "gaussian": Model("Gaussian weights", "gaussian"),
-}
 
 
 @dataclasses.dataclass
@@ -97,7 +59,8 @@ class ReportOptions(DecodeOptions):
     num_beams: common.Positive = 1
     """Beams of the captions that are reported, generated and exported; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
-    """Draws of the attention behind the predictive perplexity; 0 for none of it."""
+    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none.
+    """
     java: bool = True
     """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
 
@@ -107,7 +70,7 @@ class ReportOptions(DecodeOptions):
 class Options:
     """Train a model that captions images; without data options, on rendered scenes."""
 
-    model: Literal[tuple(MODELS)] = "soft"
+    model: Literal["soft", "hard", "categorical", "lc", "wc", "gaussian"] = "soft"
     """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/captioning")
     captions: CaptionOptions = common.group(CaptionOptions)
@@ -135,8 +98,8 @@ class EvaluateCaptioning(common.EvaluateOptions):
     """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
     num_beams: common.Positive | None = None
     """Beams instead of the run's."""
-    num_draws: common.NotNegative | None = None
-    """Draws behind the predictive perplexity and the uncertainty instead of the run's."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty instead of the run's."""
     uncertainty: bool = False
     """Also the quality of the captions that the model is most certain of."""
 

@@ -1,14 +1,13 @@
 """Training of a captioner."""
 
 import keras
-import numpy as np
 
 import keras_vattn
 from applications.captioning.data import codec_of
+from applications.captioning.decode import Captioner
 from applications.captioning.metrics import caption_metrics
 from applications.captioning.options import PROGRAM
 from applications.captioning.report import caption
-from applications.captioning.serve import Captioner
 from applications.common.training import TrainingRun
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
@@ -42,12 +41,11 @@ class CaptionValidation(keras.callbacks.Callback):
         super().__init__()
         self.run = run
         self.part = run.data["valid"]
-        self.chosen = np.arange(min(len(self.part), run.options.reports.num_decoded))
         self.captioner = Captioner(run, num_beams=1)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):
             return
-        hypotheses = caption(self.captioner, self.part, self.chosen, title=None)
-        references = [self.part.captions.captions[index] for index in self.chosen]
+        hypotheses = caption(self.captioner, self.part, self.run.options.reports.num_decoded, title=None)
+        references = self.part.captions.captions[: len(hypotheses)]
         logs["val_cider"] = caption_metrics(hypotheses, references, java=False)["cider"]

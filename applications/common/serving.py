@@ -33,8 +33,8 @@ class Untracked:
 class Hidden(Untracked):
     """A function that the SavedModel does not have."""
 
-    def __call__(self, *arguments):
-        return self.value(*arguments)
+    def __call__(self, *arguments, **named):
+        return self.value(*arguments, **named)
 
 
 def mean_of_draws(model, log_probabilities, num_draws):

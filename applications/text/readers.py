@@ -15,11 +15,13 @@ import json
 import math
 import pathlib
 import re
+import reprlib
 import sys
 import unicodedata
 import zlib
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, taken
@@ -156,6 +158,25 @@ def read_json(path):
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise InputError(f"{path}:{line}: expected JSON ({error})") from error
+
+
+def json_entries(path, content, name, kind, layout):
+    """Return a list in the object that a JSON file holds, its entries checked by pydantic.
+
+    Args:
+        path: The file, for the `InputError`.
+        content: Result of `read_json`.
+        name: Name of the list.
+        kind: Type of an entry, for instance a `TypedDict` of the fields that are used.
+        layout: What the error says was expected.
+    """
+    entries = content.get(name) if isinstance(content, dict) else None
+    try:
+        return TypeAdapter(list[kind]).validate_python(entries)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        raise InputError(f"{path}: expected {layout}. Received at {place}: {reprlib.repr(first['input'])}") from error
 
 
 def read_input(options, is_text=True):

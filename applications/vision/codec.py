@@ -165,12 +165,14 @@ class RegionCodec:
         return self.inputs(features, boxes), tf.fill([shape[0]], shape[1])
 
 
-def boxes_of(codec, sources, rows):
-    """Return the boxes of images for a picture, a list of float32 (R, 4): all zeros where they are unknown. A known box
-    has an area, though a region at the edge of an image may have none."""
-    _, boxes, counts = codec.regions_of(sources).read(np.asarray(rows), codec.max_regions)
-    of_images = [box[:count] for box, count in zip(boxes, counts, strict=True)]
-    for box in filter(np.any, of_images):
-        box[:, :2] = np.minimum(box[:, :2], 1.0 - _SMALLEST_BOX)
-        box[:, 2:] = np.maximum(box[:, 2:], box[:, :2] + _SMALLEST_BOX)
-    return of_images
+def picture_of(codec, sources, row):
+    """Return the image of a row of the regions, (H, W, 3), and the boxes of its regions, float32 (R, 4); `None` where
+    the images or the boxes are unknown. A box has an area, though a region at the edge of an image may have none."""
+    regions = codec.regions_of(sources)
+    _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
+    boxes = boxes[0, : counts[0]]
+    if sources.images is None or not np.any(boxes):
+        return None
+    boxes[:, :2] = np.minimum(boxes[:, :2], 1.0 - _SMALLEST_BOX)
+    boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + _SMALLEST_BOX)
+    return sources.images.read(sources.images.rows_of([regions.ids[row]])[0]), boxes

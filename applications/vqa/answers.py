@@ -59,19 +59,6 @@ def vqa_accuracy(answer, votes):
     return min(votes.count(answer) / 3.0, 1.0)
 
 
-def is_right(answer, votes):
-    """Return whether `vqa_accuracy` of an answer is 1: three people gave it, or more."""
-    return votes.count(answer) >= 3
-
-
-def vqa_accuracy_of_others(answer, votes):
-    """Return the mean of `vqa_accuracy` over all subsets that leave one person out, the official form: each person is
-    judged by the other nine."""
-    count = votes.count(answer)
-    of_these, of_others = min((count - 1) / 3.0, 1.0), min(count / 3.0, 1.0)
-    return (count * max(of_these, 0.0) + (len(votes) - count) * of_others) / len(votes)
-
-
 def answer_vocabulary(most_common, min_count, max_answers):
     """Return the answers that a model knows, of those that most people gave to each training question: at most so many,
     the most frequent first, equally frequent answers in alphabetical order, and none that is rarer than `min_count`."""

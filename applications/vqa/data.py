@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
+from applications.common.shown import random_rows
 from applications.text.options import PARTS
 from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
@@ -31,18 +32,18 @@ class Part:
 
 def read(options):
     """Return the parts that the options describe: files, or questions about rendered scenes."""
-    asked, tags = options.questions, None
-    if asked.train_questions is None:
-        parts, tags = embedded(scenes.scenes(asked.num_scenes))
+    files, tags = options.questions, None
+    if files.train_questions is None:
+        parts, tags = embedded(scenes.scenes(files.num_scenes))
     else:
-        files = {part: (getattr(asked, f"{part}_questions"), getattr(asked, f"{part}_annotations")) for part in PARTS}
-        parts = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
+        paths = {part: (getattr(files, f"{part}_questions"), getattr(files, f"{part}_annotations")) for part in PARTS}
+        parts = {part: read_questions(*pair) for part, pair in paths.items() if pair[0] is not None}
     sources = sources_of(options).some([image for questions in parts.values() for image in questions.images])
     if "valid" not in parts:
-        parts["train"], parts["valid"] = split_by_image(parts["train"], asked.valid_fraction, 0)
-    if asked.test_from_validation is not None and "test" not in parts:
+        parts["train"], parts["valid"] = split_by_image(parts["train"], files.valid_fraction, 0)
+    if files.test_from_validation is not None and "test" not in parts:
         parts["valid"], parts["test"] = split_by_image(
-            parts["valid"], asked.test_from_validation, 1, "--test-from-validation"
+            parts["valid"], files.test_from_validation, 1, "--test-from-validation"
         )
     return {part: Part(parts[part], sources, tags) for part in PARTS if part in parts}
 
@@ -63,14 +64,9 @@ def sources_of(options):
 def embedded(rendered):
     """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
-    questions = Questions(
-        [str(row) for row in range(len(columns["row"]))],
-        [str(row) for row in columns["row"]],
-        columns["text"],
-        columns["votes"],
-        columns["answer_type"],
-        columns["cell"],
-    )
+    images = list(map(str, columns["row"]))
+    names = ("text", "votes", "answer_type", "cell")
+    questions = Questions(list(map(str, range(len(images)))), images, *(columns[name] for name in names))
     rest, test = split_by_image(questions, 0.1, 2)
     train, valid = split_by_image(rest, 1 / 9, 0)
     tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
@@ -94,17 +90,6 @@ def codec_of(options, part):
     words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
     regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)
     return Codec(vocabulary, regions, answers)
-
-
-def other_images(rows):
-    """Return for the row of an image the row of another: the next in a random order."""
-    images, numbers = np.unique(rows, return_inverse=True)
-    if len(images) < 2:
-        raise InputError("--control: shuffled_images needs questions about two images at least.")
-    order = np.random.default_rng(0).permutation(len(images))
-    next_one = np.empty_like(order)
-    next_one[order] = np.roll(order, 1)
-    return images[next_one[numbers]]
 
 
 def words_of(questions):
@@ -133,70 +118,71 @@ class EncodedPart:
         return len(self.rows)
 
     def sample(self, count):
-        """Return the rows of at most so many questions, drawn at random, ascending; and the part of these rows."""
-        rows = np.sort(np.random.default_rng(0).permutation(len(self))[:count])
-        return rows, self.some(rows)
-
-    def some(self, rows):
-        """Return the part of some rows."""
+        """Return up to `count` random rows, sorted; and the part of these rows."""
+        rows = random_rows(len(self), count)
         votes = dataclasses.replace(self.votes, ids=self.votes.ids[rows], counts=self.votes.counts[rows])
         questions, images, words = self.questions.rows(rows), self.rows[rows], self.words[rows]
-        return dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
+        return rows, dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch of training has: of the questions with a known answer."""
         return -(-int(self.votes.usable.sum()) // batch_size)
 
-    def batches(self, options, first_epoch=None, answered=True):
-        """Return batches of (inputs, targets), of the questions with a known answer; without answers of all questions,
-        (inputs,). All come once, in their order; from a first epoch on they come without an end, shuffled."""
-        batch_size = options.fit.batch_size
-        kept = np.flatnonzero(self.votes.usable) if answered else np.arange(len(self))
+    def questions_in_order(self, options):
+        """Return batches (inputs,) of all questions, in their order, without answers."""
+        inputs = {"image": self.rows, "question": self.words}
+        dataset = tf.data.Dataset.from_tensor_slices((inputs,)).batch(options.fit.batch_size)
+        return self._with_regions(dataset, options)
+
+    def batches(self, options, first_epoch=None):
+        """Return batches of (inputs, targets) of the questions with a known answer: all once, in their order; from a
+        first epoch on without an end, shuffled."""
+        usable, seed = np.flatnonzero(self.votes.usable), options.run.seed
         with tf.device("CPU:0"):
-            image, question = tf.constant(self.rows[kept]), tf.constant(self.words[kept])
-            ids, counts = tf.constant(self.votes.ids[kept]), tf.constant(self.votes.counts[kept])
-        scores, seed = options.questions.labels == "soft", options.run.seed
+            columns = self.rows[usable], self.words[usable], self.votes.ids[usable], self.votes.counts[usable]
+            columns = [tf.constant(column) for column in columns]
 
-        def of_epoch(epoch):
-            order = tf.range(len(kept))
-            noise = tf.random.stateless_uniform([len(kept)], tf.stack([seed, 2 * epoch + 1]))
+        def shuffled(epoch):
+            noise = tf.random.stateless_uniform([len(usable)], tf.stack([seed, 2 * epoch + 1]))
+            order = tf.range(len(usable))
             order = tf.random.experimental.stateless_shuffle(order, tf.stack([seed, 2 * epoch]))
-            return tf.data.Dataset.from_tensor_slices((order, noise)).batch(batch_size)
+            return tf.data.Dataset.from_tensor_slices((order, noise)).batch(options.fit.batch_size)
 
-        def of_rows(rows, noise):
-            inputs = {"image": tf.gather(image, rows), "question": tf.gather(question, rows)}
-            if not answered:
-                return (inputs,)
-            answers, people = tf.gather(ids, rows), tf.gather(counts, rows)
-            if scores:
-                each = tf.minimum(people / 3.0, 1.0)[..., None] * tf.one_hot(answers, self.votes.num_answers)
-                inputs["answer"] = tf.reduce_sum(each, axis=1)
-            else:
-                # The answer of one of the people.
-                shares = tf.cumsum(people, axis=1) / tf.reduce_sum(people, axis=1, keepdims=True)
-                last = tf.argmax(tf.where(people > 0, tf.range(people.shape[1]), -1), axis=1, output_type=tf.int32)
-                drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
-                inputs["answer"] = tf.gather(answers, tf.minimum(drawn, last), batch_dims=1)
-            return inputs, inputs["answer"]
+        def labelled(rows, noise):
+            image, question, ids, counts = (tf.gather(column, rows) for column in columns)
+            answer = self._scores(ids, counts) if options.questions.labels == "soft" else _drawn(ids, counts, noise)
+            return {"image": image, "question": question, "answer": answer}, answer
 
         if first_epoch is None:
             # The same answers in every epoch: for a loss that epochs are compared by.
-            noise = tf.random.stateless_uniform([len(kept)], [seed, -1])
-            dataset = tf.data.Dataset.from_tensor_slices((tf.range(len(kept)), noise)).batch(batch_size)
+            noise = tf.random.stateless_uniform([len(usable)], [seed, -1])
+            rows = tf.data.Dataset.from_tensor_slices((tf.range(len(usable)), noise)).batch(options.fit.batch_size)
         else:
-            dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
-        blind = options.questions.control == "question_only"
-        codec = self.codec.regions
-        return codec.with_regions(dataset.map(of_rows), codec.regions_of(self.sources), blind)
+            rows = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(shuffled)
+        return self._with_regions(rows.map(labelled), options)
+
+    def _scores(self, ids, counts):
+        """Return the VQA accuracy of every answer, (B, V)."""
+        accuracies = tf.minimum(counts / 3.0, 1.0)[..., None] * tf.one_hot(ids, self.votes.num_answers)
+        return tf.reduce_sum(accuracies, axis=1)
+
+    def _with_regions(self, dataset, options):
+        codec, is_blind = self.codec.regions, options.questions.control == "question_only"
+        return codec.with_regions(dataset, codec.regions_of(self.sources), is_blind)
+
+
+def _drawn(ids, counts, noise):
+    """Return the answer of one of the people, (B,)."""
+    shares = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
+    last = tf.argmax(tf.where(counts > 0, tf.range(counts.shape[1]), -1), axis=1, output_type=tf.int32)
+    drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
+    return tf.gather(ids, tf.minimum(drawn, last), batch_dims=1)
 
 
 def encode(options, codec, part, training=False):
-    """Encode a part; a control changes which image a question is about."""
     questions, length = part.questions, options.questions.max_question_length
     regions = codec.regions.regions_of(part.sources)
     rows = regions.rows_of(questions.images)
-    if options.questions.control == "shuffled_images":
-        rows = other_images(rows)
     arrays, counts = codec.words.encode_numpy(questions.texts, length)
     words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
     votes = Votes.of(questions.votes, codec.answers)

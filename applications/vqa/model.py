@@ -21,6 +21,7 @@ Shapes: B examples, R regions, D their width, L words of the question, V answers
 
 import dataclasses
 import functools
+import math
 
 import keras
 import tensorflow as tf
@@ -30,7 +31,52 @@ import keras_vattn
 from applications.common.serving import mean_of_draws
 from applications.text.text import PAD
 from applications.vision.regions import region_mask
-from applications.vqa.options import MODELS
+from applications.vqa.options import WITH_POSTERIOR
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of the papers' tables.
+
+    Attributes:
+        title: Name of the model in the paper.
+        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown; "relaxed" for an alignment that
+            the attention draws.
+        distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
+        prior: "fixed", "contextual" or `None`.
+        value, expectation: Columns of Table 1 of Deng et al. 2018.
+        published: The paper's values of `AlignmentOptions` for the model.
+    """
+
+    title: str
+    objective: str | None = None
+    distribution: str | None = None
+    prior: str | None = None
+    value: str = "E_q[log p] - KL"
+    expectation: str = "Sample"
+    published: dict = dataclasses.field(default_factory=dict)
+
+
+# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's.
+_LOGNORMAL = {"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2}
+_WF = {"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2}
+_WC = {"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1}
+MODELS = {
+    "soft": Model("Soft Attention", "soft", value="log p(y | E[z])", expectation="-"),
+    "marginal": Model("Marginal Likelihood", "marginal", value="log E[p]", expectation="Enum"),
+    "hard_enum": Model("Hard Attention", "hard/enumerate", value="E_p[log p]", expectation="Enum"),
+    "hard_sample": Model("Hard Attention", "hard/sample", value="E_p[log p]"),
+    "relaxed": Model("Variational Relaxed Attention", "relaxed"),
+    "variational_enum": Model("Variational Attention", "elbo/enumerate", expectation="Enum"),
+    "variational_sample": Model("Variational Attention", "elbo/sample"),
+    "no_kl": Model("BAM, no KL", distribution="weibull", value="E_q[log p]", published={"weibull_k": 1000.0}),
+    "lf": Model("BAM-LF", distribution="lognormal", prior="fixed", published=_LOGNORMAL),
+    "lc": Model("BAM-LC", distribution="lognormal", prior="contextual", published=_LOGNORMAL),
+    "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
+    "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
+}
+# Draws behind a prediction of `relaxed`, whose alignment has to be sampled (Deng et al. 2018, section 4).
+NUM_DRAWS = 10
 
 
 @dataclasses.dataclass
@@ -42,11 +88,11 @@ class Models:
             bound (B,) in nats.
         prediction: The same without "answer" -> {"log_probabilities" (B, V), "weights" (B, R)}: of all alignments, or
             at their mean.
-        num_draws: Draws of `drawn` whose mean is predicted, 0 for the result of `prediction`.
         drawn: As `prediction`, for a draw of the attention wherever the model is asked for draws; `None` where the
             attention is deterministic.
         weights: Its inputs -> all attention weights, a list of (B, H, T, S); `None` of the architecture updown.
         embedding: The words' vectors.
+        num_draws: Draws of `drawn` whose mean is predicted, 0 for the result of `prediction`.
     """
 
     training: keras.Model
@@ -69,9 +115,9 @@ class Models:
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; prediction has no inference network."""
-        count = lambda weights: sum(weight.value.shape.num_elements() for weight in weights)  # noqa: E731
-        generative = count(self.generative)
-        return {"generative": generative, "inference": count(self.training.trainable_weights) - generative}
+        generative = sum(math.prod(weight.shape) for weight in self.generative)
+        total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
+        return {"generative": generative, "inference": total - generative}
 
     @property
     def generative(self):
@@ -108,7 +154,7 @@ def _updown(options, inputs, embedding, num_answers):
         options.dropout, noise_shape=(None, None, 1, None), seed=options.run.layer_seed(1), name="answer_dropout"
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
-    posterior = _Posterior(options, width, num_answers) if model.needs_posterior else None
+    posterior = _Posterior(options, width, num_answers) if options.model in WITH_POSTERIOR else None
     attention = {"seed": options.run.layer_seed(2)}
     kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
     if model.objective == "relaxed":
@@ -159,7 +205,8 @@ def _updown(options, inputs, embedding, num_answers):
         for name, log_probabilities in outputs.items()
     }
     training = keras.Model({**inputs, "answer": answer}, bound, name=options.model)
-    return Models(training, predictions["prediction"], predictions.get("drawn"), None, embedding, model.num_draws)
+    num_draws = NUM_DRAWS if model.objective == "relaxed" else 0
+    return Models(training, predictions["prediction"], predictions.get("drawn"), None, embedding, num_draws)
 
 
 class _Posterior:

@@ -1,4 +1,4 @@
-"""Options of visual question answering, and its models. The presets stand in presets/."""
+"""Options of visual question answering. The presets stand in presets/."""
 
 import dataclasses
 from typing import Literal
@@ -10,61 +10,10 @@ from applications.common.program import Program
 from applications.vision import options as vision
 from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of the papers' tables.
-
-    Attributes:
-        title: Name of the model in the paper.
-        architectures: The networks that have the model.
-        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown; "relaxed" for an alignment that
-            the attention draws.
-        distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
-        prior: "fixed", "contextual" or `None`.
-        value, expectation: Columns of Table 1 of Deng et al. 2018.
-        published: The paper's values of `AlignmentOptions` for the model.
-    """
-
-    title: str
-    architectures: tuple = ("mcan",)
-    objective: str | None = None
-    distribution: str | None = None
-    prior: str | None = None
-    value: str = "E_q[log p] - KL"
-    expectation: str = "Sample"
-    published: dict = dataclasses.field(default_factory=dict)
-
-    @property
-    def needs_posterior(self):
-        return self.objective is not None and self.objective.startswith(("elbo", "relaxed"))
-
-    @property
-    def num_draws(self):
-        """Draws behind a prediction; 0 for the sum over the regions, or the mean of what is drawn. A relaxed alignment
-        has to be sampled (Deng et al. 2018, section 4)."""
-        return 10 if self.objective == "relaxed" else 0
-
-
-_UPDOWN = ("updown",)
-# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's.
-_LOGNORMAL = {"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2}
-_WF = {"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2}
-_WC = {"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1}
-MODELS = {
-    "soft": Model("Soft Attention", ("updown", "mcan"), "soft", value="log p(y | E[z])", expectation="-"),
-    "marginal": Model("Marginal Likelihood", _UPDOWN, "marginal", value="log E[p]", expectation="Enum"),
-    "hard_enum": Model("Hard Attention", _UPDOWN, "hard/enumerate", value="E_p[log p]", expectation="Enum"),
-    "hard_sample": Model("Hard Attention", _UPDOWN, "hard/sample", value="E_p[log p]"),
-    "relaxed": Model("Variational Relaxed Attention", _UPDOWN, "relaxed"),
-    "variational_enum": Model("Variational Attention", _UPDOWN, "elbo/enumerate", expectation="Enum"),
-    "variational_sample": Model("Variational Attention", _UPDOWN, "elbo/sample"),
-    "no_kl": Model("BAM, no KL", distribution="weibull", value="E_q[log p]", published={"weibull_k": 1000.0}),
-    "lf": Model("BAM-LF", distribution="lognormal", prior="fixed", published=_LOGNORMAL),
-    "lc": Model("BAM-LC", distribution="lognormal", prior="contextual", published=_LOGNORMAL),
-    "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
-    "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
-}
+# The models of each network, Deng et al. 2018 and Fan et al. 2020.
+UPDOWN = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed", "variational_enum", "variational_sample")
+MCAN = ("soft", "no_kl", "lf", "lc", "wf", "wc")
+WITH_POSTERIOR = ("relaxed", "variational_enum", "variational_sample")
 
 
 @dataclasses.dataclass
@@ -100,8 +49,8 @@ class QuestionOptions:
     labels: Literal["drawn", "soft"] = "drawn"
     """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
     scores min(n / 3, 1) and binary cross-entropy."""
-    control: Literal["none", "question_only", "shuffled_images"] = "none"
-    """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
+    control: Literal["none", "question_only"] = "none"
+    """question_only: all regions are zeros."""
     num_scenes: common.Positive = 4000
     """Number of built-in scenes."""
 
@@ -160,7 +109,7 @@ class ReportOptions:
 class Options:
     """Train a model that answers questions about images; without data options, about rendered scenes."""
 
-    model: Literal[tuple(MODELS)] = "marginal"
+    model: Literal[tuple(dict.fromkeys(UPDOWN + MCAN))] = "marginal"
     """One of the models of Deng et al. 2018 or Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vqa")
     questions: QuestionOptions = common.group(QuestionOptions)
@@ -179,7 +128,7 @@ class Options:
     @property
     def architecture(self):
         """The architecture of the network."""
-        own = MODELS[self.model].architectures[0]
+        own = "updown" if self.model in UPDOWN else "mcan"
         return own if self.network.architecture == "of_model" else self.network.architecture
 
     @property
@@ -188,18 +137,17 @@ class Options:
         return {"updown": 0.5, "mcan": 0.1}[self.architecture] if self.network.dropout is None else self.network.dropout
 
     def check(self):
-        model = MODELS[self.model]
-        if self.architecture not in model.architectures:
-            raise InputError(f"--architecture: the model {self.model} is one of {', '.join(model.architectures)}.")
         network = self.network
+        if self.model not in {"updown": UPDOWN, "mcan": MCAN}[self.architecture]:
+            raise InputError(f"--architecture: {self.architecture} has no model {self.model}.")
         if self.architecture == "mcan" and network.units % network.num_heads:
             raise InputError(
                 f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"
             )
-        if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
+        if self.questions.labels == "soft" and self.architecture == "updown":
             raise InputError("--labels: the architecture mcan alone has soft labels.")
-        if model.needs_posterior:
-            first = self.alignment.warm_start if model.objective == "relaxed" else 0
+        if self.model in WITH_POSTERIOR:
+            first = self.alignment.warm_start if self.model == "relaxed" else 0
             self.alignment.check_steps(first, self.fit.max_steps)
         self.regions.check_beside("train-questions", self.questions.train_questions)
 

@@ -3,9 +3,13 @@
 import dataclasses
 import pathlib
 import statistics
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from applications.common.errors import InputError
-from applications.text.readers import ParallelText, read_json, read_table, split_by_group
+from applications.text.readers import ParallelText, json_entries, read_json, read_table, split_by_group
 from applications.vision.images import image_id
 from applications.vqa.answers import normalize_answer
 
@@ -41,6 +45,23 @@ class Questions:
         return [statistics.mode(votes) for votes in self.votes]
 
 
+class _Question(TypedDict):
+    question_id: int | str
+    image_id: int | str
+    question: str
+
+
+class _Vote(TypedDict):
+    answer: str
+
+
+class _Annotation(TypedDict):
+    question_id: int | str
+    answers: Annotated[list[_Vote], Field(min_length=1)]
+    answer_type: NotRequired[str | None]
+    multiple_choice_answer: NotRequired[str | None]
+
+
 def read_questions(path, annotations=None):
     """Return the `Questions` of VQA v2's JSON with its annotations, or of a CSV or TSV with the columns image, question
     and answer; plain or .gz."""
@@ -50,70 +71,44 @@ def read_questions(path, annotations=None):
         table = read_table(path, "question", "answer", "image")
         rows = zip(table.groups, table.sources, table.targets, strict=True)
         return _questions(path, [(number, *row[:2], [row[2]], None) for number, row in enumerate(rows, start=1)])
-    return _questions(path, _official(path, read_json(path), annotations))
-
-
-def _official(path, content, annotations):
-    """Return a list of (question id, image, question, answers, type or `None`)."""
-    questions = content.get("questions") if isinstance(content, dict) else None
-    fields = {"question_id", "image_id", "question"}
-    if not isinstance(questions, list) or not all(
-        isinstance(row, dict) and fields <= row.keys() and isinstance(row["question_id"], int | str)
-        for row in questions
-    ):
-        raise InputError(
-            f'{path}: expected VQA v2\'s {{"questions": [{{question_id, image_id, question}}]}}, or a table.'
-        )
+    layout = 'VQA v2\'s {"questions": [{question_id, image_id, question}]}, or a table'
+    questions = json_entries(path, read_json(path), "questions", _Question, layout)
     if annotations is None:
         raise InputError(f"{path}: questions of VQA v2 need their annotations.")
-    content = read_json(annotations)
-    try:
-        answered = {}
-        for entry in content["annotations"]:
-            if entry["question_id"] in answered:
-                raise InputError(f"{annotations}: the question {entry['question_id']} is annotated twice.")
-            votes, place = [vote["answer"] for vote in entry["answers"]], f"question {entry['question_id']}"
-            if not votes:
-                raise InputError(f"{annotations}: {place}: expected answers. Received: none")
-            for vote in votes:
-                _require_text(f"{annotations}: {place}", vote)
-            # It is the first of the answers that as many people gave, and so counts for the vocabulary.
-            best = entry.get("multiple_choice_answer")
-            votes.sort(key=lambda vote: vote != best)
-            answered[entry["question_id"]] = (entry["image_id"], votes, entry.get("answer_type"))
-    except (KeyError, TypeError) as error:
-        layout = '{"annotations": [{question_id, image_id, answers: [{answer}]}]}'
-        raise InputError(f"{annotations}: expected {layout} ({type(error).__name__}: {error})") from error
-    missing = [entry["question_id"] for entry in questions if entry["question_id"] not in answered]
+    return _questions(path, _annotated(path, questions, annotations))
+
+
+def _annotated(path, questions, annotations):
+    """Return a list of (question id, image, question, answers, type or `None`)."""
+    layout = '{"annotations": [{question_id, answers: [{answer}]}]}'
+    entries = json_entries(annotations, read_json(annotations), "annotations", _Annotation, layout)
+    entry_of = {entry["question_id"]: entry for entry in entries}
+    missing = [str(question["question_id"]) for question in questions if question["question_id"] not in entry_of]
     if missing:
         raise InputError(
-            f"{annotations}: {len(missing)} questions of {path} have no annotation, {', '.join(map(str, missing[:5]))}"
-            f"{', ...' if len(missing) > 5 else ''}"
+            f"{annotations}: {len(missing)} questions of {path} have no annotation, {', '.join(missing[:5])}"
         )
     rows = []
-    for entry in questions:
-        image, votes, kind = answered[entry["question_id"]]
-        if image != entry["image_id"]:
-            raise InputError(
-                f"{annotations}: question {entry['question_id']} is about image {image}, not as in {path}."
-            )
-        rows.append((entry["question_id"], image, entry["question"], votes, kind))
+    for question in questions:
+        entry = entry_of[question["question_id"]]
+        # The first of equally frequent answers counts for the vocabulary.
+        best = entry.get("multiple_choice_answer")
+        votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
+        kind = entry.get("answer_type")
+        rows.append((question["question_id"], question["image_id"], question["question"], votes, kind))
     return rows
 
 
 def _questions(path, rows):
     questions = Questions([], [], [], [], [])
     for number, image, text, votes, kind in rows:
-        place = f"{path}: question {number}"
-        for value in (image, text):
-            _require_text(place, value)
-        if not any(map(str.isalnum, str(text))):
-            raise InputError(f"{place}: expected a question with a word. Received: {text!r}")
+        if not any(map(str.isalnum, text)):
+            raise InputError(f"{path}: question {number}: expected a question with a word. Received: {text!r}")
         # An answer without a word in the normal form stays one that no model gives.
-        votes = [normalize_answer(str(vote)) for vote in votes]
+        votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))
         questions.images.append(image_id(image))
-        questions.texts.append(" ".join(str(text).split()))
+        questions.texts.append(" ".join(text.split()))
         questions.votes.append(votes * NUM_VOTES if len(votes) == 1 else votes)
         questions.types.append(kind or _type_of(statistics.mode(votes)))
     repeated = len(questions) - len(set(questions.ids))
@@ -122,12 +117,6 @@ def _questions(path, rows):
     if not questions.ids:
         raise InputError(f"{path}: there is no question in the file.")
     return questions
-
-
-def _require_text(place, value):
-    # A number may be meant; a null of a file is no answer.
-    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-        raise InputError(f"{place}: expected text. Received: {value!r}")
 
 
 def _type_of(answer):

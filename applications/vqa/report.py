@@ -1,4 +1,4 @@
-"""Reports of a trained model: likelihood, the VQA metric, uncertainty, where the attention looks, cards to look at.
+"""Reports of a trained model: likelihood, the VQA metric, uncertainty, where the attention looks.
 
 Shapes: N questions, V answers, R regions, M draws.
 """
@@ -10,18 +10,18 @@ import scipy.special
 import tensorflow as tf
 
 import keras_vattn
-from applications.common import uncertainty as uncertainty_of
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.shown import Shown, random_rows, verdict
+from applications.common.shown import Shown, random_rows, sample_lines, verdict
+from applications.common.uncertainty import calibration, means
 from applications.vision import scenes
-from applications.vision.codec import boxes_of
+from applications.vision.codec import picture_of
 from applications.vqa import tables
-from applications.vqa.answers import is_right, vqa_accuracy, vqa_accuracy_of_others
-from applications.vqa.data import read, read_other
+from applications.vqa.answers import vqa_accuracy
+from applications.vqa.data import read_other
 from applications.vqa.options import EvaluateVqa
 from applications.vqa.questions import TYPES
 from applications.vqa.tables import COLUMNS as COLUMNS
@@ -32,8 +32,6 @@ NUM_SAMPLES = 20
 NUM_CARDS = 6
 # Most questions of the uncertainty metrics; of more, that many are drawn at random.
 MAX_UNCERTAIN = 2000
-# The figures behind the cards of a run.
-CARDS = "cards.json"
 # Questions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # p below which PAvPU takes a prediction for certain.
@@ -44,22 +42,20 @@ _SEED = 0
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the predictions."""
-    asked = evaluation, run.options.reports
-    num_draws, feature_noise = (first_value(name, *asked) for name in ("num_draws", "feature_noise"))
+    options = evaluation, run.options.reports
+    num_draws, feature_noise = (first_value(name, *options) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
-    report |= {"gradients": gradient_norms(run, part), "weights_sd": weights_deviation(run, part)}
-    report["uncertainty"], outputs["p_values"], scores = uncertainty(run, part, num_draws)
+    report["weights_sd"] = weights_deviation(run, part)
+    report["uncertainty"], p_values = uncertainty(run, part, num_draws)
     if feature_noise:
-        noisy, _ = predicted(run, part, feature_noise)
-        noisy["uncertainty"], _, noisy_scores = uncertainty(run, part, num_draws, feature_noise)
-        detection = {name: metrics.out_of_distribution_detection(x, noisy_scores[name]) for name, x in scores.items()}
-        report["noisy"] = noisy | {"variance": feature_noise, "detection": detection}
-    return report, outputs | {"part": part}
+        report["noisy"], _ = predicted(run, part, feature_noise)
+        report["noisy"]["uncertainty"], _ = uncertainty(run, part, num_draws, feature_noise)
+    return report, outputs | {"part": part, "p_values": p_values}
 
 
-def seen(run, part, feature_noise=0.0):
+def questions_with_noise(run, part, feature_noise=0.0):
     """Return the questions of a part in their order, batches (inputs,), perhaps with noise on the regions."""
-    batches = part.batches(run.options, answered=False)
+    batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
     scale = np.sqrt(feature_noise) * (run.codec.regions.scale if run.options.reports.noise_scale else 1.0)
@@ -71,8 +67,8 @@ def seen(run, part, feature_noise=0.0):
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
         # Boxes and padding have no noise.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
-        there = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
-        return (inputs | {"regions": tf.where(there, regions + noise, regions)},)
+        is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
+        return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
 
     return batches.enumerate().map(noisy)
 
@@ -80,32 +76,29 @@ def seen(run, part, feature_noise=0.0):
 def predicted(run, part, feature_noise=0.0, title="answering"):
     """Return the figures of the exact predictions, and the predictions: of each question the answer, its probability,
     and the weights of the regions."""
-    batches = seen(run, part, feature_noise)
-    nats, best, probabilities, weights, start = [], [], [], [], 0
+    batches, codec = questions_with_noise(run, part, feature_noise), part.codec
+    columns, start = [], 0
     for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
         prediction = run.models.predict(inputs, number)
-        log_p, of_regions = prediction["log_probabilities"].numpy(), prediction["weights"].numpy()
+        log_p = prediction["log_probabilities"].numpy()
         votes = part.votes.of_answers(slice(start, start + len(log_p)))
-        start += len(votes)
+        start += len(log_p)
         with np.errstate(invalid="ignore"):
-            nats.append(-np.sum(votes * log_p, axis=1) / votes.sum(axis=1))
-        best.append(log_p.argmax(axis=1))
-        probabilities.append(np.exp(log_p.max(axis=1)))
-        weights.append(of_regions)
-    nats, best, probabilities, weights = (np.concatenate(x) for x in (nats, best, probabilities, weights))
-    answers = [part.codec.answers[index] for index in best]
-    rows = list(zip(answers, part.questions.votes, strict=True))
+            nats = -np.sum(votes * log_p, axis=1) / votes.sum(axis=1)
+        columns.append((nats, log_p.argmax(axis=1), np.exp(log_p.max(axis=1)), prediction["weights"].numpy()))
+    nats, best, probabilities, weights = map(np.concatenate, zip(*columns, strict=True))
+    answers = [codec.answers[index] for index in best]
+    accuracies = np.array([vqa_accuracy(*row) for row in zip(answers, part.questions.votes, strict=True)])
     report = {
         "num_questions": len(part),
-        "num_right": sum(is_right(*row) for row in rows),
+        "num_right": int(np.sum(accuracies == 1.0)),
         "types": dict(collections.Counter(part.questions.types)),
         "nll": float(nats[part.votes.usable].mean()),
         "num_nll": int(part.votes.usable.sum()),
-        "accuracy": by_type(part, [vqa_accuracy(*row) for row in rows]),
-        "accuracy_of_others": by_type(part, [vqa_accuracy_of_others(*row) for row in rows]),
+        "accuracy": {name: float(accuracies[rows].mean()) for name, rows in rows_by_type(part).items()},
         "entropy": float(scipy.special.entr(weights).sum(axis=1).mean()),
     }
-    if part.questions.cells is not None and scenes.are_cells(part.codec.regions):
+    if part.questions.cells is not None and scenes.are_cells(codec.regions):
         cells = np.array(part.questions.cells)
         if (cells >= 0).any():
             report["pointing"] = float(np.mean((weights.argmax(axis=1) == cells)[cells >= 0]))
@@ -113,52 +106,44 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     return report, {"answers": answers, "probabilities": probabilities, "weights": weights}
 
 
-def by_type(part, values):
-    """Return the means over all questions, and over the questions of each answer type."""
-    values, types = np.array(values), np.array(part.questions.types)
-    means = {"all": float(values.mean())}
-    return means | {name: float(values[types == name].mean()) for name in TYPES if np.any(types == name)}
+def rows_by_type(part):
+    """Return which questions are of "all" types, and of each type that occurs, boolean (N,)."""
+    types = np.array(part.questions.types)
+    rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
+    return {name: of_type for name, of_type in rows.items() if of_type.any()}
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
     them, on a sample of the questions. Also return, for the last kind of draws, p-values of the test of the two best
-    answers, a dictionary from the rows of the sample, and scores, nats (N,).
+    answers, a dictionary from the rows of the sample.
 
     The mean of the draws predicts. Only figures of equal numbers of draws compare.
     """
-    report, p_values, scores = {}, {}, {}
+    report, p_values = {}, {}
     if num_draws < 2:
-        return report, p_values, scores
+        return report, p_values
     sampled, part = part.sample(MAX_UNCERTAIN)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
-    types = np.array(part.questions.types)
     predicting = predictor(run, part, feature_noise)
-    for name in predicting.kinds:
-        draws = predicting.draws(num_draws, name)
-        tested = metrics.pavpu(draws, accuracies=accuracies, significance=SIGNIFICANCE)
-        p_values = dict(zip(sampled, tested.p_values.tolist(), strict=True))
-        scores = {
-            "predictive_entropy": metrics.predictive_entropy(draws),
-            "mutual_information": metrics.mutual_information(draws),
+    for kind in predicting.kinds:
+        draws = predicting.draws(num_draws, kind)
+        tested = {
+            name: metrics.pavpu(draws[:, rows], accuracies=accuracies[rows], significance=SIGNIFICANCE)
+            for name, rows in rows_by_type(part).items()
         }
-        pavpu = {"all": tested.pavpu}
-        for kind in TYPES:
-            of_kind = types == kind
-            if of_kind.any():
-                some = metrics.pavpu(draws[:, of_kind], accuracies=accuracies[of_kind], significance=SIGNIFICANCE)
-                pavpu[kind] = some.pavpu
-        report[name] = {
+        p_values = dict(zip(sampled, tested["all"].p_values.tolist(), strict=True))
+        report[kind] = {
             "num_draws": num_draws,
             "significance": SIGNIFICANCE,
             "num_questions": len(part),
-            "pavpu": pavpu,
-            "certain": float(tested.certain.mean()),
-            **uncertainty_of.means(draws),
-            **uncertainty_of.calibration(draws[:, usable], labels[usable]),
+            "pavpu": {name: of_type.pavpu for name, of_type in tested.items()},
+            "certain": float(tested["all"].certain.mean()),
+            **means(draws),
+            **calibration(draws[:, usable], labels[usable]),
         }
-    return report, p_values, scores
+    return report, p_values
 
 
 def predictor(run, part, feature_noise=0.0):
@@ -166,7 +151,7 @@ def predictor(run, part, feature_noise=0.0):
     votes = part.votes.of_answers(slice(None))
     return Predictor(
         np.where(part.votes.usable, votes.argmax(axis=1), -1),
-        seen(run, part, feature_noise),
+        questions_with_noise(run, part, feature_noise),
         run.models.prediction,
         lambda outputs: np.exp(outputs["log_probabilities"]),
         drawn=run.models.drawn,
@@ -184,20 +169,13 @@ def other_questions(options, path, codec=None):
     return read_other(options, EvaluateVqa(run="", questions=path))
 
 
-def gradient_norms(run, part):
-    """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
-    inputs, _ = next(iter(part.batches(run.options, first_epoch=0)))
-    # Terms that a gradient of draws needs are there in training alone.
-    return uncertainty_of.gradient_norms(run.models.training, inputs, drops=run.options.dropout > 0)
-
-
 def weights_deviation(run, part):
     """Return the standard deviation of an attention weight over draws, averaged over the weights that are not masked;
     `None` of weights that are not drawn."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)
-    draws = keras_vattn.posterior_predictive(run.models.weights, seen(run, part), 16, seed=_SEED)
+    draws = keras_vattn.posterior_predictive(run.models.weights, questions_with_noise(run, part), 16, seed=_SEED)
     return float(np.concatenate([weights.std(axis=0)[weights.mean(axis=0) > 0] for weights in draws]).mean())
 
 
@@ -231,12 +209,6 @@ def summary(report):
             f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "
             f"about one object, {100 * report['pointing_chance']:.1f}% by chance."
         )
-    if report.get("noisy", {}).get("detection"):
-        auroc = {name: figures["auroc"] for name, figures in report["noisy"]["detection"].items()}
-        lines.append(
-            f"The mutual information of draws tells noisy features from clean ones with an AUROC of "
-            f"{auroc['mutual_information']:.3f}, the entropy with {auroc['predictive_entropy']:.3f}."
-        )
     return lines
 
 
@@ -244,56 +216,19 @@ def shown(run, part, outputs):
     samples, questions = [], part.questions
     for row in random_rows(len(part), NUM_SAMPLES):
         answer, votes = outputs["answers"][row], questions.votes[row]
-        fault = "" if is_right(answer, votes) else f"{votes.count(answer)} of {len(votes)} people say so"
+        fault = "" if vqa_accuracy(answer, votes) == 1.0 else f"{votes.count(answer)} of {len(votes)} people say so"
         answered = f"{answer} {outputs['probabilities'][row]:.2f}"
         people = ("people", people_of(votes))
         samples.append([("question", questions.texts[row]), people, ("answer", answered), verdict(fault)])
-    return Shown(samples, drawn=_cards(run, part, outputs))
+    return Shown(samples)
 
 
 def report(run, part, record, outputs, shown):
-    splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
     if run.options.questions.test_from_validation is not None:
+        splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
         write_json(run.folder.file("split.json"), splits)
-    cards = shown.drawn
-    write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
-    draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
-    return [*("; ".join(f"{label}: {text}" for label, text in sample) for sample in shown.samples), ""]
-
-
-def _cards(run, part, outputs):
-    """Return the figures behind the cards of some questions: Figure 2 of Fan et al. 2020."""
-    p_values, cards, chosen = outputs["p_values"], [], _chosen(run, part)
-    boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
-    images = run.codec.regions.regions_of(part.sources).ids
-    for index, box in zip(chosen, boxes, strict=True):
-        cards.append(
-            {
-                "id": part.questions.ids[index],
-                "image": images[part.rows[index]],
-                "question": part.questions.texts[index],
-                "people": people_of(part.questions.votes[index]),
-                "answer": outputs["answers"][index],
-                "probability": float(outputs["probabilities"][index]),
-                "p": p_values.get(index),
-                "weights": outputs["weights"][index][: len(box)].tolist(),
-                "boxes": box.tolist(),
-            }
-        )
-    return cards
-
-
-def _chosen(run, part):
-    """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
-    sampled, _ = part.sample(MAX_UNCERTAIN)
-    return sampled[random_rows(len(sampled), NUM_CARDS)]
-
-
-def compared(comparison):
-    cards = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
-    parts = read(comparison.planned[0].options)
-    draw_cards(cards, parts.get("test", parts["valid"]), comparison.folder / "cards.png")
-    return []
+    draw_cards(run, part, outputs)
+    return sample_lines(shown.samples, NUM_SAMPLES)
 
 
 def people_of(votes):
@@ -301,28 +236,23 @@ def people_of(votes):
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 
-def said(card):
-    p = "" if card["p"] is None else f", p = {card['p']:.3f}"
-    return f"{card['answer']} {card['probability']:.2f}{p}"
-
-
-def draw_cards(of_models, part, path):
-    """Draw where models looked, with their answers, into a PNG: a row for each question, a panel for each model.
-
-    The cards are a dictionary from the names of models; the questions that all models have are drawn.
-    """
-    # A card without boxes cannot be drawn.
-    by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in of_models.items()}
-    ids = [each for each in next(iter(by_id.values())) if all(each in cards for cards in by_id.values())]
-    source = part.sources.images
-    if source is None or not ids:
-        return
+def draw_cards(run, part, outputs):
+    """Draw where the model looked for the answers to some questions, with the p-values of its uncertainty, into
+    cards.png: Figure 2 of Fan et al. 2020."""
+    sampled, _ = part.sample(MAX_UNCERTAIN)
     panels = []
-    for name, card in ((name, cards[each]) for each in ids for name, cards in by_id.items()):
-        title = f"{card['question']}\npeople: {card['people']}\n{name}: {said(card)}"
-        panels.append((source.read(source.rows_of([card["image"]])[0]), card["weights"], card["boxes"], title))
-    panels_per_row = len(of_models) if len(of_models) > 1 else 3
-    keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)
+    for row in sampled[random_rows(len(sampled), NUM_CARDS)]:
+        picture = picture_of(run.codec.regions, part.sources, part.rows[row])
+        if picture is not None:
+            image, boxes = picture
+            p = f", p = {outputs['p_values'][row]:.3f}" if row in outputs["p_values"] else ""
+            answer = f"{outputs['answers'][row]} {outputs['probabilities'][row]:.2f}{p}"
+            people = people_of(part.questions.votes[row])
+            title = f"{part.questions.texts[row]}\npeople: {people}\n{run.options.model}: {answer}"
+            panels.append((image, outputs["weights"][row][: len(boxes)], boxes, title))
+    if panels:
+        columns = map(list, zip(*panels, strict=True))
+        keras_vattn.plots.image_attention(*columns, panels_per_row=3, path=run.folder.file("cards.png"))
 
 
 LAYOUTS = {

@@ -2,7 +2,7 @@
 
 from applications.common.papers import beside
 from applications.common.tables import Column, spread, title_from
-from applications.vqa.options import MODELS
+from applications.vqa.model import MODELS
 from applications.vqa.questions import TYPES
 
 
@@ -18,17 +18,6 @@ def pavpu(kind="all", noisy=False):
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
 
 
-def pavpu_under(record, name):
-    """Return the PAvPU under draws of dropout or the attention alone, of a model with both."""
-    kinds = record["report"]["uncertainty"]
-    return kinds[name]["pavpu"]["all"] if "both" in kinds else None
-
-
-def gradient(name):
-    """Return the column's function for the norm of a gradient."""
-    return lambda record: f"{record['report']['gradients'][name]:.1e}"
-
-
 NLL = Column("NLL (nats)", "report.nll")
 ACCURACY = Column("accuracy (%)", "report.accuracy.all", 2, 100)
 ENTROPY = Column("entropy of attention (nats)", "report.entropy")
@@ -36,24 +25,17 @@ COLUMNS = (
     NLL,
     ACCURACY,
     *(Column(f"{name} (%)", f"report.accuracy.{name}", 2, 100) for name in TYPES),
-    Column("10 choose 9 (%)", "report.accuracy_of_others.all", 2, 100),
     ENTROPY,
     Column("pointing (%)", "report.pointing", 1, 100),
     Column("chance (%)", "report.pointing_chance", 1, 100, differs=False),
     Column("questions of PAvPU", lambda record: last_kind(record).get("num_questions"), 0, differs=False),
     Column("PAvPU (%)", pavpu(), 2, 100),
-    Column("PAvPU, dropout alone (%)", lambda record: pavpu_under(record, "dropout"), 2, 100),
-    Column("PAvPU, attention alone (%)", lambda record: pavpu_under(record, "attention"), 2, 100),
     Column("ECE", lambda record: last_kind(record).get("ece")),
     Column("MI (nats)", lambda record: last_kind(record).get("mutual_information"), 4),
     Column("noisy NLL (nats)", "report.noisy.nll"),
     Column("noisy accuracy (%)", "report.noisy.accuracy.all", 2, 100),
     Column("noisy PAvPU (%)", pavpu(noisy=True), 2, 100),
-    Column("AUROC of noise, entropy", "report.noisy.detection.predictive_entropy.auroc"),
-    Column("AUROC of noise, MI", "report.noisy.detection.mutual_information.auroc"),
     Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
-    Column("gradient of likelihood", gradient("likelihood"), differs=False),
-    Column("gradient of KL", gradient("kl"), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),

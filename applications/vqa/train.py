@@ -7,7 +7,7 @@ from applications.common.callbacks import after_warm_start, posterior_callbacks
 from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
 from applications.vqa.data import codec_of
-from applications.vqa.options import MODELS, PROGRAM
+from applications.vqa.options import PROGRAM, WITH_POSTERIOR
 from applications.vqa.report import predicted
 
 
@@ -17,7 +17,7 @@ def train(options):
     train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
-    callbacks = posterior_callbacks(run, model.get_layer("latent")) if MODELS[options.model].needs_posterior else []
+    callbacks = posterior_callbacks(run, model.get_layer("latent")) if options.model in WITH_POSTERIOR else []
     if run.is_new and options.questions.embeddings is not None:
         set_embeddings(run)
     run.open()

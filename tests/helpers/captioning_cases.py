@@ -5,7 +5,8 @@ from application_cases import changed, prepared
 from program_case import written
 from program_cases import CAPTIONING_CASE
 
-from applications.captioning.options import MODELS, PROGRAM
+from applications.captioning.model import MODELS
+from applications.captioning.options import PROGRAM
 
 APPLICATION = PROGRAM.application()
 EVERY_MODEL = list(MODELS)

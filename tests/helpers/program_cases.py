@@ -143,7 +143,7 @@ VQA_CASE = Case(
     },
     evaluated={"questions": question_table(range(3, 9))},
     lines=("0\twhat color is it ?", "17\tis it red ?", "3\tand this ?"),
-    answers=("codec.json", "regions.json", "extractor", "answers.txt", "cards.json", "cards.png"),
+    answers=("codec.json", "regions.json", "extractor", "answers.txt", "cards.png"),
 )
 
 
@@ -175,7 +175,7 @@ CAPTIONING_CASE = Case(
     },
     evaluated={"captions": caption_file(range(3, 9))},
     lines=("0", "17", "3"),
-    answers=("codec.json", "regions.json", "extractor", "captions.txt", "samples.txt", "pictures", "pictures.json"),
+    answers=("codec.json", "regions.json", "extractor", "captions.txt", "samples.txt", "pictures"),
 )
 VRAE_CASE = Case(
     program=VRAE,

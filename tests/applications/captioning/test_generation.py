@@ -4,27 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from captioning_cases import APPLICATION, EVERY_MODEL
-from captioning_cases import run_of as untrained
 from image_cases import colored_images
-from program_cases import CAPTIONING_CASE
 
-from applications.captioning.options import GenerateCaptioning
-from applications.captioning.serve import Captioner
-from applications.common.errors import InputError
-from applications.common.training import load_run
+from applications.captioning.decode import Captioner
 from applications.text.text import END, PAD, START, UNKNOWN
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    known = {}
-
-    def made(model="soft"):
-        if model not in known:
-            known[model] = untrained(tmp_path_factory.mktemp(model), model=model)
-        return known[model]
-
-    return made
 
 
 def seen(run, count=2):
@@ -55,14 +38,6 @@ def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model):
         np.testing.assert_allclose(found["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
 
 
-def test_captions_are_no_longer_than_asked_for(made):
-    """Though a search that finds no end has a word more."""
-    run = made()
-    captioner, most = Captioner(run), run.options.captions.max_length
-    ids = tf.fill([2, most + 1], 5)
-    assert [len(text.split()) for text in captioner.texts(ids).numpy()] == [most, most]
-
-
 def test_images_and_their_features(made, eagerly):
     """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
     run = made()
@@ -79,19 +54,6 @@ def test_images_and_their_features(made, eagerly):
     np.testing.assert_allclose(more["log_probabilities"], of_images["log_probabilities"], rtol=1e-5)
     fewer = captioner.generate_features(features[:, :2], boxes[:, :2], [2, 2])
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
-
-
-def test_samples(made):
-    """The same seed draws the same captions; no word is one that is none."""
-    captioner = Captioner(made("wc"))
-    images = pngs([0, 1, 2])
-    first, again, other = (captioner.sample(images, 5, seed)["captions"].numpy().astype(str) for seed in (1, 1, 2))
-    assert first.shape == (3, 5) and (first == again).all() and (first != other).any()
-    assert len(set(first.ravel())) > 5
-    known = set(made("wc").codec.vocabulary.tokens[4:])
-    assert {word for text in first.ravel() for word in text.split()} <= known
-    with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be positive"):
-        captioner.sample(images, 0, 1)
 
 
 def test_the_first_word_is_drawn_from_its_probability(made):
@@ -120,25 +82,6 @@ def test_the_first_word_is_drawn_from_its_probability(made):
     assert (np.abs(found - expected) <= 4.0 * np.sqrt(expected / count)).all()
 
 
-def test_lines_of_ids_and_files(made, eagerly, tmp_path):
-    run = made()
-    for row in (4, 9):
-        (tmp_path / f"{row}.png").write_bytes(tf.io.encode_png(colored_images(20)[row]).numpy())
-    lines = ["9", str(tmp_path / "4.png"), "4", str(tmp_path / "9.png")]
-    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines))
-    options = GenerateCaptioning("", str(tmp_path / "lines"))
-    found = list(APPLICATION.generate(run, options))
-    captions = [text.decode() for text in Captioner(run).generate(pngs([9, 4]))["captions"].numpy()]
-    assert found == [captions[0], captions[1], captions[1], captions[0]]
-    for line, message in (
-        ("99", r"lines:2: expected the id of an image of .*images.npz, or a file. Received: '99'"),
-        (str(tmp_path / "lines"), "expected an image that decodes"),
-    ):
-        (tmp_path / "lines").write_text(f"9\n{line}\n")
-        with pytest.raises(InputError, match=message):
-            next(iter(APPLICATION.generate(run, options)))
-
-
 def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
     """It takes no images, and its endpoints take features."""
     run = made()
@@ -146,23 +89,3 @@ def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
     monkeypatch.setattr(run.codec.regions, "extractor", None)
     captioner, names = APPLICATION.endpoints(run)
     assert names == ("generate", "sample") and captioner.generate is captioner.generate_features
-    (tmp_path / "lines").write_text(f"{tmp_path / 'lines'}\n")
-    with pytest.raises(InputError, match="lines:1: expected the id of an image, as this run cannot make features"):
-        next(iter(APPLICATION.generate(run, GenerateCaptioning("", str(tmp_path / "lines")))))
-
-
-@pytest.mark.slow
-def test_what_is_exported(run_of, exported_by):
-    """All endpoints of a trained run, loaded again."""
-    trained = run_of(CAPTIONING_CASE).path
-    captioner, names = APPLICATION.endpoints(load_run(APPLICATION, trained))
-    loaded = tf.saved_model.load(str(exported_by(CAPTIONING_CASE)))
-    assert set(loaded.signatures) == {"serving_default", *names}
-    images = pngs([2, 7])
-    drawn = loaded.sample(images, 3, 5)["captions"].numpy()
-    assert drawn.tolist() == captioner.sample(images, 3, 5)["captions"].numpy().tolist()
-    found = loaded.generate(images)
-    expected = captioner.generate(images)
-    assert found["captions"].numpy().tolist() == expected["captions"].numpy().tolist()
-    for name in ("weights", "log_probabilities"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)

@@ -5,28 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from captioning_cases import EVERY_MODEL, captions_of, run_of
-from tiers import slow_after
 
 import keras_vattn
+from applications.captioning.decode import Captioner
 from applications.captioning.model import GaussianWeights, SelfCriticalDecoder
-from applications.captioning.serve import Captioner
 from applications.text.text import PAD
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Runs by their options, made once."""
-    known = {}
-
-    def made(model, **values):
-        key = (model, *sorted(values.items()))
-        if key not in known:
-            known[key] = run_of(tmp_path_factory.mktemp(model), model=model, **values)
-        return known[key]
-
-    return made
 
 
 def softmax(x):
@@ -114,22 +99,6 @@ def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, e
     np.testing.assert_allclose(tf.reduce_sum(after["weights"], axis=-1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "model, baseline", slow_after([("hard", "moving_average"), ("wc", "soft"), ("categorical", "soft")], 2)
-)
-def test_models_learn(tmp_path, model, baseline):
-    run = run_of(tmp_path, model=model, baseline=baseline, kl_weight=0.0, dropout=0.1)
-    training = run.models.training
-    training.compile(keras.optimizers.Adam(0.05), keras_vattn.NegativeBound(ignore_class=PAD), run_eagerly=True)
-    regions, num_regions, target_input, target = captions_of(run, count=6)
-    inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
-    before = training.test_on_batch(inputs, target, return_dict=True)["loss"]
-    for _ in range(6):
-        training.train_on_batch(inputs, target)
-    training.reset_metrics()
-    assert training.test_on_batch(inputs, target, return_dict=True)["loss"] < before - 1.0
-
-
 def test_the_expected_states_of_drawn_regions(made):
     """In training, inside of a functional model: those of a call that draws nothing, beside states that have drawn."""
     run = made("hard")
@@ -181,32 +150,6 @@ def test_the_gradient_of_drawn_regions(tmp_path, eagerly, monkeypatch, baseline)
         )
         if "score/scale" in weight.path:
             assert np.abs(expected).max() > 1e-3
-
-
-def test_the_alignments_of_the_paper(made):
-    """Appendix B.3.2; an option takes the place of a published value."""
-    attention = made("wc").models.decoder.attention
-    assert (attention.alignment.k, attention.prior.beta, attention.prior.hidden_units) == (10.0, 1e-6, 3)
-    assert float(attention.kl_annealing(0)) == 0.5
-    attention = made("lc").models.decoder.attention
-    assert (attention.alignment.sigma, attention.prior.sigma) == (0.1, 1e3)
-    attention = made("wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5).models.decoder.attention
-    assert (attention.alignment.k, attention.prior.beta, attention.kl_annealing) == (3.0, 2.0, None)
-    assert attention.kl_weight == 0.5
-
-
-def test_the_kl_is_that_of_real_words(made):
-    """One loss for all words; padding adds none."""
-    training = made("wc").models.training
-    regions, num_regions, target_input, target = captions_of(made("wc"), count=2)
-    cut = target.copy()
-    cut[:, 2:] = PAD
-    divergences = []
-    for of_target in (target, cut):
-        training({"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": of_target})
-        assert len(training.losses) == 1
-        divergences.append(float(training.losses[0]) * 2 / np.count_nonzero(of_target))
-    assert divergences[0] == pytest.approx(divergences[1], rel=0.05) and divergences[0] > 1.0
 
 
 def test_gaussian_weights():

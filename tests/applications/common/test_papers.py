@@ -5,13 +5,13 @@ import pathlib
 import pytest
 import yaml
 
-from applications.captioning.options import MODELS as CAPTIONING
+from applications.captioning.model import MODELS as CAPTIONING
 from applications.common import papers
 from applications.finetuning.options import MODELS as FINETUNING
 from applications.graphs.options import MODELS as GRAPHS
 from applications.nmt.model import MODELS as NMT
 from applications.ved.model import MODELS as VED
-from applications.vqa.options import MODELS as VQA
+from applications.vqa.model import MODELS as VQA
 from applications.vrae.model import MODELS as VRAE
 
 TABLES = yaml.safe_load(pathlib.Path(papers.__file__).with_name("papers.yaml").read_text(encoding="utf-8"))

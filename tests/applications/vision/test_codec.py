@@ -10,12 +10,11 @@ from image_cases import colored_images
 from applications.common.runs import RunFolder
 from applications.text.text import Vocabulary
 from applications.vision import scenes
-from applications.vision.codec import RegionCodec, Sources, boxes_of
+from applications.vision.codec import RegionCodec, Sources, picture_of
 from applications.vision.extractors import Extractor
 from applications.vision.images import Images
 from applications.vision.program import Codec, answers_about, load_codec
 from applications.vision.regions import MemoryRegions
-from applications.vqa.report import draw_cards
 
 
 def regions(features, boxes, counts):
@@ -35,31 +34,16 @@ def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
 
 
 def test_boxes_that_are_drawn_have_an_area():
-    """A region at the edge may have none; an image without boxes keeps none."""
+    """A region at the edge of an image may have none; images without boxes are not drawn."""
     boxes = np.array([[[1, 0.2, 1, 0.4], [0, 0, 0, 0], [0.5, 0.5, 0.6, 1]], np.zeros((3, 4))], np.float32)
-    sources = Sources(None, regions(np.ones((2, 3, 2), "float32"), boxes, [3, 2]))
-    first, second = boxes_of(RegionCodec(2, 3), sources, [0, 1])
-    assert (first[:, 2:] > first[:, :2]).all() and first.min() >= 0.0 and first.max() <= 1.0
-    np.testing.assert_array_equal(first[2], boxes[0, 2])
-    assert second.shape == (2, 4) and not second.any()
-
-
-def test_cards_of_images_with_different_numbers_of_regions(tmp_path):
-    """And of one without boxes, which is left out."""
-    images = Images("images", ["0", "1", "2"], pixels=colored_images(3))
-    part = types.SimpleNamespace(sources=Sources(images, None))
-    boxes = [[[0, 0, 0.5, 1], [0.5, 0, 1, 1]], [[0, 0, 1, 1]], [[0, 0, 0, 0]]]
-    cards = [
-        {
-            **{"id": str(row), "image": str(row), "question": "what ?", "people": "red 10", "answer": "red"},
-            **{"probability": 0.5, "p": None, "weights": [1.0 / len(box)] * len(box), "boxes": box},
-        }
-        for row, box in enumerate(boxes)
-    ]
-    draw_cards({"soft": cards, "wc": cards[::-1][1:]}, part, tmp_path / "cards.png")
-    assert (tmp_path / "cards.png").stat().st_size > 1000
-    draw_cards({"soft": cards[2:]}, part, tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
+    images = Images("images", ["0", "1"], pixels=colored_images(2))
+    sources = Sources(images, regions(np.ones((2, 3, 2), "float32"), boxes, [3, 2]))
+    image, drawn = picture_of(RegionCodec(2, 3), sources, 0)
+    np.testing.assert_array_equal(image, images.pixels[0])
+    assert (drawn[:, 2:] > drawn[:, :2]).all() and drawn.min() >= 0.0 and drawn.max() <= 1.0
+    np.testing.assert_array_equal(drawn[2], boxes[0, 2])
+    assert picture_of(RegionCodec(2, 3), sources, 1) is None
+    assert picture_of(RegionCodec(2, 3), Sources(None, sources.regions), 0) is None
 
 
 @pytest.mark.parametrize(

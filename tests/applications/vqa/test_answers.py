@@ -1,18 +1,10 @@
 """The official normal form and metric, and the vocabulary of answers."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from applications.common.errors import InputError
-from applications.vqa.answers import (
-    Votes,
-    answer_vocabulary,
-    normalize_answer,
-    vqa_accuracy,
-    vqa_accuracy_of_others,
-)
+from applications.vqa.answers import Votes, answer_vocabulary, normalize_answer, vqa_accuracy
 
 
 @pytest.mark.parametrize(
@@ -41,17 +33,9 @@ def test_the_normal_form(given, expected):
     assert normalize_answer(given) == expected
 
 
-def test_a_normal_form_stays_itself():
-    for answer in ("don't know", "2", "black and white", "o'clock"):
-        assert normalize_answer(answer) == answer
-
-
-def test_the_metric_of_others_is_the_mean_over_nine_of_ten():
-    for count in range(11):
-        votes = ["yes"] * count + ["no"] * (10 - count)
-        subsets = [vqa_accuracy("yes", list(nine)) for nine in itertools.combinations(votes, 9)]
-        assert vqa_accuracy_of_others("yes", votes) == pytest.approx(np.mean(subsets))
-        assert vqa_accuracy("yes", votes) == pytest.approx(min(count / 3, 1))
+@pytest.mark.parametrize("count, accuracy", [(0, 0.0), (1, 1 / 3), (3, 1.0), (10, 1.0)])
+def test_three_people_make_an_answer_right(count, accuracy):
+    assert vqa_accuracy("yes", ["yes"] * count + ["no"] * (10 - count)) == accuracy
 
 
 def test_the_vocabulary():

@@ -51,24 +51,13 @@ def test_one_answer_stands_for_ten(write, name, content):
 def official(write, rows):
     """Rows of a question, its answer and its image, as files of VQA v2, their ids from 1."""
     questions = [{"question_id": n, "image_id": image, "question": text} for n, (text, _, image) in enumerate(rows, 1)]
-    answers = [
-        {"question_id": n, "image_id": image, "answers": [{"answer": answer}]}
-        for n, (_, answer, image) in enumerate(rows, 1)
-    ]
+    answers = [{"question_id": n, "answers": [{"answer": answer}]} for n, (_, answer, _) in enumerate(rows, 1)]
     return write("questions.json", {"questions": questions}), write("annotations.json", {"annotations": answers})
-
-
-@pytest.mark.parametrize("row", [["what ?", None, 1], [None, "yes", 1], ["what ?", "red", None], ["what ?", ["a"], 1]])
-def test_what_is_no_text_is_no_answer(write, row):
-    paths = official(write, [row, ["is it ?", "yes", 1]])
-    name = "questions" if isinstance(row[1], str) else "annotations"
-    with pytest.raises(InputError, match=rf"{name}.json: question 1: expected text. Received: "):
-        read_questions(*paths)
 
 
 def test_the_answer_of_the_annotations_counts_among_equals(write):
     votes = [{"answer": answer} for answer in ("no", "no", "yes", "yes")]
-    entry = {"question_id": 5, "image_id": 1, "answers": votes, "multiple_choice_answer": "yes"}
+    entry = {"question_id": 5, "answers": votes, "multiple_choice_answer": "yes"}
     questions = write("questions.json", {"questions": [{"question_id": 5, "image_id": 1, "question": "is it ?"}]})
     assert read_questions(questions, write("annotations.json", {"annotations": [entry]})).answers == ["yes"]
 
@@ -85,37 +74,20 @@ def test_an_answer_without_a_word_stays_and_a_question_without_one_is_named(writ
     [
         (OFFICIAL, None, "need their annotations"),
         (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation, 7$"),
-        (
-            OFFICIAL,
-            {"annotations": [{**ANNOTATIONS["annotations"][0], "answers": []}]},
-            "a.json: question 7: expected answers. Received: none",
-        ),
-        (OFFICIAL, {"annotations": ANNOTATIONS["annotations"] * 2}, "the question 7 is annotated twice"),
-        (OFFICIAL, {"annotations": [{"question_id": 7}]}, r'expected \{"annotations"'),
-        (
-            {"questions": [{**OFFICIAL["questions"][0], "image_id": 41}]},
-            ANNOTATIONS,
-            "question 7 is about image 42, not as in",
-        ),
+        (OFFICIAL, {"annotations": [{"question_id": 7, "answers": []}]}, r"Received at annotations.0.answers: \[\]"),
         ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "1 questions have the id of another one"),
-        ([["what ?", "red", 1]], ANNOTATIONS, "expected VQA v2's"),
-        ({"questions": [["what ?", "red", 1]]}, ANNOTATIONS, "expected VQA v2's"),
-        ({"questions": [{"question_id": 7}]}, ANNOTATIONS, "expected VQA v2's"),
-        ({"a": 1}, None, "expected VQA v2's"),
+        ({"questions": [{"question_id": 7, "image_id": 1, "question": None}]}, ANNOTATIONS, "questions.0.question"),
+        ([["what ?", "red", 1]], ANNOTATIONS, "expected VQA v2's .*Received at questions: None"),
         ({"questions": []}, ANNOTATIONS, "there is no question in the file"),
-        ("{", None, r"q.json:1: expected JSON"),
     ],
 )
-def test_files_that_are_none(write, questions, annotations, message):
+def test_wrong_files(write, questions, annotations, message):
     with pytest.raises(InputError, match=message):
         read_questions(write("q.json", questions), None if annotations is None else write("a.json", annotations))
 
 
 def test_an_image_is_on_one_side_of_a_cut(write):
-    found = read_questions(*official(write, [["what ?", "red", row // 3] for row in range(30)]))
-    rest, held = split_by_image(found, 0.3, 0)
+    questions = read_questions(*official(write, [["what ?", "red", row // 3] for row in range(30)]))
+    rest, held = split_by_image(questions, 0.3, 0)
     assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
-    assert sorted(rest.ids + held.ids, key=int) == found.ids
-    assert split_by_image(found, 0.3, 0)[1] == held != split_by_image(found, 0.3, 1)[1]
-    with pytest.raises(InputError, match="--valid-fraction: cannot divide 3 rows with the same image"):
-        split_by_image(found.rows([0, 1, 2]), 0.3, 0)
+    assert sorted(rest.ids + held.ids, key=int) == questions.ids

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 from application_cases import changed
-from vqa_cases import options_of, run_of
+from vqa_cases import run_of
 
 from applications.common.errors import InputError
 from applications.vqa import data
@@ -60,44 +60,14 @@ def test_an_epoch_depends_on_its_number_alone(run):
     assert sorted(map(bytes, words)) == sorted(map(bytes, part.words))
 
 
-def test_questions_without_a_known_answer_are_counted_and_not_trained_on(run):
+def test_questions_without_a_known_answer_are_not_trained_on(run):
     part = dataclasses.replace(run.data["valid"], votes=copy.deepcopy(run.data["valid"].votes))
     part.votes.counts[::2] = 0
-    assert part.votes.usable.sum() == len(part) // 2
-    rows = [len(target) for _, target in part.batches(run.options)]
-    assert sum(rows) == len(part) // 2
-    assert sum(len(inputs["question"]) for (inputs,) in part.batches(run.options, answered=False)) == len(part)
+    assert sum(len(target) for _, target in part.batches(run.options)) == len(part) // 2
+    assert sum(len(inputs["question"]) for (inputs,) in part.questions_in_order(run.options)) == len(part)
     with pytest.raises(InputError, match=r"none of 12 questions .* of the 2 answers .* --valid-questions"):
         codec = dataclasses.replace(run.codec, answers=["nothing", "of this"])
         data.encode(run.options, codec, data.Part(part.questions, part.sources))
-
-
-def test_the_controls(tmp_path, run):
-    blind = run_of(tmp_path, control="question_only")
-    assert not np.any(next(iter(blind.data["test"].batches(blind.options)))[0]["regions"])
-    shuffled = run_of(tmp_path, control="shuffled_images").data["test"]
-    plain = run.data["test"].rows
-    assert set(shuffled.rows) == set(plain) and np.all(shuffled.rows != plain)
-    # The questions of an image stay together.
-    assert len(set(zip(plain, shuffled.rows))) == len(set(plain))
-    with pytest.raises(InputError, match="--control: shuffled_images needs questions about two images"):
-        data.other_images(np.zeros(3, np.int64))
-
-
-def test_a_question_about_no_image(tmp_path):
-    options = options_of(tmp_path)
-    path = tmp_path / "train_questions.tsv"
-    path.write_text(path.read_text() + "77\twhat color is it ?\tred\n")
-    with pytest.raises(InputError, match=r"1 of \d+ ids without one, 77"):
-        data.read(options)
-
-
-def test_test_questions_out_of_validation(tmp_path):
-    (options := options_of(tmp_path, test_from_validation=0.5)).questions.test_questions = None
-    parts = data.read(options)
-    assert set(parts) == {"train", "valid", "test"}
-    images = [set(part.questions.images) for part in parts.values()]
-    assert not images[1] & images[2] and abs(len(images[1]) - len(images[2])) <= 1
 
 
 def test_the_embedded_scenes():

@@ -23,7 +23,6 @@ def record_of(nll, accuracy, pavpu, deviation=None, noisy=None):
         }
 
     report = {"nll": nll, "entropy": 0.5, "weights_sd": deviation, **figures(accuracy, pavpu)}
-    report["gradients"] = {"likelihood": 1.0, "kl": 0.0}
     report["noisy"] = figures(accuracy - 0.1, pavpu - 0.1)
     return {"report": report, "step_seconds": 0.1, "parameters": {"generative": 10**6, "inference": 0}}
 
@@ -74,10 +73,3 @@ def test_the_tables_of_fan(tmp_path):
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
     # What no model has is no column.
     assert "PAvPU original, other (%)" not in uncertain[0]
-
-
-def test_weights_that_hardly_vary_are_called_so():
-    (column,) = (column for column in tables.COLUMNS if column.title == "sd of weights")
-    assert column.value(record_of(1, 1, 1, 5e-4)) == "5.0e-04, effectively deterministic"
-    assert column.value(record_of(1, 1, 1, 0.02)) == "0.0200"
-    assert column.value(record_of(1, 1, 1)) is None

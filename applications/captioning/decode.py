@@ -8,7 +8,7 @@ from keras import ops, tree
 
 import keras_vattn
 from applications.captioning.data import sources_of
-from applications.captioning.options import MODELS
+from applications.captioning.model import MODELS
 from applications.common.option_values import first_value
 from applications.common.serving import Hidden, Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
@@ -22,7 +22,7 @@ from keras_vattn import decoding
 
 class Captioner(ImageModule):
     """The exported endpoints `generate`, `sample` and, where the attention is drawn, `uncertain`; and the functions of
-    `evaluate`: `search`, `read`, `read_drawn`, `written`; with the run's beams, or others."""
+    `evaluate`: `search`, `read`, `written`; with the run's beams, or others."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -41,7 +41,6 @@ class Captioner(ImageModule):
         self._under_draws = Hidden(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
         self._at_mean = Hidden(in_graph(*forced[:2])(self._uncertainty))
         self.read = Hidden(in_graph(*forced)(self._read))
-        self.read_drawn = Hidden(in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn))
 
     def texts(self, ids):
         """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
@@ -145,11 +144,6 @@ class Captioner(ImageModule):
             figures["posterior"] = ops.softmax(value, axis=-1)
         value = ops.logsumexp(value, axis=-1)
         return figures | {"log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0)}
-
-    def _read_drawn(self, regions, num_regions, target_input, target, seed):
-        """Return the result of `_read` for a draw of an attention that is drawn."""
-        with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
-            return self._read(regions, num_regions, target_input, target)
 
 
 def generate(run, options):
