@@ -119,14 +119,6 @@ class Comparison:
         """Return the content of a .json file of a run."""
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
-    def lines(self, run, name):
-        """Return the lines of a text file that a run has left, one of `Application.files`."""
-        path = pathlib.Path(run.options.run.out, f"{name}.txt")
-        try:
-            return path.read_text(encoding="utf-8").split("\n")[:-1]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error
-
     def shown(self):
         """Return a dictionary from the names of models to the `Shown` of their runs of the first seed."""
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in self.of_first_seed}

@@ -1,12 +1,10 @@
-"""Intervals and tests: of scores of a corpus over its sentences, and of figures over seeds."""
+"""Intervals and tests of figures over seeds, and scores of a part of a corpus."""
 
 import typing
 import warnings
 
 import numpy as np
 import scipy.stats
-
-NUM_RESAMPLES = 1000
 
 
 class Interval(typing.NamedTuple):
@@ -17,46 +15,8 @@ class Interval(typing.NamedTuple):
     high: float
 
 
-class Difference(typing.NamedTuple):
-    """A difference of two corpus scores: its 95% percentile interval over resamples, and its two-sided p."""
-
-    value: float
-    low: float
-    high: float
-    p: float
-
-
-def resample(score, num_rows):
-    """Return the score of all rows, a function of an array of their indices, and SciPy's `BootstrapResult`."""
-    # SciPy refuses a single row; two equal ones have the same scores.
-    rows, percentile = np.arange(max(2, num_rows)) % num_rows, {"vectorized": False, "method": "percentile"}
-    # One resample at a time: all indices at once would need gigabytes for long corpora.
-    result = scipy.stats.bootstrap((rows,), score, n_resamples=NUM_RESAMPLES, batch=1, rng=0, **percentile)
-    return float(score(np.arange(num_rows))), result
-
-
-def bootstrap_difference(first, second, num_rows):
-    """Return the `Difference` of two systems' scores, functions of the indices of rows (Koehn 2004).
-
-    Both systems have the same resamples. p is the share of resamples whose difference is as far from the measured one
-    as that is from 0.
-    """
-    value, result = resample(lambda rows: first(rows) - second(rows), num_rows)
-    as_far = np.abs(result.bootstrap_distribution - value) >= abs(value)
-    p = (1 + as_far.sum()) / (1 + NUM_RESAMPLES)
-    return Difference(value, *map(float, (*result.confidence_interval, p)))
-
-
-def compare_translations(metric, hypotheses, others, references):
-    """Return the `bootstrap_difference` of two systems' translations, lists of str, by a metric of sacrebleu, whose own
-    test is one-sided, and finds systems with the same sentences different."""
-    scores = (corpus_score(metric, sentences, references) for sentences in (hypotheses, others))
-    return bootstrap_difference(*scores, len(references))
-
-
 def corpus_score(metric, hypotheses, references):
-    """Return the function of an array of rows that returns the corpus score of these translations; arguments as for
-    `compare_translations`."""
+    """Return the corpus score of translations by a metric of sacrebleu, as a function of an array of their rows."""
     # Counts of each sentence; the score of a corpus is computed from their sums. sacrebleu resamples the same way.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score

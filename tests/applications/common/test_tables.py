@@ -12,7 +12,7 @@ from applications.common.bounds import bound_report
 from applications.common.errors import InputError
 from applications.common.inference import Inference
 from applications.common.reporting import collapsed_posteriors
-from applications.common.significance import bootstrap_difference, mean_interval
+from applications.common.significance import mean_interval
 from applications.common.tables import Column, difference_table, figures_of, main_table, table
 
 COLUMNS = (
@@ -91,18 +91,6 @@ def test_a_column_of_several_values():
 def test_a_table_is_as_wide_as_its_cells():
     text = table(("a", "figure"), [("x|y", 1), ("", 12345678)])
     assert text == "| a    | figure   |\n| ---- | -------- |\n| x\\|y | 1        |\n|      | 12345678 |"
-
-
-def test_a_bootstrap():
-    """The same rows of both systems: what all rows differ by has no interval, what some do has one around it."""
-    values = np.arange(50.0)
-    same = bootstrap_difference(lambda rows: values[rows].mean() + 2.0, lambda rows: values[rows].mean(), 50)
-    assert (same.value, same.low, same.high) == pytest.approx((2.0, 2.0, 2.0))
-    first, second = np.r_[np.ones(30), np.zeros(20)], np.zeros(50)
-    found = bootstrap_difference(lambda rows: first[rows].mean(), lambda rows: second[rows].mean(), 50)
-    error = np.sqrt(0.6 * 0.4 / 50)
-    assert (found.low, found.high) == pytest.approx((0.6 - 1.96 * error, 0.6 + 1.96 * error), abs=0.03)
-    assert found.p < 0.01 < bootstrap_difference(lambda rows: 0.0, lambda rows: 0.0, 50).p
 
 
 def test_a_collapsed_posterior_is_named():
