@@ -21,15 +21,9 @@ from applications.common.option_values import check, fields_of, is_optional, rea
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-_COMMANDS = {
-    "train": (None, "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
-    "evaluate": ("commands", "Report on data of a run, or on other files."),
-    "generate": ("commands", "Turn lines of text into generated lines."),
-    "predict": ("commands", "Answer the inputs of a file."),
-    "compare": ("compare", "Train models with several seeds; print tables with differences and intervals."),
-    "export": ("commands", "Write the SavedModel of a run."),
-    "uncertainty": ("methods", "Compare draws of a run with a fitted temperature, on test, other and corrupted data."),
-}
+# Commands of the platform, with their modules; others are a program's own.
+_MODULES = dict.fromkeys(("evaluate", "generate", "predict", "export"), "commands")
+_MODULES |= {"compare": "compare", "uncertainty": "methods"}
 
 
 def main(program, arguments=None):
@@ -44,11 +38,10 @@ def main(program, arguments=None):
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = "\n".join(f"  {name:10} {_line_of(program, name)}" for name in program.commands)
-        print(
-            f"usage: python -m {program.name} COMMAND [--option value ...]\n\n{lines}\n\n"
-            f"python -m {program.name} COMMAND --help lists the options of a command."
-        )
+        print(f"usage: python -m {program.name} COMMAND [--option value ...]\n")
+        for name, options_class in program.commands.items():
+            print(f"  {name:11} {options_class.__doc__.strip().splitlines()[0]}")
+        print(f"\npython -m {program.name} COMMAND --help lists the options of a command.")
         return 0
     name, rest = arguments[0], arguments[1:]
     try:
@@ -73,16 +66,11 @@ def main(program, arguments=None):
     return 0
 
 
-def _line_of(program, name):
-    """Return the help of a command; for a program's own command the first line of its options' docstring."""
-    return _COMMANDS[name][1] if name in _COMMANDS else program.commands[name].__doc__.strip().splitlines()[0]
-
-
 def _work_of(program, name):
     """Return the function of the options that does the work of a command: the platform's, or the program's own."""
-    if name == "train" or name not in _COMMANDS:
+    if name not in _MODULES:
         return program.function(name)
-    module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
+    module = importlib.import_module(f"applications.common.{_MODULES[name]}")
     return functools.partial(getattr(module, "generate" if name == "predict" else name), program.application())
 
 

@@ -37,12 +37,15 @@ def is_optional(annotation):
     return type(None) in typing.get_args(annotation)
 
 
+def _items(options):
+    return [(field.name, getattr(options, field.name)) for field in dataclasses.fields(options)]
+
+
 def values_of(options):
     """Return a flat dictionary of all options, as config.yaml has them."""
     values = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        values |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    for name, value in _items(options):
+        values |= values_of(value) if dataclasses.is_dataclass(value) else {name: value}
     return values
 
 
@@ -54,12 +57,11 @@ def first_value(name, *options):
 def with_values(options, values):
     """Return a copy of options with the values of a flat dictionary."""
     changed = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+    for name, value in _items(options):
         if dataclasses.is_dataclass(value):
-            changed[field.name] = with_values(value, values)
-        elif field.name in values:
-            changed[field.name] = values[field.name]
+            changed[name] = with_values(value, values)
+        elif name in values:
+            changed[name] = values[name]
     return dataclasses.replace(options, **changed)
 
 
@@ -70,8 +72,7 @@ def check(options, files=True):
 
 
 def _check_together(options):
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+    for _, value in _items(options):
         if dataclasses.is_dataclass(value):
             _check_together(value)
     if hasattr(options, "check"):

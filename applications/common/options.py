@@ -292,9 +292,4 @@ class CompareClassesOptions(CompareOptions):
 
 
 # Commands without options of the program's own.
-COMMANDS = {
-    "evaluate": EvaluateOptions,
-    "predict": GenerateOptions,
-    "compare": CompareOptions,
-    "export": ExportOptions,
-}
+COMMANDS = {"evaluate": EvaluateOptions, "predict": GenerateOptions, "compare": CompareOptions, "export": ExportOptions}
