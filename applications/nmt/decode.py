@@ -116,8 +116,8 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the result of `_candidates` for every word of the target, of what the encoder has made of the source
-        or else makes of it."""
+        """Return the result of `_candidates` for every word of the target; `memory` is the encoder's output, if there
+        is one already."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -192,9 +192,9 @@ class Translator(PairModule):
         prepared, values = decoder.prepare_memory(memory, memory_mask), self._values(memory)
 
         def step(ids, state, position):
-            now = tree.map_structure(lambda x: x[:, position], noise)
+            step_noise = tree.map_structure(lambda x: x[:, position], noise)
             words, states = _repeat((ids, state), draws) if is_drawn else (ids, state)
-            outputs, new_state = decoder.step(models.target_embedding(words), states, prepared, now)
+            outputs, new_state = decoder.step(models.target_embedding(words), states, prepared, step_noise)
             decoded = {name: x[:, None] for name, x in outputs.items()}
             hidden, log_weights = self._candidates(decoded, values, memory_mask, self._latent.value)
             weights = ops.cast(outputs["weights"], "float32")

@@ -172,9 +172,9 @@ class Models:
     def generative(self):
         """The trainable weights of the generative model, with those that the inference network shares."""
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
-        of_posterior = () if self.posterior is None else self.posterior.trainable_weights
-        own = {weight.path for weight in of_posterior} - shared
-        return [weight for weight in self.training.trainable_weights if weight.path not in own]
+        posterior_weights = () if self.posterior is None else self.posterior.trainable_weights
+        inference = {weight.path for weight in posterior_weights} - shared
+        return [weight for weight in self.training.trainable_weights if weight.path not in inference]
 
 
 def build(options, codec):
@@ -213,12 +213,12 @@ def build(options, codec):
     posterior, posterior_logits = None, None
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
-        of_source = _recurrent_stack(options, "inference_source", words, source_mask, 9)
-        # The target as it is, end included and not shifted: row j belongs to word j, which p has yet to predict.
+        source_states = _recurrent_stack(options, "inference_source", words, source_mask, 9)
+        # The target is not shifted and has its end: row j belongs to word j, which p has yet to predict.
         words = target_dropout(target_embedding(target))
-        of_target = _recurrent_stack(options, "inference_target", words, target_mask, 11)
+        target_states = _recurrent_stack(options, "inference_target", words, target_mask, 11)
         bilinear = keras_vattn.Bilinear(name="posterior_score", **_initializers(options, "kernel"))
-        posterior_logits = bilinear(of_target, of_source)
+        posterior_logits = bilinear(target_states, source_states)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
     # Decoder.

@@ -108,7 +108,7 @@ def compared(comparison):
 def normalized(codec, sentences):
     """Return sentences as the model would write them: lower case where it lowers, its Unicode form.
 
-    Unknown words stay as they are: a word that the model cannot write does not make a reference easier.
+    Unknown words are not replaced: a word that the model cannot write does not make a reference easier.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
     return [" ".join(text.decode().split()) for text in texts]
@@ -175,16 +175,17 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return the nats a sentence that its log-likelihood loses if the source is another sentence's: mean and standard
-    error. The decoder has all that it knows of the source from what it attends to; where that costs nothing, the
-    attention is bypassed."""
+    """Return what another sentence's source costs, in nats a sentence: mean and standard error.
+
+    The decoder reads the source through its attention alone. A cost of 0 means that it does not use the attention.
+    """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
-        own, other = (
+        log_p, log_p_of_other = (
             tf.reduce_sum(translator.log_likelihood(source, inputs["target_input"], target), axis=1)
             for source in (inputs["source"], other_sentence(inputs["source"]))
         )
-        costs.extend((own - other)[has_other(inputs["source"])].numpy())
+        costs.extend((log_p - log_p_of_other)[has_other(inputs["source"])].numpy())
     return {"source": mean_with_error(costs)} if len(costs) > 1 else {}
 
 
@@ -204,11 +205,11 @@ def alignment_report(translator, codec, part):
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    # Without the end of the sentence, and as many pieces as were not cut.
-                    num_pieces = len(part.sources[row]), len(part.targets[row])
-                    of_source, of_target = (side[row][:n] for side, n in zip(words, num_pieces, strict=True))
-                    pieces = matrix[: len(of_target), : len(of_source)]
-                    merged = alignments.merge_to_words(pieces, of_source, of_target)
+                    # Without the end of the sentence, and without pieces that were cut.
+                    source_words = words[0][row][: len(part.sources[row])]
+                    target_words = words[1][row][: len(part.targets[row])]
+                    pieces = matrix[: len(target_words), : len(source_words)]
+                    merged = alignments.merge_to_words(pieces, source_words, target_words)
                     predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
     return report | {name: alignments.alignment_scores(rows, links)._asdict() for name, rows in predicted.items()}

@@ -67,7 +67,7 @@ def randomize(models, scale=0.5, seed=7):
 CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 
-def made(model, **changes):
+def random_run(model, **changes):
     """Return a run without data, of a model with random weights."""
     keras.utils.set_random_seed(3)
     options = changed(Options(), model=model, **{**SMALL, "num_layers": 2, **changes})
@@ -77,5 +77,5 @@ def made(model, **changes):
 
 
 def translator_of(model, inference=None):
-    run = made(model)
+    run = random_run(model)
     return Translator(run, inference), run

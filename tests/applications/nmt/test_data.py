@@ -98,8 +98,8 @@ def test_other_pairs_of_evaluate(tmp_path):
     table = tmp_path / "other.tsv"
     table.write_text("en\tde\n" + "".join(f"{target}\t{source}\n" for source, target in PAIRS[:3]))
     (tmp_path / "links").write_text("0-0\n1p1\n0-0 5-2\n")
-    found = APPLICATION.read_other(text, EvaluateNmt("", table=str(table)))
-    assert (found.sources, found.targets, found.links) == (*map(list, zip(*PAIRS[:3])), None)
-    found = APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
-    assert [entry.sure for entry in found.links] == [{(0, 0)}, set(), {(0, 0), (5, 2)}]
+    other = APPLICATION.read_other(text, EvaluateNmt("", table=str(table)))
+    assert (other.sources, other.targets, other.links) == (*map(list, zip(*PAIRS[:3])), None)
+    other = APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
+    assert [entry.sure for entry in other.links] == [{(0, 0)}, set(), {(0, 0), (5, 2)}]
     assert APPLICATION.read_other(text, EvaluateNmt("")) is None

@@ -29,12 +29,12 @@ def run(run_of):
 def test_the_report_under_another_inference(run, eagerly):
     part = run.data["valid"]
     report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", inference="kmax:2"))
-    own, _ = APPLICATION.evaluate(run, part)
+    default, _ = APPLICATION.evaluate(run, part)
     assert (report["inference"], report["likelihood"]["kind"]) == ("kmax:2", "K-max 2")
-    assert (own["inference"], own["likelihood"]["kind"]) == ("exact", "exact")
-    assert report["likelihood"]["perplexity"] != own["likelihood"]["perplexity"]
+    assert (default["inference"], default["likelihood"]["kind"]) == ("exact", "exact")
+    assert report["likelihood"]["perplexity"] != default["likelihood"]["perplexity"]
     # The bound is that of q, whatever the inference is.
-    assert report["likelihood"]["elbo_perplexity"] == own["likelihood"]["elbo_perplexity"]
+    assert report["likelihood"]["elbo_perplexity"] == default["likelihood"]["elbo_perplexity"]
     files = APPLICATION.files(outputs)
     assert quality(files["hypotheses"], files["references"], True) == report["translation"]
     assert files["references"] == normalized(run.codec, part.pairs.targets)

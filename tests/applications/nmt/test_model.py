@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from application_cases import changed
-from nmt_cases import CODEC, SMALL, arrays, made, translator_of
+from nmt_cases import CODEC, SMALL, arrays, random_run, translator_of
 from tiers import slow_after
 
 import keras_vattn
@@ -21,7 +21,7 @@ DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
 )
 def test_models_learn(model):
     """A few steps on one batch lower the loss of that batch."""
-    training = made(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
+    training = random_run(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
     training.compile(keras.optimizers.Adam(0.1), keras_vattn.NegativeBound(ignore_class=0), run_eagerly=True)
     inputs = arrays(source=4, target=3)
 
@@ -39,7 +39,7 @@ def test_models_learn(model):
 def test_attentions_of_no_paper_on_translation(model, eagerly):
     """Drawn weights, or a drawn vector, in the same network: the KL is the layer's, and what is reported is at the
     mean, the softmax of the scores."""
-    run = made(model)
+    run = random_run(model)
     attention = run.models.decoder.attention
     assert attention.kl_weight == 1.0
     if model == "dirichlet":
@@ -58,11 +58,11 @@ def test_attentions_of_no_paper_on_translation(model, eagerly):
 
 
 def test_all_models_of_deng_have_the_same_generative_parameters():
-    counts = {name: made(name).models.parameters for name in DENG}
+    counts = {name: random_run(name).models.parameters for name in DENG}
     assert len({count["generative"] for count in counts.values()}) == 1
     for name, count in counts.items():
         assert (count["inference"] > 0) == MODELS[name].needs_posterior
-    bayesian, deterministic = made("wc").models.parameters, counts["soft"]
+    bayesian, deterministic = random_run("wc").models.parameters, counts["soft"]
     width, hidden = 2 * SMALL["encoder_units"], 5
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
@@ -117,7 +117,7 @@ def test_no_word_is_predicted_from_a_later_one(model, eagerly):
 def test_the_inferences_agree_where_they_must(model, eagerly):
     """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
     posterior."""
-    run = made(model)
+    run = random_run(model)
     inputs = {name: x.copy() for name, x in INPUTS.items()}
     # One source has no word: its alignments weigh the same.
     inputs["source"][2] = 0
@@ -141,12 +141,12 @@ def test_the_beam_scores_what_teacher_forcing_does():
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, _ = translator_of("variational_enum")
     source = INPUTS["source"][:2]
-    found = translator.beam(source)
-    ids = found["ids"].numpy()
+    searched = translator.beam(source)
+    ids = searched["ids"].numpy()
     target_input = np.concatenate([np.full((2, 1), 2), ids[:, :-1]], axis=1).astype("int32")
     log_words = translator.log_likelihood(source, np.where(ids != 0, target_input, 0).astype("int32"), ids)
-    np.testing.assert_allclose(found["log_probabilities"], np.sum(log_words, axis=1), rtol=1e-3)
-    for sentence, length in zip(ids, found["lengths"].numpy(), strict=True):
+    np.testing.assert_allclose(searched["log_probabilities"], np.sum(log_words, axis=1), rtol=1e-3)
+    for sentence, length in zip(ids, searched["lengths"].numpy(), strict=True):
         assert not set(sentence[:length]) & {0, 1, 2} and not sentence[length:].any()
 
 
@@ -154,17 +154,17 @@ def test_the_posterior_that_the_emission_implies(eagerly):
     """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
     translator, run = translator_of("variational_sample")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
-    found = {name: x.numpy() for name, x in translator.alignments(*arguments).items()}
-    assert set(found) == {"prior", "posterior", "exact"}
-    for weights in found.values():
+    alignments = {name: x.numpy() for name, x in translator.alignments(*arguments).items()}
+    assert set(alignments) == {"prior", "posterior", "exact"}
+    for weights in alignments.values():
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert (weights[1, :, 3:] == 0).all()
     # Of every position the joint probability, computed with the value of this position alone.
     memory, _, decoded = translator._read(*arguments)
     values = translator._values(memory)
     hidden = run.models.emission.hidden(decoded["query"], values[:, None])
-    joint = np.log(found["prior"] + 1e-30) + run.models.emission.words(hidden, arguments[-1])
+    joint = np.log(alignments["prior"] + 1e-30) + run.models.emission.words(hidden, arguments[-1])
     exact = translator.log_likelihood(*arguments).numpy()
     counted = INPUTS["target"] != 0
     expected = np.exp(joint - exact[..., None])[counted]
-    np.testing.assert_allclose(found["exact"][counted], expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(alignments["exact"][counted], expected, rtol=1e-3, atol=1e-6)

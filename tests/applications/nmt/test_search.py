@@ -40,15 +40,15 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
 def test_the_search_has_the_predictive_log_p_of_its_sentences():
     """Of each word the mean over draws."""
     translator, run = translator_of("relaxed", "sample:3")
-    found = translator._search(SOURCE, 2)
+    searched = translator._search(SOURCE, 2)
     # Of the second the source is shorter.
     for sentence in range(2):
         for index in range(2):
-            ids = found["ids"][sentence, index, : int(found["lengths"][sentence, index])].numpy()
+            ids = searched["ids"][sentence, index, : int(searched["lengths"][sentence, index])].numpy()
             values = log_likelihood_of_draws(run, sentence, ids, 3)
             assert np.ptp(values.sum(axis=1)) > 1e-3
             expected = (np.logaddexp.reduce(values, axis=0) - np.log(3)).sum()
-            np.testing.assert_allclose(found["log_probabilities"][sentence, index], expected, rtol=1e-4)
+            np.testing.assert_allclose(searched["log_probabilities"][sentence, index], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("num_draws", [1, 2])
@@ -56,8 +56,8 @@ def test_draws_without_noise_are_the_search_at_the_mean(num_draws):
     """Any number of draws gives what one state gives."""
     soft, run = translator_of("relaxed", "soft")
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
-    found = Translator(run, f"sample:{num_draws}")._search(SOURCE, 1)
+    searched = Translator(run, f"sample:{num_draws}")._search(SOURCE, 1)
     expected = soft._search(SOURCE, 1)
-    np.testing.assert_array_equal(found["ids"], expected["ids"])
-    np.testing.assert_allclose(found["log_probabilities"], expected["log_probabilities"], rtol=1e-4)
-    np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(searched["ids"], expected["ids"])
+    np.testing.assert_allclose(searched["log_probabilities"], expected["log_probabilities"], rtol=1e-4)
+    np.testing.assert_allclose(searched["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
