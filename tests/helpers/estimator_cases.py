@@ -10,7 +10,6 @@ GENERATOR = np.random.default_rng(7)
 PRIOR_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE))
 POSTERIOR_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE), scale=1.5)
 WORD_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE, VOCABULARY), scale=1.5)
-MEAN_LOGITS = GENERATOR.normal(size=(1, STEPS, VOCABULARY))
 WORDS = GENERATOR.integers(0, VOCABULARY, size=(1, STEPS))
 NAMES = ("prior", "posterior", "words")
 

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, call, every_objective, valid_keys
 from keras import ops
-from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH
+from latent_cases import BATCH, INPUTS, MASKED, OBJECTIVES, SOURCE, STEPS, WIDTH, call, every_objective, valid_keys
 from scipy.special import log_softmax, softmax
 
 import keras_vattn

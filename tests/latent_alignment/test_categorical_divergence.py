@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, call, valid_keys
-from latent_cases import BATCH, SOURCE, STEPS, tensors
+from latent_cases import BATCH, INPUTS, MASKED, SOURCE, STEPS, call, tensors, valid_keys
 from twins import twin_divergence
 
 from keras_vattn import CategoricalAttention, LatentObjective, Local

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS
 from keras import ops
-from latent_cases import OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers
+from latent_cases import INPUTS, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers
 from scipy.special import softmax
 
 import keras_vattn

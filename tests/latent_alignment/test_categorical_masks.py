@@ -4,11 +4,22 @@ import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, objectives_by_kind, valid_keys
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from keras import ops
-from latent_cases import BATCH, SOURCE, arrays, emit, layers, run, tensors
+from latent_cases import (
+    BATCH,
+    INPUTS,
+    MASKED,
+    SOURCE,
+    arrays,
+    emit,
+    layers,
+    objectives_by_kind,
+    run,
+    tensors,
+    valid_keys,
+)
 
 from keras_vattn import CategoricalAttention, NegativeBound
 

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED
 from keras import ops
-from latent_cases import OBJECTIVES, WIDTH, emit, layers, run
+from latent_cases import INPUTS, MASKED, OBJECTIVES, WIDTH, emit, layers, run
 
 import keras_vattn
 from keras_vattn import CategoricalAttention, LatentObjective, NegativeBound

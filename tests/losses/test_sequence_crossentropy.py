@@ -200,24 +200,21 @@ def test_sequence_log_likelihood(data):
     np.testing.assert_allclose(explicit, -steps(labels, logits).sum(axis=1), rtol=1e-6)
 
 
-def model(precision="float32"):
+def model():
     tokens = keras.Input((None,), dtype="int32")
-    hidden = keras.layers.Embedding(VOCABULARY, 8, mask_zero=True, dtype=precision)(tokens)
-    logits = keras.layers.Dense(VOCABULARY, dtype=precision)(hidden)
-    return keras.Model(tokens, WithMask(dtype=precision)(logits))
+    logits = keras.layers.Dense(VOCABULARY)(keras.layers.Embedding(VOCABULARY, 8, mask_zero=True)(tokens))
+    return keras.Model(tokens, WithMask()(logits))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_fit(data, precision, jit_compile):
+def test_fit(data, jit_compile):
     labels, _, mask = data
     tokens = np.where(mask, labels, 0)
-    network = model(precision)
+    network = model()
     network.compile("sgd", SequenceCrossentropy(), jit_compile=jit_compile)
-    logits = np.asarray(keras.ops.cast(network(tokens), "float32"))
-    expected = (steps(labels, logits) * mask).sum(axis=1).mean()
+    expected = (steps(labels, network(tokens).numpy()) * mask).sum(axis=1).mean()
     history = network.fit(tokens, labels, batch_size=BATCH, verbose=0)
-    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-5 if precision == "float32" else 1e-2)
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluate_weights_batches_by_their_size(data):

@@ -250,6 +250,7 @@ print(np.isfinite(history.history["loss"][0]))
 """
 
 
+@pytest.mark.slow
 def test_a_layer_trains_without_private_modules():
     command = [sys.executable, "-c", IMPORT_WITHOUT_PRIVATE_MODULES]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
