@@ -14,9 +14,29 @@ import dataclasses
 import keras
 
 import keras_vattn
-from applications.graphs.options import MODELS, PUBLISHED
+from applications.graphs.options import PUBLISHED
 
 LAYERS = ("first", "second")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of Table 1 of Fan et al. 2020: its name there; the distribution "weibull" or "lognormal", or `None` for
+    softmax; the prior "fixed", "contextual" or `None`."""
+
+    title: str
+    distribution: str | None = None
+    prior: str | None = None
+
+
+MODELS = {
+    "gat": Model("GAT"),
+    "no_kl": Model("BAM (NO KL)", "weibull"),
+    "lf": Model("BAM-LF", "lognormal", "fixed"),
+    "lc": Model("BAM-LC", "lognormal", "contextual"),
+    "wf": Model("BAM-WF", "weibull", "fixed"),
+    "wc": Model("BAM-WC", "weibull", "contextual"),
+}
 
 
 @dataclasses.dataclass
@@ -27,12 +47,10 @@ class Models:
         training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); where neighbours are drawn, with
             "nodes_mask" (N,) and "edges_mask" (E,).
         prediction: {"features" (N, D), "edges" (E, 2)} -> logits (N, C).
-        hidden: The same inputs -> the input of the second layer (N, H F).
     """
 
     training: keras.Model
     prediction: keras.Model
-    hidden: keras.Model
 
 
 def build(options, codec):
@@ -52,15 +70,14 @@ def build(options, codec):
     features, edges = keras.Input((width,), name="features"), keras.Input((2,), dtype="int32", name="edges")
     targets = keras.Input((), dtype="int32", name="targets")
     inputs, masks = {"features": features, "edges": edges}, {}
-    hidden = first(features, edges)
-    logits = second(hidden, edges)
-    prediction, seen = keras.Model(inputs, logits), keras.Model(inputs, hidden)
+    logits = second(first(features, edges), edges)
+    prediction = keras.Model(inputs, logits)
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
         logits = second(first(features, edges, **masks), edges, **masks)
     # The loss is float32 where the rest is computed in half precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
-    return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction, seen)
+    return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
 
 def attention(options, index, units, num_heads, **kwargs):

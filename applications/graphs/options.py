@@ -1,5 +1,5 @@
-"""Options of the classification of nodes, and its models. The presets stand in presets/, the published values of the
-attention in published.yaml."""
+"""Options of the classification of nodes. The presets stand in presets/, the published values of the attention in
+published.yaml."""
 
 import dataclasses
 import pathlib
@@ -12,27 +12,7 @@ from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One line of Table 1 of Fan et al. 2020: its name there; the distribution "weibull" or "lognormal", or `None` for
-    softmax; the prior "fixed", "contextual" or `None`."""
-
-    title: str
-    distribution: str | None = None
-    prior: str | None = None
-
-
-MODELS = {
-    "gat": Model("GAT"),
-    "no_kl": Model("BAM (NO KL)", "weibull"),
-    "lf": Model("BAM-LF", "lognormal", "fixed"),
-    "lc": Model("BAM-LC", "lognormal", "contextual"),
-    "wf": Model("BAM-WF", "weibull", "fixed"),
-    "wc": Model("BAM-WC", "weibull", "contextual"),
-}
-
-
+MODELS = ("gat", "no_kl", "lf", "lc", "wf", "wc")
 PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
 
@@ -149,7 +129,7 @@ class ReportOptions:
 class Options:
     """Train a classifier of the nodes of a graph; without a graph, of scikit-learn's digits."""
 
-    model: Literal[tuple(MODELS)] = "wc"
+    model: Literal[MODELS] = "wc"
     """One of the models of Fan et al. 2020, Table 1."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/graphs")
     graph: GraphOptions = common.group(GraphOptions)
@@ -226,7 +206,7 @@ class CompareGraphs(OtherNodes, common.CompareClassesOptions):
     of `train` are options of every run."""
 
     out: str = "runs/graphs_compare"
-    models: tuple[str, ...] = tuple(MODELS)
+    models: tuple[str, ...] = MODELS
     baseline: str = "gat"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ("fan",)
     """Also Table 1 of Fan et al. 2020, with paired tests; what the uncertainty of the models is worth."""

@@ -19,11 +19,10 @@ from applications.common.shown import Alignment, Shown, random_rows, sample_line
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, out_of, spread, table, title_from, titled
 from applications.graphs import data
-from applications.graphs.model import values_of
-from applications.graphs.options import MODELS, OtherGraph
+from applications.graphs.model import MODELS, values_of
+from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
-from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
 
 # Nodes in report.txt, nodes in report.html, and nodes whose neighbours are shown there, at most so many of each.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
@@ -156,7 +155,8 @@ def attention_statistics(run, graph):
 
 def _layer_inputs(run, graph):
     """Return the features that each layer sees where nothing is drawn."""
-    return {"first": graph.inputs["features"], "second": run.models.hidden(graph.inputs, training=False)}
+    features, first = graph.inputs["features"], run.models.prediction.get_layer("first")
+    return {"first": features, "second": first(features, graph.inputs["edges"])}
 
 
 def files(outputs):
@@ -260,59 +260,11 @@ def _named(graph, node):
 def report(run, part, record, outputs, shown):
     values = ", ".join(f"{name} {value:g}" for name, value in values_of(run.options).items())
     lines = [f"attention: {values}, kl_weight {run.options.alignment.kl_weight:g}", ""] if values else []
-    lines += sample_lines(shown.samples, NUM_SHOWN)
-    if outputs["draws"] is None:
-        return lines
-    graph = part.graph
-    hidden = run.models.hidden(graph.inputs, training=False).numpy()[part.nodes]
-    draw_uncertainty(hidden, outputs, run.folder.file("uncertainty.png"))
-    unknown, mean = metrics.mutual_information(outputs["draws"]), outputs["draws"].mean(axis=0)
-    lines.append("the nodes that the model knows least of, by the mutual information of their draws:")
-    for row in np.argsort(-unknown)[:NUM_SHOWN]:
-        guesses = ", ".join(f"{graph.classes[each]} {mean[row, each]:.2f}" for each in np.argsort(-mean[row])[:2])
-        name, label = graph.name(part.nodes[row]), graph.classes[part.labels[row]]
-        lines.append(f"node: {name}; class: {label}; probabilities: {guesses}; mutual information: {unknown[row]:.3f}")
-    return [*lines, ""]
-
-
-def draw_uncertainty(hidden, outputs, path):
-    """Draw the nodes of a part in the plane of the two principal components of `hidden`, inputs of the second layer
-    (M, H F); and the accuracy as the uncertain nodes are left out."""
-    require_matplotlib()
-    import matplotlib
-
-    part, draws = outputs["part"], outputs["draws"]
-    mean, unknown = draws.mean(axis=0), metrics.predictive_entropy(draws)
-    predicted, labels = mean.argmax(axis=1), part.labels
-    palette = COLORS if mean.shape[1] <= len(COLORS) else matplotlib.colormaps["tab20"].colors
-    figure = new_figure(10.0, 4.6, layout="constrained")
-    plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
-    # Half precision has no decomposition. A row and a column of zeros: there may be one node or one feature.
-    centred = np.pad((hidden - hidden.mean(axis=0)).astype(np.float32), ((0, 1), (0, 1)))
-    x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred[:-1].T
-    for right, marker, size in ((True, "o", 12), (False, "X", 34)):
-        rows = (predicted == labels) == right
-        if not rows.any():
-            continue
-        colors = [palette[label % len(palette)] for label in predicted[rows]]
-        shade = 0.15 + 0.85 * unknown[rows] / max(unknown.max(), 1e-6)
-        plane.scatter(x[rows], y[rows], s=size, c=colors, alpha=shade, marker=marker, linewidths=0)
-    plane.set_title("nodes: colour, the predicted class; strength, the entropy; X, wrong", fontsize=10)
-    plane.set_xticks([])
-    plane.set_yticks([])
-    share = np.arange(1, len(labels) + 1) / len(labels)
-    for name, order, color in (
-        ("by the entropy", np.argsort(unknown, kind="stable"), COLORS[0]),
-        ("at best", np.argsort(predicted != labels, kind="stable"), "0.7"),
-    ):
-        right = np.cumsum((predicted == labels)[order]) / np.arange(1, len(labels) + 1)
-        coverage.plot(100.0 * share, 100.0 * right, color=color, label=name)
-    coverage.set_xlabel("nodes that are classified, the certain ones first (%)")
-    coverage.set_ylabel("accuracy of these (%)")
-    coverage.grid(color="0.9", linewidth=0.6)
-    coverage.spines[["top", "right"]].set_visible(False)
-    coverage.legend(frameon=False)
-    finish(figure, path, 150)
+    if outputs["draws"] is not None:
+        curves = {"mean": outputs["probabilities"][None], "draws": outputs["draws"]}
+        path = run.folder.file("uncertainty.png")
+        keras_vattn.plots.risk_coverage_curve(curves, part.labels, metrics.predictive_entropy, path=path)
+    return lines + sample_lines(shown.samples, NUM_SHOWN)
 
 
 def fan(comparison):

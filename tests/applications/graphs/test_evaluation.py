@@ -12,7 +12,7 @@ from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
 from applications.graphs import report as reports
 from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGraphs
-from applications.graphs.report import draw_uncertainty, evaluate, fan, predictor
+from applications.graphs.report import evaluate, fan, predictor
 from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
 from keras_vattn import metrics
@@ -111,26 +111,6 @@ def test_predictions_for_another_graph(tmp_path):
     assert found == ["\t".join(f"{'abc'[each]} {probabilities[each]:.4f}" for each in order)]
     (tmp_path / "asked.csv").write_text("y\n\n")
     assert list(APPLICATION.generate(run, options)) == [*found, ""]
-
-
-@pytest.mark.parametrize(("num_nodes", "width", "dtype"), [(1, 4, "float32"), (5, 1, "float32"), (5, 4, "float16")])
-def test_a_picture_of_little(tmp_path, num_nodes, width, dtype):
-    generator = np.random.default_rng(0)
-    outputs = {
-        "part": types.SimpleNamespace(labels=generator.integers(3, size=num_nodes)),
-        "draws": generator.dirichlet(np.ones(3), size=(2, num_nodes)),
-    }
-    draw_uncertainty(generator.normal(size=(num_nodes, width)).astype(dtype), outputs, tmp_path / "nodes.png")
-    assert (tmp_path / "nodes.png").stat().st_size > 1000
-
-
-def test_what_is_random_in_draws(tmp_path):
-    """Of dropout alone the attention is no part: where nothing is dropped the draws are one."""
-    run = run_of(tmp_path, model="no_kl", weibull_k=1.0, feature_dropout=1e-6, coefficient_dropout=1e-6)
-    predicting = predictor(run, run.data["test"])
-    found = {name: predicting.draws(5, name).std(axis=0) for name in predicting.kinds}
-    assert found["dropout"].max() < 1e-6 < 1e-3 < found["attention"].max()
-    np.testing.assert_array_less(1e-3, found["both"].max())
 
 
 def test_statistics_of_the_attention(tmp_path):

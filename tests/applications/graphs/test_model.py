@@ -9,7 +9,8 @@ from program_cases import GRAPHS_CASE
 
 import keras_vattn
 from applications.graphs import model
-from applications.graphs.options import MODELS, PROGRAM, PUBLISHED, AlignmentOptions
+from applications.graphs.model import MODELS
+from applications.graphs.options import PROGRAM, PUBLISHED, AlignmentOptions
 from applications.graphs.report import evaluate
 
 CODEC = {"width": 5, "classes": ["a", "b", "c"]}
