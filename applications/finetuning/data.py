@@ -29,7 +29,7 @@ POOL = 32
 
 @dataclasses.dataclass
 class Texts:
-    """Examples as they were read: texts; the other texts of pairs, or `None`; labels (str) or scores (float)."""
+    """Examples of a file: texts; the second texts of pairs, or `None`; labels (str) or scores (float)."""
 
     firsts: list
     seconds: list | None
@@ -102,36 +102,31 @@ def read_examples(path, options):
         return spans.read_squad(path)
     # In GLUE's files quotation marks mean nothing.
     rows = list(table_rows(path, ".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"))
-    places, has_header = _columns(path, rows, task, options)
-    width = len(rows[0][1]) if has_header else None
-    examples = [_example(f"{path}:{line}", row, places, width, task) for line, row in rows[has_header:]]
+    header = [name.strip() for name in rows[0][1]] if rows else []
+    names = [options.text_column, options.pair_column, options.label_column]
+    names = [name or default for name, default in zip(names, task.columns)]
+    if options.pair_column is None and names[1] == "pair" and "pair" not in header:
+        names[1] = None
+    missing = [name for name in names if name is not None and name not in header]
+    repeated = [name for name in names if header.count(name) > 1]
+    if missing and task.places is None:
+        expected = f"expected a header with the column {missing[0]}"
+        raise InputError(f"{path}:1: {expected}. Received: {', '.join(header)[:80]}")
+    if repeated:
+        raise InputError(f"{path}:1: expected one column {repeated[0]}. Received: {', '.join(header)[:80]}")
+    if missing:
+        places, width = task.places, None
+    else:
+        places, width, rows = [None if x is None else header.index(x) for x in names], len(header), rows[1:]
+    examples = [_example(f"{path}:{line}", row, places, width, task) for line, row in rows]
     if not examples:
         raise InputError(f"{path}: expected examples. Received: none")
     firsts, seconds, labels = map(list, zip(*examples))
     return Texts(firsts, None if places[1] is None else seconds, labels)
 
 
-def _columns(path, rows, task, options):
-    """Return the places of text, pair (or `None`) and label in a row, and whether there is a header."""
-    head = [name.strip() for name in rows[0][1]] if rows else []
-    asked = options.text_column, options.pair_column, options.label_column
-    names = [own or name for own, name in zip(asked, task.columns)]
-    if names[1] == "pair" and asked[1] is None and "pair" not in head:
-        names[1] = None
-    missing = [name for name in names if name is not None and name not in head]
-    if not missing:
-        twice = [name for name in names if head.count(name) > 1]
-        if twice:
-            raise InputError(f"{path}:1: expected one column {twice[0]}. Received: {', '.join(head)[:80]}")
-        return [None if name is None else head.index(name) for name in names], True
-    places = [int(name) if name and name.isdigit() else 0 for name in asked] if any(asked) else task.places
-    if places and places[0] and places[2]:
-        return [place - 1 if place else None for place in places], False
-    raise InputError(f"{path}:1: expected a header with the column {missing[0]}. Received: {', '.join(head)[:80]}")
-
-
 def _example(place, row, places, width, task):
-    """Return the text, the other one of a pair or `None`, and the label or score in the cells of a line."""
+    """Return the text, the second text of a pair or `None`, and the label or score in the cells of a line."""
     needed = 1 + max(column for column in places if column is not None)
     if len(row) < needed:
         raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
@@ -156,8 +151,12 @@ def _example(place, row, places, width, task):
 
 def embedded_parts():
     """Return sentences of the standard library, labelled by their topics; each docstring is in one part."""
-    rows = {part: [row for row in embedded.labelled() if row[2] in tenths] for part, tenths in embedded.TENTHS.items()}
-    return {part: Texts([text for text, *_ in of], None, [topic for _, topic, _ in of]) for part, of in rows.items()}
+    parts = {}
+    for name, tenths in embedded.TENTHS.items():
+        rows = [(text, topic) for text, topic, tenth in embedded.labelled() if tenth in tenths]
+        texts, topics = map(list, zip(*rows))
+        parts[name] = Texts(texts, None, topics)
+    return parts
 
 
 @dataclasses.dataclass
@@ -215,21 +214,26 @@ class Encoded:
     def num_batches(self, batch_size):
         return -(-len(self.targets) // batch_size)
 
-    def rows(self, chosen):
-        """Return some of the examples, of a task without spans."""
-        num_first, targets = tf.gather(self.num_first, chosen), self.targets[chosen]
-        return Encoded(self.part.rows(chosen), tf.gather(self.ids, chosen), num_first, targets, self.report)
-
     def batches(self, options, first_epoch=None):
-        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets), all of them in their order;
-        from a first epoch on without an end, in an order that depends on the seed and the epoch alone, in which
-        examples of like lengths share a batch. L has room for the longest example of the batch, or of all examples in
-        a batch that is smaller: all epochs together have at most `batching.MAX_SHAPES` shapes."""
+        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
+
+        Args:
+            options: Options of `train`.
+            first_epoch: `None` for all examples once, in their order. Otherwise the number of the epoch to begin with:
+                batches without an end, of examples of like lengths, in an order that depends on the seed and the epoch
+                alone.
+
+        L has room for the longest example of a batch, or of all examples in a smaller batch: all epochs together have
+        at most `batching.MAX_SHAPES` shapes.
+        """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
-        most = num_buckets(len(lengths), batch_size)
+        # The lengths of all batches, multiples of `MULTIPLE` or `max_length`: those with the least padding.
+        rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
+        lengths, counts = np.unique(rounded, return_counts=True)
+        lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]
         with tf.device("CPU:0"):
             num_first, targets = tf.constant(self.num_first, tf.int32), tf.constant(self.targets)
-            lengths = tf.constant(lengths_of_batches(lengths, options.texts.max_length, most), tf.int64)
+            lengths = tf.constant(lengths, tf.int64)
 
         def batch_of(rows):
             ids = tf.gather(self.ids, rows)
@@ -244,8 +248,8 @@ class Encoded:
         return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
-        """Return the rows of each batch: of `POOL` batches of a random order the shortest examples are the first one,
-        and so on; then the batches are shuffled."""
+        """Return the rows of each batch: `POOL` batches of a random order are sorted by their lengths, then the batches
+        are shuffled."""
         num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
         pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
 
@@ -275,14 +279,6 @@ def encode(options, codec, part, training=False):
     counts = {f"class {label}": part.labels.count(label) for label in codec.labels}
     report |= counts if len(counts) <= 10 else {"classes": len(counts)}
     return Encoded(part, ids, num_first, targets, report)
-
-
-def lengths_of_batches(lengths, max_length, most):
-    """Return the lengths that batches of examples of these lengths are padded to, growing: so many at most, multiples
-    of `MULTIPLE` or `max_length`, with the least padding."""
-    rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, max_length)
-    lengths, counts = np.unique(rounded, return_counts=True)
-    return lengths[cheapest_cuts(counts, lengths, most)]
 
 
 def own_length(ragged, max_length):

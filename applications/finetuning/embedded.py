@@ -1,11 +1,9 @@
 """Real English that comes with every Python: the docstrings and comments of its standard library.
 
-The task: which part of the library is a sentence about? Words such as "coroutine" tell; a sentence without a telling
-word is ambiguous.
+The task: which part of the library is a sentence about?
 """
 
 import ast
-import collections
 import functools
 import itertools
 import pathlib
@@ -25,7 +23,7 @@ TOPICS = {
 # Tenths of the docstrings that are a part.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
-# Packages that are not the library's, and tests, whose strings and comments are no English.
+# Packages outside of the standard library, and tests, whose strings and comments are no English.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _COMPLETE_SENTENCE = re.compile(r"[A-Z].*[.!?]")
@@ -33,7 +31,7 @@ _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
 def texts_of(path, comments):
-    """Return the docstrings of a module and, if asked for, its comments: a list of lists of sentences."""
+    """Return the docstrings of a module and perhaps its comments: a list of lists of sentences."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -42,13 +40,16 @@ def texts_of(path, comments):
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     blocks = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
     if comments:
-        # Comments of lines that follow each other are one block.
+        # Consecutive lines of comments are one block.
         lines = (_COMMENT.fullmatch(line) for line in text.splitlines())
         groups = itertools.groupby(lines, key=lambda comment: comment is not None)
         blocks += [" ".join(comment[1] for comment in group) for is_comment, group in groups if is_comment]
-    texts = (_SENTENCE.split(" ".join(block.split())) for block in blocks)
-    is_prose = lambda text: MIN_WORDS <= len(text.split()) <= MAX_WORDS and ">>>" not in text  # noqa: E731
-    return list(filter(None, (list(filter(is_prose, text)) for text in texts)))
+    texts = ([x for x in _SENTENCE.split(" ".join(block.split())) if _is_prose(x)] for block in blocks)
+    return list(filter(None, texts))
+
+
+def _is_prose(sentence):
+    return MIN_WORDS <= len(sentence.split()) <= MAX_WORDS and ">>>" not in sentence
 
 
 def _modules():
@@ -83,17 +84,6 @@ def labelled():
     in_training = [_words(sentence) for sentence, _, tenth in sentences.values() if tenth in TENTHS["train"]]
     is_known = lambda words: any(4 * len(words & x) >= 3 * len(words | x) for x in in_training)  # noqa: E731
     return [row for row in sentences.values() if row[2] in TENTHS["train"] or not is_known(_words(row[0]))]
-
-
-def is_telling(sentences):
-    """Return whether each sentence has a telling word, a boolean array: one of three training sentences or more, at
-    least four in five of them of one topic."""
-    counts = collections.defaultdict(collections.Counter)
-    for sentence, topic, tenth in labelled():
-        for word in _words(sentence) if tenth in TENTHS["train"] else ():
-            counts[word][topic] += 1
-    telling = {word for word, of in counts.items() if of.total() >= 3 and max(of.values()) >= 0.8 * of.total()}
-    return np.array([bool(telling & _words(sentence)) for sentence in sentences])
 
 
 def _words(sentence):

@@ -16,6 +16,9 @@ import keras
 import keras_vattn
 from applications.finetuning.options import TASKS
 
+# The models, and their names in Table 5 of Fan et al. 2020.
+MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-WC"}
+
 
 @dataclasses.dataclass
 class Models:

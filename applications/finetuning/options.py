@@ -1,4 +1,4 @@
-"""Options of the fine-tuning of pretrained transformers, its tasks and models. The presets stand in presets/."""
+"""Options of the fine-tuning of pretrained transformers, and its tasks. The presets stand in presets/."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -10,8 +10,6 @@ from applications.common.bayesian_options import Forms
 from applications.common.errors import InputError
 from applications.common.program import Program
 
-MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-WC"}
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -19,8 +17,8 @@ class Task:
 
     Attributes:
         kind: "classes", "score" or "span".
-        columns: Names of the columns of the text, of the other text of a pair or `None`, and of the label.
-        places: Numbers of these columns, from 1 on, in a file without a header; `None` where there is no such file.
+        columns: Names of the columns of the text, of the second text of a pair or `None`, and of the label.
+        places: Indices of these columns in a file without a header; `None` where files have one.
         labels: The labels of the task; `None` for the labels of the training examples.
     """
 
@@ -32,9 +30,9 @@ class Task:
 
 _BINARY = ("0", "1")
 TASKS = {
-    "cola": Task(places=(4, None, 2), labels=_BINARY),
+    "cola": Task(places=(3, None, 1), labels=_BINARY),
     "sst2": Task(labels=_BINARY),
-    "sts": Task("score", ("sentence1", "sentence2", "score"), (1, 2, 3)),
+    "sts": Task("score", ("sentence1", "sentence2", "score"), (0, 1, 2)),
     "mnli": Task(columns=("sentence1", "sentence2", "gold_label")),
     "qnli": Task(columns=("question", "sentence", "label")),
     "qqp": Task(columns=("question1", "question2", "is_duplicate"), labels=_BINARY),
@@ -69,13 +67,13 @@ class TextOptions:
     valid: common.File | None = None
     """Validation examples; without them a share of the training examples is held out."""
     test: common.File | None = None
-    """Test examples, read once at the end of training and by `evaluate`; without them the report is on validation."""
+    """Test examples; without them the report is on validation."""
     text_column: str | None = None
-    """Column of the text: a name, or a number from 1 on in files without a header."""
+    """Name of the column of the text."""
     pair_column: str | None = None
-    """Column of the other text of a pair."""
+    """Name of the column of the second text of a pair."""
     label_column: str | None = None
-    """Column of the label or score."""
+    """Name of the column of the label or score."""
     valid_fraction: common.Fraction = 0.1
     """Share of the training examples that is held out where there are no validation examples."""
     max_length: common.Positive = 128
@@ -155,7 +153,7 @@ class ReportOptions:
 class Options:
     """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
 
-    model: Literal[tuple(MODELS)] = "no_kl"
+    model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
     """deterministic, or with drawn attention: no_kl, without a prior; wc with the one of Fan et al. 2020, Table 5."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)

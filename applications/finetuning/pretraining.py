@@ -43,7 +43,7 @@ def new_backbone(dropout=0.0):
 
 @functools.cache
 def pretrained_weights(num_steps):
-    """Return the weights of the transformer after so many steps, and the nats of a masked word in the last tenth."""
+    """Return the weights of the transformer after so many steps, and the mean nats of a masked word."""
     import keras_hub
 
     keras.utils.set_random_seed(SEED)
@@ -62,26 +62,22 @@ def pretrained_weights(num_steps):
         jit_compile=num_steps > 100,
     )
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), SEED)
-    tenth, rest = divmod(num_steps, 10)
-    for epochs, steps in ((1, rest), (10, tenth)):
-        if steps:
-            history = model.fit(batches, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False).history
+    history = model.fit(batches, steps_per_epoch=num_steps, verbose=0, shuffle=False).history
     return backbone.get_weights(), history["loss"][-1]
 
 
 def masked_batches(encoder, seed):
     """Return batches without an end, in which one token of seven is hidden and is the target.
 
-    The noise of a batch depends on the seed and its number. KerasHub's `MaskedLMMaskGenerator` draws other masks in
-    every run of one seed: it shuffles the places of many texts in whatever order they come.
+    The noise of a batch depends on the seed and its number. KerasHub's `MaskedLMMaskGenerator` takes no seed.
     """
-    known = encoder.tokenizer
+    tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
     num_places = round(SHARE * LENGTH)
 
     def masked(number, rows):
-        of_rows = tf.gather(ids, rows)
-        inputs = padded(of_rows, tf.fill([BATCH], LENGTH), own_length(of_rows, LENGTH))
+        batch = tf.gather(ids, rows)
+        inputs = padded(batch, tf.fill([BATCH], LENGTH), own_length(batch, LENGTH))
         words = inputs["token_ids"]
         order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
         # The marks come first in the vocabulary; they come last in the order of places.
@@ -90,11 +86,11 @@ def masked_batches(encoder, seed):
         num_hidden = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
         hidden = tf.argsort(places) < tf.cast(num_hidden, "int32")
         # Four of five become the mask, half of the others any token.
-        other = tf.cast(other * known.vocabulary_size(), "int32")
-        seen = tf.where(fate < 0.8, known.mask_token_id, tf.where(fate < 0.9, other, words))
+        other = tf.cast(other * tokenizer.vocabulary_size(), "int32")
+        shown = tf.where(fate < 0.8, tokenizer.mask_token_id, tf.where(fate < 0.9, other, words))
         places = places[:, :num_places]
         weights = tf.cast(tf.gather(hidden, places, batch_dims=1), "float32")
-        inputs |= {"token_ids": tf.where(hidden, seen, words), "mask_positions": places}
+        inputs |= {"token_ids": tf.where(hidden, shown, words), "mask_positions": places}
         # The loss is a mean over all places; the weights make it one over the hidden places.
         return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
 

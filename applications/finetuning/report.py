@@ -17,8 +17,9 @@ from applications.common.papers import beside
 from applications.common.predictor import Predictor
 from applications.common.shown import Shown, random_rows, sample_lines, verdict
 from applications.common.tables import Column, out_of, title_from
-from applications.finetuning import data, embedded, spans
-from applications.finetuning.options import MODELS, TASKS
+from applications.finetuning import data, spans
+from applications.finetuning.model import MODELS
+from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
@@ -30,7 +31,6 @@ COLUMNS = (
     Column("accuracy (%)", f"{_TASK}.accuracy", 1, 100.0),
     Column("Pearson", f"{_TASK}.pearson"),
     Column("Spearman", f"{_TASK}.spearman"),
-    Column("RMSE", f"{_TASK}.rmse"),
     Column("exact match (%)", f"{_TASK}.exact", 1, 100.0),
     Column("F1 (%)", f"{_TASK}.f1", 1, 100.0),
     Column("NLL (nats)", "report.nll"),
@@ -39,8 +39,6 @@ COLUMNS = (
     Column("Matthews, draws", f"{_DRAWS}.task.matthews"),
     Column("accuracy, draws (%)", f"{_DRAWS}.task.accuracy", 1, 100.0),
     Column("Pearson, draws", f"{_DRAWS}.task.pearson"),
-    Column("exact match, draws (%)", f"{_DRAWS}.task.exact", 1, 100.0),
-    Column("F1, draws (%)", f"{_DRAWS}.task.f1", 1, 100.0),
     Column("NLL, draws", f"{_DRAWS}.nll"),
     Column("ECE, draws", f"{_DRAWS}.ece"),
     Column("PAvPU, draws", f"{_DRAWS}.pavpu"),
@@ -54,48 +52,44 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of an encoded part, and the predictions."""
-    draws = bool(keras_vattn.stochastic_layers(run.models.training))
-    num_draws = draws and first_value("num_draws", evaluation, run.options.reports)
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
         answers = predicted_spans(run, part)
-        report["task"] = spans.figures(answers, part.part)
-        if num_draws:
-            figures = spans.figures(predicted_spans(run, part, num_draws), part.part)
-            report["draws"] = {"num_draws": num_draws, "task": figures}
-        return report, {"part": part, "answers": answers}
-    outputs, draws = np.concatenate(logits_of(run, part)), None
-    if num_draws:
-        draws = predictor(run, part).draws(num_draws, "attention")
-    figures = score_report if kind == "score" else class_report
-    figures, answers, unknown = figures(run, part.targets, outputs, draws)
-    if kind == "classes":
-        is_embedded = run.options.texts.train is None and (evaluation is None or evaluation.data is None)
-        telling = embedded.is_telling(part.part.firsts) if is_embedded else None
-        figures["certainty"] = certainty(tf.nn.softmax(outputs).numpy(), part.targets, telling)
-    return report | figures, {"part": part, "answers": answers, "unknown": unknown}
+        return report | {"task": spans.figures(answers, part.part)}, {"part": part, "answers": answers}
+    num_draws, draws = first_value("num_draws", evaluation, run.options.reports), None
+    predicting = predictor(run, part)
+    if num_draws and predicting.drawn is not None:
+        draws = predicting.draws(num_draws, "attention")
+    outputs, spread = np.concatenate(logits_of(run, part)), None
+    if kind == "score":
+        answers, report["task"] = [f"{score:.3f}" for score in outputs], score_figures(part.targets, outputs)
+        if draws is not None:
+            spread = draws.std(axis=0)
+            figures = {"task": score_figures(part.targets, draws.mean(axis=0)), "sd": float(spread.mean())}
+            report["draws"] = {"num_draws": len(draws), **figures}
+    else:
+        probabilities = tf.nn.softmax(outputs).numpy()
+        answers = [run.codec.labels[each] for each in probabilities.argmax(axis=1)]
+        report |= class_report(part.targets, probabilities[None])
+        if draws is not None:
+            spread = metrics.mutual_information(draws)
+            figures = {"pavpu": metrics.pavpu(draws, part.targets).pavpu, **uncertainty.means(draws)}
+            report["draws"] = {"num_draws": len(draws), **class_report(part.targets, draws), **figures}
+    return report, {"part": part, "answers": answers, "spread": spread}
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of an encoded part, in which this share of the words are replaced by other words of it; of
-    a score it predicts the scores."""
+    """Return the `Predictor` of an encoded part, in which this share of the words is replaced by words of the other
+    texts; for a score it predicts the scores."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
-    # Texts of like lengths share a batch, as in training; the outputs stand in the order of the part.
-    order = np.argsort(part.ids.row_lengths(), kind="stable")
-    places = np.argsort(order)
-
-    def probabilities(outputs):
-        outputs = np.take(outputs, places, axis=outputs.ndim - (1 if run.codec.labels is None else 2))
-        return outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy()
-
     return Predictor(
         part.targets,
-        part.rows(order).batches(options),
+        part.batches(options),
         model,
-        probabilities,
+        lambda outputs: outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy(),
         drawn=model if keras_vattn.stochastic_layers(model) else None,
         drops=options.backbone.drops,
         max_rows=8 * options.fit.batch_size,
@@ -108,8 +102,9 @@ def with_other_words(texts, share):
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 
     def corrupted(text):
-        kept = np.array(text.split())
-        return " ".join(np.where(generator.random(len(kept)) < share, generator.choice(words, len(kept)), kept))
+        own_words = np.array(text.split())
+        replaced = generator.random(len(own_words)) < share
+        return " ".join(np.where(replaced, generator.choice(words, len(own_words)), own_words))
 
     columns = [list(map(corrupted, column)) for column in texts.columns]
     return data.Texts(columns[0], columns[1] if len(columns) > 1 else None, texts.labels)
@@ -126,21 +121,10 @@ def require_classes(options):
         raise InputError(f"A table of the uncertainty is of classes. Received: --task {options.texts.task}")
 
 
-def class_report(run, labels, logits, draws):
-    """Return the figures of classes, the predicted names, and the mutual information of the draws or `None`."""
-    probabilities = tf.nn.softmax(logits).numpy()
-    best, unknown = probabilities.argmax(axis=1), None
-    report = {"task": class_figures(labels, best), **uncertainty.calibration(probabilities[None], labels)}
-    if draws is not None:
-        unknown = metrics.mutual_information(draws)
-        report["draws"] = {
-            "num_draws": len(draws),
-            "task": class_figures(labels, draws.mean(axis=0).argmax(axis=1)),
-            "pavpu": metrics.pavpu(draws, labels).pavpu,
-            **uncertainty.means(draws),
-            **uncertainty.calibration(draws, labels),
-        }
-    return report, [run.codec.labels[each] for each in best], unknown
+def class_report(labels, draws):
+    """Return the figures of the mean of draws (S, N, C) of probabilities, given the right classes (N,)."""
+    task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
+    return {"task": task, **uncertainty.calibration(draws, labels)}
 
 
 def class_figures(labels, predicted):
@@ -156,48 +140,14 @@ def class_figures(labels, predicted):
     return figures
 
 
-def certainty(probabilities, labels, telling=None):
-    """Return the number of predictions, the share of right ones and the mean entropy in nats, of groups of them: right
-    and wrong ones, the most certain nine of ten, and texts with and without a telling word (N,)."""
-    right, entropies = probabilities.argmax(axis=1) == labels, metrics.predictive_entropy(probabilities[None])
-    ranks = np.argsort(np.argsort(entropies, kind="stable"))
-    groups = {"right": right, "wrong": ~right, "most certain 90%": ranks < 0.9 * len(ranks)}
-    groups |= {} if telling is None else {"with a telling word": telling, "ambiguous": ~telling}
-    return {
-        name: {
-            "count": int(rows.sum()),
-            "accuracy": float(right[rows].mean()),
-            "entropy": float(entropies[rows].mean()),
-        }
-        for name, rows in groups.items()
-        if rows.any()
-    }
-
-
-def score_report(run, targets, scores, draws):
-    """Return the figures of scores, the scores as texts, and the standard deviation of the draws or `None`."""
-    report, deviation = {"task": score_figures(targets, scores)}, None
-    if draws is not None:
-        mean, deviation = draws.mean(axis=0), draws.std(axis=0)
-        report["draws"] = {
-            "num_draws": len(draws),
-            "task": score_figures(targets, mean),
-            "sd": float(deviation.mean()),
-            # Does the model know where it is far off?
-            "error_correlation": score_figures(np.abs(targets - mean), deviation)["spearman"],
-        }
-    return report, [f"{score:.3f}" for score in scores], deviation
-
-
 def score_figures(targets, scores):
     """Return the correlations with the scores that people gave; 0 for scores that are all the same."""
     import scipy.stats
 
-    figures = {"pearson": 0.0, "spearman": 0.0, "rmse": float(np.sqrt(np.mean((targets - scores) ** 2)))}
-    if np.ptp(scores) and np.ptp(targets):
-        figures["pearson"] = float(scipy.stats.pearsonr(targets, scores).statistic)
-        figures["spearman"] = float(scipy.stats.spearmanr(targets, scores).statistic)
-    return figures
+    if not np.ptp(scores) or not np.ptp(targets):
+        return {"pearson": 0.0, "spearman": 0.0}
+    correlations = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
+    return {name: float(correlation(targets, scores).statistic) for name, correlation in correlations.items()}
 
 
 def gradient_norms(run, part):
@@ -238,20 +188,19 @@ def example_of(part):
 def summary(report):
     task, count, draws = report["task"], report["num_examples"], report.get("draws")
     if "pearson" in task:
-        lines = [f"The scores of {count:,} examples correlate with the right ones, Pearson {task['pearson']:.3f}."]
-    elif "exact" in task:
-        lines = [f"{out_of(task['exact'], count)} answers are right; F1 {100 * task['f1']:.1f}%."]
-    else:
-        lines = [f"{out_of(task['accuracy'], count)} examples are right."]
-        if draws:
-            right = out_of(draws["task"]["accuracy"], count)
-            nats = f"NLL {draws['nll']:.3f} nats (without: {report['nll']:.3f})"
-            lines.append(f"With {draws['num_draws']} draws: {right} right, {nats}.")
+        return [f"The scores of {count:,} examples correlate with the right ones, Pearson {task['pearson']:.3f}."]
+    if "exact" in task:
+        return [f"{out_of(task['exact'], count)} answers are right; F1 {100 * task['f1']:.1f}%."]
+    lines = [f"{out_of(task['accuracy'], count)} examples are right."]
+    if draws:
+        right = out_of(draws["task"]["accuracy"], count)
+        nats = f"NLL {draws['nll']:.3f} nats (without: {report['nll']:.3f})"
+        lines.append(f"With {draws['num_draws']} draws: {right} right, {nats}.")
     return lines
 
 
 def shown(run, part, outputs):
-    part, answers, unknown = part.part, outputs["answers"], outputs.get("unknown")
+    part, answers, spread = part.part, outputs["answers"], outputs.get("spread")
     samples = []
     for row in random_rows(len(answers), NUM_SAMPLES):
         if isinstance(part, spans.Questions):
@@ -263,7 +212,7 @@ def shown(run, part, outputs):
             is_right = None if run.codec.labels is None else answers[row] == label
             sample = [("text", column[row]) for column in part.columns]
             sample += [("label", label), ("predicted", answers[row])]
-            sample += [] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]
+            sample += [] if spread is None else [("unsure", f"{spread[row]:.3f}")]
         # A score is neither right nor wrong.
         sample += [] if is_right is None else [verdict("" if is_right else f"{label} is right")]
         samples.append(sample)
@@ -271,20 +220,7 @@ def shown(run, part, outputs):
 
 
 def report(run, part, record, outputs, shown):
-    lines = [
-        f"{name}: {group['count']} examples, {100 * group['accuracy']:.1f}% right, entropy {group['entropy']:.3f} nats"
-        for name, group in record["report"].get("certainty", {}).items()
-    ]
-    lines += ["", *sample_lines(shown.samples, NUM_SHOWN)]
-    unknown = outputs.get("unknown")
-    if unknown is None:
-        return lines
-    texts = part.part
-    lines.append("the examples that the model knows least of, by its draws:")
-    for row in np.argsort(-unknown)[:NUM_SHOWN]:
-        example = " | ".join(column[row] for column in texts.columns)
-        lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")
-    return lines
+    return sample_lines(shown.samples, NUM_SHOWN)
 
 
 # The figure of Table 5 for each task whose figure it is not the accuracy.
@@ -293,7 +229,7 @@ _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return the column of Table 5 of Fan et al. 2020 of the task, beside the paper's figures; none of a task of one's
+    """Return the column of Table 5 of Fan et al. 2020 of the task, beside the paper's figures; none for a task of one's
     own."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.progress import progress
-from applications.common.serving import Untracked, in_graph, mean_of_draws, noise_of, with_names
+from applications.common.serving import Untracked, in_graph, noise_of, with_names
 from applications.finetuning import spans
 from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
 from applications.text.readers import beside, has_word, read_input
 
-# Lines of a batch of `predict`, and most tokens of an answer.
-BATCH, MAX_ANSWER_LENGTH = 64, 30
+# Lines of a batch of `predict`.
+BATCH = 64
 
 
 class Predictor(tf.Module):
@@ -28,12 +28,12 @@ class Predictor(tf.Module):
         self._model = Untracked(model)
         self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
         self._noise = Untracked(noise_of(model, run.options.backbone.drops))
-        strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
         names = ("texts", "pairs") if run.codec.pairs else ("texts",)
+        strings, integer = [tf.TensorSpec([None], tf.string)] * len(names), tf.TensorSpec([], tf.int32)
         predict = with_names(lambda *texts: self._answers(self._outputs(self._inputs(texts))), *names)
         sample = with_names(lambda *arguments: self._sample(*arguments), *names, "num_samples", "seed")
-        self.predict = in_graph(*[strings] * len(names))(predict)
-        self.sample = in_graph(*[strings] * len(names), integer, integer)(sample)
+        self.predict = in_graph(*strings)(predict)
+        self.sample = in_graph(*strings, integer, integer)(sample)
 
     @property
     def names(self):
@@ -63,24 +63,15 @@ class Predictor(tf.Module):
 
 def logits_of(run, part):
     """Return the outputs for each batch of a part, at the mean of the attention."""
-    model = run.models.training
-    predict = tf.function(lambda inputs: model(inputs, training=False), reduce_retracing=True)
-    return [predict(inputs).numpy() for inputs, _ in progress(part.batches(run.options), "predicting")]
+    predict = run.models.training.predict_on_batch
+    return [predict(inputs) for inputs, _ in progress(part.batches(run.options), "predicting")]
 
 
-def predicted_spans(run, part, num_draws=0):
-    """Return the answer to each question, empty for none; by the mean of the probabilities of draws of the attention,
-    where these are asked for."""
-    model = run.models.training
-    if num_draws:
-        log_probabilities = lambda inputs: tf.nn.log_softmax(model(inputs, training=False), axis=1)  # noqa: E731
-        predictive = mean_of_draws(model, log_probabilities, num_draws)
-        numbered = enumerate(progress(part.batches(run.options), "drawing"))
-        batches = [predictive(number, inputs) for number, (inputs, _) in numbered]
-    else:
-        batches = [tf.nn.log_softmax(logits, axis=1) for logits in logits_of(run, part)]
-    scores = [window for batch in batches for window in batch.numpy()]
-    return spans.best_spans(part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
+def predicted_spans(run, part):
+    """Return the answer to each question, empty for none."""
+    batches = [tf.nn.log_softmax(logits, axis=1).numpy() for logits in logits_of(run, part)]
+    scores = [window for batch in batches for window in batch]
+    return spans.best_spans(part, scores, run.options.texts.task == "squad2")
 
 
 def generate(run, options):
@@ -90,10 +81,11 @@ def generate(run, options):
         if not has_word(line):
             continue
         row = line.split("\t")
-        if len(row) != 1 + pairs or not all(map(has_word, row)):
-            expected = "two texts with a tab between them" if pairs else "a text"
-            received = "an empty text" if len(row) == 1 + pairs else f"{len(row)} columns"
-            raise InputError(f"{place}:{number}: expected {expected}. Received: {received}")
+        expected = "two texts with a tab between them" if pairs else "a text"
+        if len(row) != 1 + pairs:
+            raise InputError(f"{place}:{number}: expected {expected}. Received: {len(row)} columns")
+        if not all(map(has_word, row)):
+            raise InputError(f"{place}:{number}: expected {expected}. Received: an empty text")
         rows.append(row)
     yield from beside(lines, _answers(run, rows))
 
@@ -101,14 +93,16 @@ def generate(run, options):
 def _answers(run, rows):
     """Yield the answers to rows of one text or two."""
     kind = TASKS[run.options.texts.task].kind
-    predictor = None if kind == "span" else Predictor(run)
+    if not rows:
+        return
+    if kind == "span":
+        questions, contexts = zip(*rows)
+        part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))
+        yield from predicted_spans(run, encode(run.options, run.codec, part))
+        return
+    predictor = Predictor(run)
     for start in range(0, len(rows), BATCH):
-        batch = rows[start : start + BATCH]
-        if kind == "span":
-            questions = spans.Questions([""] * len(batch), *zip(*batch), [[]] * len(batch))
-            yield from predicted_spans(run, encode(run.options, run.codec, questions))
-            continue
-        answers = predictor.predict(*(tf.constant(column) for column in zip(*batch)))
+        answers = predictor.predict(*(tf.constant(column) for column in zip(*rows[start : start + BATCH])))
         if kind == "score":
             yield from (f"{score:.4f}" for score in answers["scores"].numpy())
             continue

@@ -1,6 +1,6 @@
 """Questions whose answers are spans of a context: SQuAD's files, windows of tokens, and the official figures.
 
-Shapes: N windows.
+Shapes: N windows, B windows of a batch, L tokens.
 """
 
 import collections
@@ -14,8 +14,8 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.text.readers import read_json
 
-# A word, or a mark alone, as BERT cuts a text before it looks for pieces.
-_WORD = re.compile(r"\w+|[^\w\s]")
+# The most tokens of an answer.
+MAX_ANSWER_LENGTH = 30
 
 
 @dataclasses.dataclass
@@ -46,11 +46,11 @@ def read_squad(path):
                     answers = [] if entry.get("is_impossible") else entry["answers"]
                     answers = [(answer["text"], answer["answer_start"]) for answer in answers]
                     for text, start in answers:
-                        there = context[start : start + len(text)]
-                        if start < 0 or not text or there != text:
+                        span = context[start : start + len(text)]
+                        if start < 0 or not text or span != text:
                             raise InputError(
                                 f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at {start} "
-                                f"of its context, where there is {there[:40]!r}."
+                                f"of its context, where there is {span[:40]!r}."
                             )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (AttributeError, KeyError, TypeError) as error:
@@ -61,51 +61,31 @@ def read_squad(path):
 
 
 def windows_of(encoder, part, stride):
-    """Return what `data.Encoded` has of the windows of questions, a dictionary."""
+    """Return the fields of `data.Encoded` for the windows of questions, a dictionary."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
-        # The questions about a context come one after the other.
+        # Questions about one context follow each other.
         if part.contexts[index] != context:
             context = part.contexts[index]
-            ids, places = tokens_of(encoder, context)
+            ids, places = encoder.located(context)
         # At least half of a window is context.
         question = question[: encoder.max_length // 2 - 2]
         before, room = len(question) + 2, encoder.max_length - len(question) - 3
-        span, first = answer_tokens(part.answers[index], places), 0
-        while True:
+        span = answer_tokens(part.answers[index], places)
+        last_start = max(0, len(ids) - room)
+        step = min(stride, room)
+        for first in range(0, last_start + step, step):
             last = min(first + room, len(ids))
             inside = span is not None and first <= span[0] and span[1] < last
             target = [before + span[0] - first, before + span[1] - first] if inside else [0, 0]
             window = [start, *question, end, *ids[first:last], end]
             windows.append((window, before, target, index, places[first:last]))
-            if last >= len(ids):
-                break
-            first += min(stride, room)
     ids, num_first, targets, questions, places = zip(*windows)
     with tf.device("CPU:0"):
         ids = tf.RaggedTensor.from_row_lengths(np.concatenate(ids).astype(np.int32), list(map(len, ids)))
     targets = np.array(targets, np.int32)
     return {"ids": ids, "num_first": num_first, "targets": targets, "questions": questions, "places": places}
-
-
-def tokens_of(encoder, context):
-    """Return the ids of a context's tokens, and the characters (start, end) of the word around each."""
-    words = [match.span() for match in _WORD.finditer(context)]
-    if not words:
-        return [], []
-    located = encoder.located(context)
-    if located is not None:
-        # A sentencepiece model knows no words: it reads the whole context.
-        starts, ends = np.array(words).T
-        places = []
-        for first, last in located[1]:
-            inside = np.flatnonzero((starts < last) & (ends > first))
-            places.append((int(starts[inside[0]]), int(ends[inside[-1]])) if inside.size else (last, last))
-        return located[0], places
-    pieces = encoder.pieces([context[start:end] for start, end in words])
-    counts = pieces.row_lengths().numpy()
-    return pieces.flat_values.numpy().tolist(), [place for place, count in zip(words, counts) for _ in range(count)]
 
 
 def answer_tokens(answers, places):
@@ -117,28 +97,28 @@ def answer_tokens(answers, places):
     return (inside[0], inside[-1]) if inside else None
 
 
-def best_spans(encoded, scores, max_answer_length, may_have_none):
+def best_spans(encoded, scores, may_have_none):
     """Return the answers of the best-scored spans, one a question.
 
     Args:
         encoded: `data.Encoded` questions.
         scores: Log-probabilities of the first and the last token of each window, a list of (L, 2).
-        max_answer_length: Most tokens of an answer.
-        may_have_none: Whether an answer may be empty, which both ends at the mark say.
+        may_have_none: Whether an answer may be empty: both ends at the first token mean that there is none.
     """
     contexts = encoded.part.contexts
     best = [(-np.inf, "")] * len(contexts)
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
-    for index, of_window, before, places in windows:
+    for index, window_scores, before, places in windows:
         # A question has no answer if no window has one.
-        none[index] = min(none[index], of_window[0].sum())
+        none[index] = min(none[index], window_scores[0].sum())
         if not places:
             continue
-        first, last = of_window[before : before + len(places)].T
+        first, last = window_scores[before : before + len(places)].T
         total = first[:, None] + last[None]
-        length = np.arange(len(places))[None] - np.arange(len(places))[:, None]
-        total[(length < 0) | (length >= max_answer_length)] = -np.inf
+        # A span ends at or behind its start.
+        allowed = np.triu(np.ones_like(total)) - np.triu(np.ones_like(total), MAX_ANSWER_LENGTH)
+        total = np.where(allowed > 0, total, -np.inf)
         left, right = np.unravel_index(total.argmax(), total.shape)
         if total[left, right] > best[index][0]:
             text = contexts[index][places[left][0] : places[right][1]]
@@ -154,23 +134,22 @@ def normalized(text):
 
 def f1(answer, truth):
     """Return the harmonic mean of precision and recall of words."""
-    words, wanted = normalized(answer).split(), normalized(truth).split()
-    if not words or not wanted:
-        return float(words == wanted)
-    same = sum((collections.Counter(words) & collections.Counter(wanted)).values())
-    return 2.0 * same / (len(words) + len(wanted))
+    words, true_words = normalized(answer).split(), normalized(truth).split()
+    if not words or not true_words:
+        return float(words == true_words)
+    same = sum((collections.Counter(words) & collections.Counter(true_words)).values())
+    return 2.0 * same / (len(words) + len(true_words))
 
 
 def figures(answers, part):
     """Return exact match and F1 of the best of the known answers, averaged."""
-    # The official script leaves out truths without a word.
-    truths = [[text for text, _ in known if normalized(text)] or [""] for known in part.answers]
-    pairs = list(zip(answers, truths, strict=True))
-    measures = {"exact": lambda answer, truth: normalized(answer) == normalized(truth), "f1": f1}
-    return {
-        name: float(np.mean([max(measure(answer, truth) for truth in known) for answer, known in pairs]))
-        for name, measure in measures.items()
-    }
+    rows = []
+    for answer, known in zip(answers, part.answers, strict=True):
+        # The official script leaves out truths without a word.
+        truths = [text for text, _ in known if normalized(text)] or [""]
+        exact = max(normalized(answer) == normalized(truth) for truth in truths)
+        rows.append((exact, max(f1(answer, truth) for truth in truths)))
+    return dict(zip(("exact", "f1"), np.mean(rows, axis=0).tolist()))
 
 
 def span_losses(targets, logits):

@@ -1,6 +1,7 @@
 """Texts as a pretrained transformer reads them: the pieces of its vocabulary, between its marks."""
 
 import pathlib
+import re
 import tempfile
 
 import keras
@@ -17,10 +18,12 @@ _CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
 _TOGETHER = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
+# A word or a punctuation mark, as BERT splits a text before it looks for pieces.
+_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class TextEncoder(tf.Module):
-    """Turns texts into token ids, [CLS] text [SEP], or [CLS] text [SEP] other text [SEP]; in a graph too.
+    """Turns texts into token ids, [CLS] text [SEP], or [CLS] text [SEP] second text [SEP]; in a graph too.
 
     Args:
         tokenizer: A tokenizer of KerasHub, with `cls_token_id`, `sep_token_id` and `pad_token_id`.
@@ -30,73 +33,75 @@ class TextEncoder(tf.Module):
     def __init__(self, tokenizer, max_length):
         super().__init__(name="text_encoder")
         self._tokenizer = Untracked(tokenizer)
+        # The SentencePiece model of an ALBERT, bytes; `None` for a BERT.
+        self._sentencepiece_model = getattr(tokenizer, "proto", None)
         self.max_length = max_length
 
     @property
     def tokenizer(self):
         return self._tokenizer.value
 
-    @property
-    def _model(self):
-        """The sentencepiece model of an ALBERT, bytes; `None` for a BERT."""
-        return getattr(self.tokenizer, "proto", None)
-
     def _sentencepiece(self):
-        # Each function loads it anew: KerasHub's own is lost when a program sets TensorFlow's seed.
-        return tensorflow_text.SentencepieceTokenizer(self._model, out_type=tf.int32)
+        # Each function loads the model anew: KerasHub's own is lost when a program sets TensorFlow's seed.
+        return tensorflow_text.SentencepieceTokenizer(self._sentencepiece_model, out_type=tf.int32)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def pieces(self, texts):
         """Return the ids of the pieces of texts, ragged (B, None) int32."""
-        if self._model is not None:
+        if self._sentencepiece_model is not None:
             with tf.device("CPU:0"):
                 return self._sentencepiece().tokenize(texts)
         ids = self.tokenizer(texts)
-        if isinstance(ids, list):
-            # KerasHub makes lists of them outside of a graph.
-            return tf.ragged.constant(ids, dtype=tf.int32, ragged_rank=1, row_splits_dtype="int64")
-        return ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
+        # KerasHub returns lists outside of a graph.
+        is_list = isinstance(ids, list)
+        return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 
     def located(self, text):
-        """Return the ids of a text's pieces and the characters (start, end) of each, lists; `None` for a tokenizer that
-        reads word by word."""
-        if self._model is None:
-            return None
-        ids, starts, ends = (x.numpy()[0] for x in self._located([text]))
+        """Return the ids of a text's pieces, and the characters (start, end) of the words that each is of; lists."""
+        words = [match.span() for match in _WORD.finditer(text)]
+        if not words:
+            return [], []
+        if self._sentencepiece_model is None:
+            pieces = self.pieces([text[start:end] for start, end in words])
+            places = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
+            return pieces.flat_values.numpy().tolist(), list(map(tuple, places))
+        # A SentencePiece model knows no words: it reads the whole text.
+        ids, *ends = (values.numpy()[0] for values in self._pieces_with_offsets([text]))
         # From places in bytes to places in characters.
-        begins = np.cumsum([0, *(len(character.encode()) for character in text)])
-        places = np.searchsorted(begins, np.stack([starts, ends], axis=1)).tolist()
-        return ids.tolist(), list(map(tuple, places))
+        offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
+        word_starts, word_ends = np.array(words).T
+        places = []
+        for start, end in np.searchsorted(offsets, np.stack(ends, axis=1)).tolist():
+            inside = np.flatnonzero((word_starts < end) & (word_ends > start))
+            places.append((int(word_starts[inside[0]]), int(word_ends[inside[-1]])) if inside.size else (end, end))
+        return ids.tolist(), places
 
     @tf.function(input_signature=_TEXTS, autograph=False)
-    def _located(self, texts):
+    def _pieces_with_offsets(self, texts):
         with tf.device("CPU:0"):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Return ragged ids (B, None) of texts, or of texts and the others of pairs, the number of tokens before the
-        second text (B,), and how many were cut (B,)."""
-        marks = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        """Return ragged ids (B, None) of texts, or of the first and second texts of pairs; the number of tokens before
+        the second text (B,); and how many were cut (B,)."""
         segments = [self.pieces(column) for column in texts]
-        room = self.max_length - 1 - len(segments)
-        before = sum(segment.row_lengths() for segment in segments)
-        segments = tensorflow_text.RoundRobinTrimmer(room).trim(segments)
-        ids, _ = tensorflow_text.combine_segments(segments, *marks)
-        cut = before - sum(segment.row_lengths() for segment in segments)
+        num_pieces = sum(segment.row_lengths() for segment in segments)
+        segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
+        ids, _ = tensorflow_text.combine_segments(segments, self.tokenizer.cls_token_id, self.tokenizer.sep_token_id)
+        cut = num_pieces - sum(segment.row_lengths() for segment in segments)
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
 
     def encode_all(self, *texts):
         """Return the same of lists of any length."""
         with tf.device("CPU:0"):
-            parts = [
+            batches = [
                 self.encode(*(tf.constant(column[start : start + _TOGETHER]) for column in texts))
                 for start in range(0, len(texts[0]), _TOGETHER)
             ]
-            return [tf.concat(values, axis=0) for values in zip(*parts)]
+            return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
-        """Write what `load` reads into a folder."""
-        path = pathlib.Path(path)
+        """Write the files that `load` reads into a folder."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
         with tempfile.TemporaryDirectory(dir=path) as assets:
@@ -109,11 +114,10 @@ class TextEncoder(tf.Module):
     def load(cls, path, max_length):
         import keras_hub  # noqa: F401 - it registers its tokenizers
 
+        config = dict(read_record(path / _CONFIG))
         try:
-            tokenizer = keras.saving.deserialize_keras_object(dict(read_record(path / _CONFIG)))
+            tokenizer = keras.saving.deserialize_keras_object(config)
             tokenizer.load_assets(str(path))
-        except InputError:
-            raise
         except (*(AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError), tf.errors.OpError) as error:
             raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, max_length)

@@ -7,8 +7,8 @@ import yaml
 
 from applications.captioning.model import MODELS as CAPTIONING
 from applications.common import papers
-from applications.finetuning.options import MODELS as FINETUNING
-from applications.graphs.options import MODELS as GRAPHS
+from applications.finetuning.model import MODELS as FINETUNING
+from applications.graphs.model import MODELS as GRAPHS
 from applications.nmt.model import MODELS as NMT
 from applications.ved.model import MODELS as VED
 from applications.vqa.model import MODELS as VQA

@@ -12,7 +12,6 @@ from finetuning_cases import options_of
 
 from applications.common.errors import InputError
 from applications.finetuning import data, embedded
-from applications.finetuning.options import TASKS
 
 LAYOUTS = {
     "cola": (
@@ -64,11 +63,6 @@ def test_columns_of_ones_own(tmp_path):
     given = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
     found = data.read_examples(str(tmp_path / "mine.csv"), given)
     assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
-    (tmp_path / "mine.tsv").write_text("x\thello\ny\tno\n")
-    found = data.read_examples(
-        str(tmp_path / "mine.tsv"), options_of(tmp_path, text_column="2", label_column="1").texts
-    )
-    assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], None, ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -170,39 +164,6 @@ def test_embedded_sentences():
         assert len(one & other) < 0.75 * len(one | other), (one, other)
 
 
-def test_telling_words(monkeypatch):
-    """Words of three training sentences, four in five of them of one topic."""
-    rows = [("A mail header.", "email", 3)] * 4 + [("A header.", "asyncio", 4), ("Some mail.", "asyncio", 5)]
-    rows += [("Some future.", "asyncio", 3)] * 2 + [("Some future.", "asyncio", 0)]
-    monkeypatch.setattr(embedded, "labelled", lambda: rows)
-    texts = ["The Header is read.", "The mail is read.", "The future.", "mailheader"]
-    assert embedded.is_telling(texts).tolist() == [True, True, False, False]
-
-
-def test_texts_of_a_module(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(
-        '"""Says what it is, in more than six words. Short."""\n\n'
-        "def f():\n"
-        '    """Returns\n    what a caller gives to it, again."""\n'
-        "    # A comment that goes on over\n    # two lines; its end.\n"
-        "    return 'no sentence of a string is one of prose'\n"
-    )
-    documented = [["Says what it is, in more than six words."], ["Returns what a caller gives to it, again."]]
-    assert embedded.texts_of(path, comments=False) == documented
-    assert embedded.texts_of(path, comments=True) == [
-        *documented,
-        ["A comment that goes on over two lines; its end."],
-    ]
-    path.write_text("def f(:")
-    assert embedded.texts_of(path, comments=True) == []
-
-
-def test_every_task_has_a_kind():
-    for name, task in TASKS.items():
-        assert task.kind in ("classes", "score", "span"), name
-
-
 def test_batches(tmp_path):
     """Padded to what the longest needs, and a smaller one to what the longest of all needs."""
     options = options_of(tmp_path, batch_size=3)
@@ -249,10 +210,3 @@ def test_batches_have_few_shapes(tmp_path):
     assert len(set(shapes)) == 8 and {shape for shape in shapes if shape[0] != 8} == {(1, 128)}
     assert {length for _, length in shapes} <= set(range(8, 129, 8))
     assert {tuple(inputs["token_ids"].shape) for inputs, _ in part.batches(options)} <= {*shapes}
-
-
-def test_lengths_of_batches():
-    lengths = np.array([1, 8, 9, 9, 9, 30, 33])
-    assert data.lengths_of_batches(lengths, 36, 9).tolist() == [8, 16, 32, 36]
-    assert data.lengths_of_batches(lengths, 36, 2).tolist() == [16, 36]
-    assert data.lengths_of_batches(lengths, 36, 1).tolist() == [36]

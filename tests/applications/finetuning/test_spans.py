@@ -63,7 +63,7 @@ def test_what_is_wrong_with_files(tmp_path, paragraph, message):
 def test_the_context_of_an_albert():
     """Its pieces are those of the whole context; each has the place of the words that it is of."""
     known, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
-    ids, places = spans.tokens_of(known, context)
+    ids, places = known.located(context)
     assert ids == known.pieces([context]).to_list()[0]
     names = [known.tokenizer.id_to_token(each) for each in ids]
     assert {context[start:end] for start, end in places} >= {"My", "dog", "é", "barked", ",", "twice", "."}
@@ -81,7 +81,7 @@ def test_windows(tmp_path, max_length, windows):
     names = [[PIECES[each] for each in row] for row in found.ids]
     assert all(row[:5] == ["[CLS]", "at", "a", "cat", "[SEP]"] and row[-1] == "[SEP]" for row in names)
     assert all(len(row) <= max_length for row in names)
-    assert {place for places in found.places for place in places} == set(spans.tokens_of(encoder(9), CONTEXT)[1])
+    assert {place for places in found.places for place in places} == set(encoder(9).located(CONTEXT)[1])
     for row, (first, last), places in zip(names, found.targets, found.places, strict=True):
         if (first, last) == (0, 0):
             continue
@@ -90,7 +90,7 @@ def test_windows(tmp_path, max_length, windows):
     assert any(tuple(target) != (0, 0) for target in found.targets)
 
 
-def test_the_best_span():
+def test_the_best_span(monkeypatch):
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
     windows = windows_of(part, 40, 8)
     places = windows.places[0]
@@ -98,12 +98,14 @@ def test_the_best_span():
     first = next(index for index, (start, _) in enumerate(places) if start == CONTEXT.index("at a"))
     scores[5 + first, 0] = scores[5 + first + 2, 1] = -0.1
 
-    def find(max_answer_length=5, may_have_none=True):
-        return spans.best_spans(windows, [scores], max_answer_length, may_have_none)
+    def find(may_have_none=True):
+        return spans.best_spans(windows, [scores], may_have_none)
 
     assert find() == ["at a cat"]
     # Too long, it is another one; before its first token it ends nowhere.
-    assert find(max_answer_length=2) != ["at a cat"]
+    monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 2)
+    assert find() != ["at a cat"]
+    monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 3)
     scores[5 + first - 1, 1] = 0.0
     assert find() == ["at a cat"]
     # No answer, where both ends are at the mark.
@@ -119,7 +121,7 @@ def test_a_window_without_the_answer():
     before, last = windows.num_first[-1], len(windows.places[-1]) - 1
     scores[0][0], scores[-1][before + last] = 0.0, -0.1
     left, right = windows.places[-1][last]
-    assert len(scores) > 1 and spans.best_spans(windows, scores, 5, True) == [CONTEXT[left:right]]
+    assert len(scores) > 1 and spans.best_spans(windows, scores, True) == [CONTEXT[left:right]]
 
 
 def test_official_figures():

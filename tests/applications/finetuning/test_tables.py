@@ -46,7 +46,7 @@ def samples_of(part, labels=None, **outputs):
 def test_samples_say_whether_they_are_right():
     """Of classes and spans; a score is neither right nor wrong."""
     classes = Texts(["one", "two"], None, ["yes", "no"])
-    first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], unknown=np.array([0.1, 0.2]))
+    first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], spread=np.array([0.1, 0.2]))
     assert first == [("text", "one"), ("label", "yes"), ("predicted", "yes"), ("unsure", "0.100"), ("judged", "right")]
     assert second[-1] == ("judged", "wrong: no is right")
     (score,) = samples_of(Texts(["one"], ["two"], [2.5]), answers=["2.400"])
