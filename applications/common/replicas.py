@@ -36,7 +36,7 @@ def strategy_of(kind):
 
 def _all_workers():
     print("waiting for the other workers of TF_CONFIG", flush=True)
-    # TensorFlow waits without an end, and takes SIGTERM for the notice of a preemption, which would go unheeded.
+    # TensorFlow waits without an end, and takes SIGTERM for the notice of a preemption.
     interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     signal.signal(signal.SIGINT, interrupted)

@@ -52,21 +52,12 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        A folder that does not fit, or that another process writes to, is an `InputError`.
-
-        Args:
-            path: Folder.
-            config: Dictionary of options.
-            resume: Whether the folder must already hold this run.
-            may_differ: Names of options that a resumed run may change, whose new values are written.
-            defaults: Dictionary of the values of options that a config.yaml lacks.
+        `InputError` if `check` raises it, or if another process writes to the folder.
         """
         path = pathlib.Path(path)
-        cls.check(path, config, resume, may_differ, defaults)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock(path)
-            # Another process may have written to it since.
             cls.check(path, config, resume, may_differ, defaults)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
@@ -77,7 +68,15 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Check that `open` would succeed, and write nothing; return the stored options, or `None`."""
+        """Raise `InputError` if `open` would; return the stored options, or `None`.
+
+        Args:
+            path: Folder.
+            config: Dictionary of options.
+            resume: Whether the folder must already hold this run.
+            may_differ: Names of options that a resumed run may change, whose new values are written.
+            defaults: Dictionary of the values of options that a config.yaml lacks.
+        """
         path = pathlib.Path(path)
         stored = _read_config(path)
         if stored is None:
@@ -90,6 +89,7 @@ class RunFolder:
                 "another folder."
             )
         else:
+            # As YAML reads them: tuples are lists.
             old, new = (yaml.safe_load(_dump(values)) for values in ((defaults or {}) | stored, config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
             differing = [f"{x}: {a} in the folder, {b} asked for" for x, (a, b) in words.items() if a != b]
@@ -181,10 +181,6 @@ def _feed(digest, value):
         value = list(value.items())
     if isinstance(value, set | frozenset):
         value = sorted(value)
-    if isinstance(value, np.memmap):
-        # Hours of reading where the features of a hundred thousand pictures are meant.
-        status = os.stat(value.filename)
-        value = [str(value.dtype), value.shape, value.offset, status.st_size, status.st_mtime_ns]
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape}\n".encode())
         digest.update(np.ascontiguousarray(value).data)

@@ -10,6 +10,7 @@ import typing
 import keras
 import numpy as np
 
+from applications.common import runs
 from applications.common.application import Run
 from applications.common.callbacks import EpochLog, Plateau, StopOnNaN
 from applications.common.checkpoint import Checkpoint, read_state, read_weights, training_variables
@@ -20,16 +21,6 @@ from applications.common.option_values import fields_of, is_file, values_of, wit
 from applications.common.program import config_of
 from applications.common.replicas import LogOfFirst, agree, own_folder, strategy_of
 from applications.common.reporting import counts_of, write_report
-from applications.common.runs import (
-    CHECKPOINT,
-    CODEC,
-    WEIGHTS,
-    RunFolder,
-    digest_of,
-    replacing,
-    write_json,
-    write_lines,
-)
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
@@ -74,7 +65,7 @@ class TrainingRun(Run):
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})
         agree(self.strategy, values)
-        super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
+        super().__init__(runs.RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
 
@@ -92,16 +83,14 @@ class TrainingRun(Run):
         source = "" if named else "; no data files given; using built-in data"
         print(f"reading data for {options.model}{source}", flush=True)
         data = application.read(options)
-        if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
-            raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
-        self._digest = digest_of(data)
+        self._digest = runs.digest_of(data)
         agree(self.strategy, {"data": self._digest})
-        start = None if options.run.start_from is None else RunFolder.load(options.run.start_from)
         if self.folder is not None:
             self.folder.require_data(self._digest)
-        known = self.folder if self.folder is not None and self.folder.has_data() else start
-        if known is not None:
-            self.codec = application.load_codec(options, known)
+        if self.folder is not None and self.folder.has_data():
+            self.codec = application.load_codec(options, self.folder)
+        elif options.run.start_from is not None:
+            self.codec = application.load_codec(options, runs.RunFolder.load(options.run.start_from))
         elif fit_codec is not None:
             self.codec = fit_codec(options, data["train"])
         self.data = {
@@ -125,7 +114,7 @@ class TrainingRun(Run):
     def is_new(self):
         """Whether the run has no state of training: its model needs its initial weights."""
         # A run that was killed before its first checkpoint starts again, and not from other weights.
-        return self.folder is None or not (self.folder.path / CHECKPOINT).exists()
+        return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
         """Lay out the steps of the run. Options that do not fit raise `InputError` here, before anything takes time.
@@ -144,7 +133,7 @@ class TrainingRun(Run):
     @functools.cached_property
     def _start(self):
         """The state of the run that this one starts from, as `read_state` returns it."""
-        return read_state(pathlib.Path(self.options.run.start_from, CHECKPOINT))
+        return read_state(pathlib.Path(self.options.run.start_from, runs.CHECKPOINT))
 
     @property
     def first_step(self):
@@ -161,13 +150,13 @@ class TrainingRun(Run):
             print(f"{self._num_shared_weights()} weights of {options.run.start_from}", flush=True)
         if options.run.overwrite:
             set_aside(options.run.out)
-        self.folder = RunFolder.open(
+        self.folder = runs.RunFolder.open(
             options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
         )
         if hasattr(self.codec, "save"):
             self.codec.save(self.folder)
         else:
-            write_json(self.folder.file(CODEC), self.codec)
+            runs.write_json(self.folder.file(runs.CODEC), self.codec)
         # After the codec: a folder with this file can be resumed.
         self.folder.remember_data(self._digest)
         self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
@@ -221,7 +210,7 @@ class TrainingRun(Run):
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
         fit = {
-            "callbacks": self._callbacks(checkpoint, callbacks, plateau),
+            "callbacks": self._callbacks(callbacks, plateau),
             "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
         }
@@ -236,13 +225,13 @@ class TrainingRun(Run):
 
     def _state_digest(self):
         arrays = [variable.numpy() for variable in training_variables(self.models.training)]
-        return digest_of([self.checkpoint.steps_taken, *arrays])
+        return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
-    def _callbacks(self, checkpoint, own, plateau):
-        callbacks = [StopOnNaN(checkpoint), EpochLog(checkpoint), *own]
+    def _callbacks(self, own, plateau):
+        callbacks = [StopOnNaN(self.checkpoint), EpochLog(self.checkpoint), *own]
         if self.options.fit.strategy == "multi_worker":
             callbacks.append(LogOfFirst(self.strategy))
-        callbacks += [plateau, checkpoint]
+        callbacks += [plateau, self.checkpoint]
         if self.options.fit.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
@@ -267,10 +256,10 @@ class TrainingRun(Run):
             # A model of the strategy would wait for the others.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
-        kept = put_weights(model, folder.path / WEIGHTS)
+        kept = put_weights(model, folder.path / runs.WEIGHTS)
         # Without the optimizer, whose state is the checkpoint's.
         model.optimizer, model.compiled = None, False
-        with replacing(folder.file("model.keras")) as temporary:
+        with runs.replacing(folder.file("model.keras")) as temporary:
             model.save(temporary)
         split = "test" if "test" in self.data else "valid"
         figures, outputs = application.evaluate(self, self.data[split])
@@ -295,9 +284,9 @@ class TrainingRun(Run):
             "environment": environment_record(),
         }
         for name, lines in application.files(outputs).items():
-            write_lines(folder.file(f"{name}.txt"), lines)
+            runs.write_lines(folder.file(f"{name}.txt"), lines)
         shown = application.shown(self, self.data[split], outputs)
-        write_json(folder.file(SHOWN), shown.record(), indent=None)
+        runs.write_json(folder.file(SHOWN), shown.record(), indent=None)
         lines = application.report(self, self.data[split], record, outputs, shown)
         training_curves({options.model: [rows]}, application.curves, folder.file("curves.png"))
         endpoints = application.endpoints(self)
@@ -306,7 +295,7 @@ class TrainingRun(Run):
         example = application.example_of(self.data[split])
         write_report(application, folder, record, shown, lines, example, endpoints is not None)
         # Last, so that a folder with this file holds everything.
-        write_json(folder.file("metrics.json"), record)
+        runs.write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
         unlock()
         print((folder.path / "report.txt").read_text(encoding="utf-8"), flush=True)
@@ -321,13 +310,13 @@ def set_up(options):
 
 def load_run(application, path):
     """Return the `Run` in a folder, its weights loaded, its data not."""
-    folder = RunFolder.load(path)
+    folder = runs.RunFolder.load(path)
     options = application.program.options_of(folder)
     folder.require_weights()
     set_up(options)
     codec = application.load_codec(options, folder)
     models = application.build_models(options, codec)
-    put_weights(models.training, folder.path / WEIGHTS)
+    put_weights(models.training, folder.path / runs.WEIGHTS)
     return Run(folder, options, {}, codec, models)
 
 

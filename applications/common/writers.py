@@ -100,7 +100,7 @@ def delete_aside(path):
 
 
 def require_room_aside(path):
-    """Raise `InputError` if something else is where the run in a folder would be set aside."""
+    """Raise `InputError` if something other than a run is where the run in a folder would be set aside."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: {aside}, the place for the old run, has something else; rename it.")

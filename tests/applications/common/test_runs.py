@@ -80,6 +80,7 @@ def test_other_options_are_named_with_both_values(tmp_path):
         "seed: nothing in the folder, 3 asked for",
     ]
     assert RunFolder.load(tmp_path).config == CONFIG
+    unlock()
     RunFolder.open(tmp_path, {**CONFIG, "epochs": 9}, resume=True, may_differ=("epochs",))
     assert RunFolder.load(tmp_path).config["epochs"] == 9
 
@@ -89,7 +90,7 @@ def test_what_is_no_run_folder(tmp_path):
         with pytest.raises(InputError, match=r"no config\.yaml"):
             RunFolder.load(path)
         with pytest.raises(InputError, match="no run to resume"):
-            RunFolder.open(path, CONFIG, resume=True)
+            RunFolder.check(path, CONFIG, resume=True)
     assert not (tmp_path / "missing").exists()
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="not empty and holds no run"):
