@@ -10,7 +10,7 @@ import keras_vattn
 from applications.captioning.data import sources_of
 from applications.captioning.model import MODELS
 from applications.common.option_values import first_value
-from applications.common.serving import Hidden, Untracked, in_graph
+from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import has_word, read_input
 from applications.text.text import END, PAD, START
@@ -37,10 +37,10 @@ class Captioner(ImageModule):
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
-        self.search = Hidden(in_graph(*forced[:2])(self._search))
-        self._under_draws = Hidden(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
-        self._at_mean = Hidden(in_graph(*forced[:2])(self._uncertainty))
-        self.read = Hidden(in_graph(*forced)(self._read))
+        self.search = Untracked(in_graph(*forced[:2])(self._search))
+        self._under_draws = Untracked(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
+        self._at_mean = Untracked(in_graph(*forced[:2])(self._uncertainty))
+        self.read = Untracked(in_graph(*forced)(self._read))
 
     def texts(self, ids):
         """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""

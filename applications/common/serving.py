@@ -24,14 +24,10 @@ def with_names(function, *names):
 
 
 class Untracked:
-    """Keeps an object out of the SavedModel, which needs no more of Keras than the variables."""
+    """Keeps an object or a function out of the SavedModel, which needs no more of Keras than the variables."""
 
     def __init__(self, value):
         self.value = value
-
-
-class Hidden(Untracked):
-    """A function that the SavedModel does not have."""
 
     def __call__(self, *arguments, **named):
         return self.value(*arguments, **named)

@@ -8,12 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
+from run_files import read_arrays, read_checkpoint, read_history, read_json
 from tiers import slow_after
 
 from applications.common import replicas, training
 from applications.common.callbacks import Plateau, epochs_without_better
-from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.options import FitOptions
 from applications.common.training import load_run
@@ -67,20 +66,6 @@ def test_the_schedule_of_mcan():
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     found = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert found == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
-
-
-def test_the_second_moment():
-    for name in ("adam", "adamw"):
-        assert optimizer_of(FitOptions(optimizer=name, beta_2=0.98), 4, 12).beta_2 == 0.98
-
-
-def test_warm_ups_that_exclude_each_other():
-    for options, message in (
-        ({"warmup_epochs": 1, "schedule": "cosine"}, "--warmup-epochs: the schedule cosine"),
-        ({"warmup_epochs": 1, "warmup_steps": 1}, "exclude each other"),
-    ):
-        with pytest.raises(InputError, match=message):
-            FitOptions(**options).check()
 
 
 def test_a_plateau():
@@ -172,14 +157,6 @@ def test_half_precision(toy, tmp_path, weights_only):
     assert run.models.training(np.zeros((1, 6, 4), "float32")).dtype == "float32"
 
 
-@pytest.mark.parametrize("jit", slow_after(["off", "on"]))
-def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only, jit):
-    """In a graph, without XLA and with it: it is the step of a run without."""
-    toy.succeeds(*toy.train(tmp_path / "run", jit=jit, epochs=1), eager=False)
-    (row,), (expected, _) = (without_time(read_history(path)) for path in (tmp_path / "run", trained_toy))
-    assert row == pytest.approx(expected, rel=1e-4)
-
-
 def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
     """With a TF_CONFIG every machine would train a model of its own, without a word."""
     monkeypatch.setenv("TF_CONFIG", "{}")
@@ -230,8 +207,10 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
-    """Other options of training, no epoch left, and no state of training."""
+    """Another size, other options, no epoch left, no end and no state of training."""
     for changes, message in (
+        ({"units": 9}, f"--start-from: {copied_toy} is another model: "),
+        ({"standardize": False}, f"--start-from: {copied_toy} has other options: standardize differ."),
         ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other options: optimizer, learning_rate differ."),
         ({"epochs": 2}, f"--epochs: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
         ({"max_steps": 10}, "--max-steps: the run has taken 10 steps already. Received: 10"),
@@ -241,18 +220,4 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy))
     (copied_toy / "checkpoints/checkpoint.npz").unlink()
     toy.fails(f"{copied_toy} has not been trained to its end, or has no checkpoints/checkpoint.npz.", *words)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_that_none_starts_from(toy, copied_toy, tmp_path):
-    """Another size, another codec, and a run that has not been trained to its end."""
-    for changes, message in (
-        ({"units": 9}, f"--start-from: {copied_toy} is another model: "),
-        ({"standardize": False}, f"--start-from: {copied_toy} has other options: standardize differ."),
-        ({"start_from": str(tmp_path)}, f"{tmp_path} is not the folder of a run"),
-    ):
-        toy.fails(message, *toy.train(tmp_path / "run", **{"start_from": str(copied_toy), "epochs": 3} | changes))
-    (copied_toy / "metrics.json").unlink()
-    message = f"--start-from: {copied_toy} has not been trained to its end"
-    toy.fails(message, *toy.train(tmp_path / "run", start_from=str(copied_toy)))
     assert not (tmp_path / "run").exists()

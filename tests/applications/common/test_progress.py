@@ -32,12 +32,6 @@ def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, 
     assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_items_without_a_length(clock, capsys):
-    for _ in progress.progress(iter("ab"), "read"):
-        clock.now += 3.0
-    assert capsys.readouterr().err.splitlines() == ["read: 2, 6 s"]
-
-
 def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
     """It covers the line before it, and leaves nothing."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

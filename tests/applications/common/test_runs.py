@@ -41,9 +41,6 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
 
 
-# Run folders
-
-
 def test_open_and_load(tmp_path):
     folder = RunFolder.open(tmp_path / "deep" / "run", CONFIG)
     assert folder.config == CONFIG
@@ -103,13 +100,6 @@ def test_what_is_no_run_folder(tmp_path):
             RunFolder.load(tmp_path)
 
 
-def test_leftovers_of_a_killed_process_are_no_obstacle(tmp_path):
-    leftover = tmp_path / ".tmp-1-config.yaml"
-    leftover.write_text("half")
-    RunFolder.open(tmp_path, CONFIG)
-    assert not leftover.exists()
-
-
 def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch):
     full_disk(monkeypatch)
     with pytest.raises(InputError, match="No space left"):
@@ -161,9 +151,6 @@ def test_digests():
         digest_of([object()])
 
 
-# Atomic files
-
-
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     runs.write_text_atomically(path, "old")
@@ -186,9 +173,6 @@ def test_json(tmp_path):
         "name": "é",
         "shape": [2, 3],
     }
-
-
-# Environment
 
 
 def test_environment(monkeypatch, tmp_path):

@@ -10,8 +10,7 @@ import pytest
 from run_files import files_of
 
 from applications.common.errors import InputError
-from applications.common.runs import RunFolder
-from applications.common.writers import delete_aside, lock, require_unlocked, require_writable, set_aside, unlock
+from applications.common.writers import delete_aside, lock, require_unlocked, set_aside, unlock
 
 # Locks a folder, and starts a process that lives on.
 WRITER = """
@@ -62,14 +61,6 @@ def test_the_lock_ends_with_its_process(tmp_path):
         process.stdout.close()
 
 
-def test_a_disk_without_locks(tmp_path, monkeypatch):
-    def flock(descriptor, operation):
-        raise OSError(9, "Bad file descriptor")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    RunFolder.open(tmp_path / "run", {"units": 3})
-
-
 def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
     """A run that has ended is not locked, and one that is written can be read."""
     other_writer(copied_toy)
@@ -79,12 +70,6 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
     content = "".join(f"{line}\n" for line in toy.lines).encode()
     toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
     assert files_of(copied_toy) == before
-
-
-def test_a_file_is_no_folder_to_write_into(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"--out: .*file is a file\. Name a folder\."):
-        require_writable("--out", tmp_path / "file")
 
 
 def test_what_is_set_aside(tmp_path, other_writer):
@@ -110,15 +95,6 @@ def test_what_is_set_aside(tmp_path, other_writer):
         set_aside(path)
     delete_aside(path)
     assert (aside / "metrics.json").read_text() == "3"
-
-
-def test_something_else_in_the_place_of_the_old_run(toy, copied_toy):
-    aside = copied_toy.with_name("copied.overwritten")
-    aside.mkdir()
-    (aside / "thesis.tex").write_text("years of work")
-    toy.fails(f"--overwrite: {aside}, the place for the old run, has", *toy.train(copied_toy, overwrite=True))
-    delete_aside(copied_toy)
-    assert (aside / "thesis.tex").exists()
 
 
 @pytest.mark.slow
