@@ -1,4 +1,4 @@
-"""What `train` leaves, and what it refuses, of every program."""
+"""What `train` leaves, and what it refuses, of the toy program."""
 
 import sys
 
