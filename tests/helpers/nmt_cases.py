@@ -1,6 +1,5 @@
 """Tiny data, options and models for the tests of neural machine translation."""
 
-import keras
 import numpy as np
 from application_cases import changed, codec_of_size
 from program_cases import PAIRS
@@ -56,23 +55,17 @@ def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
     return {name: x.astype("int32") for name, x in named.items()}
 
 
-def randomize(models, scale=0.5, seed=7):
-    """Give all weights values that make every part matter."""
-    generator = np.random.default_rng(seed)
-    for weight in models.training.trainable_weights:
-        weight.assign(generator.normal(size=weight.shape, scale=scale))
-
-
 # Ids alone are looked at here.
 CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 
 def random_run(model, **changes):
     """Return a run without data, of a model with random weights."""
-    keras.utils.set_random_seed(3)
     options = changed(Options(), model=model, **{**SMALL, "num_layers": 2, **changes})
-    models = build(options, CODEC)
-    randomize(models)
+    models, generator = build(options, CODEC), np.random.default_rng(7)
+    # Every part matters.
+    for weight in models.training.trainable_weights:
+        weight.assign(generator.normal(size=weight.shape, scale=0.5))
     return Run(None, options, {}, CODEC, models)
 
 

@@ -67,10 +67,9 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
 
-@pytest.mark.parametrize("limit", [0.1, 0.0])
-def test_initial_range_draws_the_biases_too(limit):
-    """From U[-r, r], but for the forget gates, which start at 1; without it the others are Keras's zeros."""
-    keras.utils.set_random_seed(3)
+def test_initial_range_draws_the_biases_too():
+    """From U[-r, r], but for the forget gates, which start at 1."""
+    limit = 0.1
     options = changed(Options(), model="variational_enum", **SMALL, num_layers=2, initial_range=limit)
     biases = {
         weight.path: weight.numpy()
@@ -84,9 +83,6 @@ def test_initial_range_draws_the_biases_too(limit):
         np.testing.assert_array_equal(bias.reshape(4, -1)[1], 1.0)
     others = [np.delete(x, np.s_[len(x) // 4 : len(x) // 2]) if "cell" in path else x for path, x in biases.items()]
     drawn = np.concatenate(others)
-    if not limit:
-        np.testing.assert_array_equal(drawn, 0.0)
-        return
     # Keras's LSTM asks its initializer twice beside the forget gate, which draws the same again.
     repeated = sum(len(bias) // 4 for path, bias in biases.items() if "bidirectional" in path)
     assert len(np.unique(drawn)) == len(drawn) - repeated and np.abs(drawn).max() <= limit
