@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 import keras_vattn
+from applications.common.seeds import draw_initial_weights
 from applications.text.text import PAD, START, UNKNOWN
 from keras_vattn.losses import sequence_log_likelihood
 
@@ -159,21 +160,48 @@ def initial_state_of(encoded):
 
 
 def build(options, codec):
-    """Return the `Models`; q(z | x) sees the source alone.
-
-    Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
-    the seeds of its initializers when it is made, and a cell when it is built.
-    """
-    kind, network, layer_seed = MODELS[options.model], options.network, options.run.layer_seed
-    num_layers, starts_from_encoder = 3 if network.residual_stack else 1, network.initial_state or not kind.latent
+    """Return the `Models`; q(z | x) sees the source alone."""
+    kind, network = MODELS[options.model], options.network
+    num_layers = 3 if network.residual_stack else 1
     source = keras.Input((None,), dtype="int32", name="source")
     target_input = keras.Input((None,), dtype="int32", name="target_input")
-    source_mask = ops.not_equal(source, PAD)
+    encoder = _encoder(options, codec, source, num_layers if network.initial_state or not kind.latent else 0)
+    word_dropout = keras_vattn.WordDropout(
+        network.word_dropout,
+        UNKNOWN,
+        protected_ids=(PAD, START),
+        seed=options.run.layer_seed(1),
+        name="word_dropout",
+    )
+    target_embedding = _embedding(options, codec.target.vocabulary_size, "target_embedding")
+    decoder = keras_vattn.AttentionDecoder(
+        network.units,
+        _attention(options, kind.attention),
+        num_layers=num_layers,
+        residual=network.residual_stack,
+        query="previous" if network.residual_stack else "current",
+        feeding="sampled",
+        name="decoder",
+    )
+    logits = Output(options, codec.target.vocabulary_size, kind.attention)
+    encoded, embedded, source_mask = encoder(source), target_embedding(word_dropout(target_input)), source != PAD
+    is_position, inputs = kind.attention == "position", {"source": source, "target_input": target_input}
+    decoded = _decoded(decoder, embedded, target_input != PAD, encoded, source_mask, is_position)
+    if is_position:
+        inputs["target"] = keras.Input((None,), dtype="int32", name="target")
+        outputs = logits.bound(decoded, encoded["memory"], source_mask, inputs["target"])
+    else:
+        outputs = logits(decoded)
+    training = keras.Model(inputs, outputs, name=options.model)
+    draw_initial_weights(training.layers, options.run.seed)
+    return Models(training, encoder, decoder, target_embedding, logits)
 
-    # Encoder: layers.
-    attention = _attention(options, kind.attention)
-    source_embedding = _embedding(options, codec.source.vocabulary_size, "source_embedding")
-    encoder_dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
+
+def _encoder(options, codec, source, num_states):
+    """Return the encoder of `Models`, with the initial states of so many layers of the decoder."""
+    network, layer_seed = options.network, options.run.layer_seed
+    embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
+    dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
     recurrent = keras_vattn.fast.LSTM(
         network.encoder_units,
         return_sequences=True,
@@ -182,54 +210,22 @@ def build(options, codec):
         name="encoder_lstm",
     )
     bidirectional = keras.layers.Bidirectional(recurrent, name="bidirectional")
-    latent = keras_vattn.GaussianLatent(
-        network.latent_units,
-        free_bits=options.variational.free_bits,
-        kl_annealing=_annealing(options),
-        seed=layer_seed(3),
-        name="latent",
-    )
-    initial_states = [
-        keras.layers.Dense(network.units, activation="tanh", name=f"state_{index}_{state}")
-        for index in range(num_layers if starts_from_encoder else 0)
-        for state in ("0_hidden", "1_cell")
-    ]
-    # Encoder: graph.
-    memory, *states = bidirectional(encoder_dropout(source_embedding(source)), mask=source_mask)
+    memory, *states = bidirectional(dropout(embedded), mask=source != PAD)
     hidden, cell = (ops.concatenate(directions, axis=-1) for directions in (states[::2], states[1::2]))
     encoded = {"memory": memory}
-    if kind.latent:
+    if MODELS[options.model].latent:
+        latent = keras_vattn.GaussianLatent(
+            network.latent_units,
+            free_bits=options.variational.free_bits,
+            kl_annealing=_annealing(options),
+            seed=layer_seed(3),
+            name="latent",
+        )
         encoded["z"] = latent(hidden)
-    for dense in initial_states:
-        encoded[dense.name] = dense(cell if dense.name.endswith("cell") else hidden)
-    encoder = keras.Model(source, encoded, name="encoder")
-
-    # Decoder: layers.
-    word_dropout = keras_vattn.WordDropout(
-        network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=layer_seed(1), name="word_dropout"
-    )
-    target_embedding = _embedding(options, codec.target.vocabulary_size, "target_embedding")
-    decoder = keras_vattn.AttentionDecoder(
-        network.units,
-        attention,
-        num_layers=num_layers,
-        residual=network.residual_stack,
-        query="previous" if network.residual_stack else "current",
-        feeding="sampled",
-        name="decoder",
-    )
-    # Decoder: graph.
-    encoded, embedded = encoder(source), target_embedding(word_dropout(target_input))
-    is_position, inputs = kind.attention == "position", {"source": source, "target_input": target_input}
-    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask, is_position)
-    logits = Output(options, codec.target.vocabulary_size, kind.attention)
-    if is_position:
-        inputs["target"] = keras.Input((None,), dtype="int32", name="target")
-        outputs = logits.bound(decoded, encoded["memory"], source_mask, inputs["target"])
-    else:
-        outputs = logits(decoded)
-    training = keras.Model(inputs, outputs, name=options.model)
-    return Models(training, encoder, decoder, target_embedding, logits)
+    for index in range(num_states):
+        for name, state in ((f"state_{index}_0_hidden", hidden), (f"state_{index}_1_cell", cell)):
+            encoded[name] = keras.layers.Dense(network.units, activation="tanh", name=name)(state)
+    return keras.Model(source, encoded, name="encoder")
 
 
 def _decoded(decoder, embedded, mask, encoded, source_mask, return_logits=False):

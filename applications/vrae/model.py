@@ -21,6 +21,7 @@ import keras
 from keras import ops
 
 import keras_vattn
+from applications.common.seeds import draw_initial_weights
 from applications.text.text import PAD, START, UNKNOWN
 
 
@@ -111,7 +112,6 @@ class Models:
 
 def build(options, codec):
     """Return the `Models`."""
-    # Layers.
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:
@@ -134,7 +134,6 @@ def build(options, codec):
     decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
     words = keras_vattn.TokenLogLikelihood(codec.vocabulary_size, ignore_class=PAD, name="words")
     models = Models(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
-    # The functional graph.
     sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
     source, target_input, target = sentence.values()
     z = memory = None
@@ -147,6 +146,7 @@ def build(options, codec):
         # Keras 3.12 refuses an input that nothing reads.
         log_likelihood += ops.cast(ops.zeros_like(source[:, :1]), log_likelihood.dtype)
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
+    draw_initial_weights(models.training.layers, options.run.seed)
     return models
 
 
