@@ -42,29 +42,22 @@ def filled(folder, name, rating, delimiter=","):
     return path
 
 
-def test_a_sheet_is_blind_and_its_key_knows(runs, tmp_path):
+def test_a_sheet_is_blind_and_its_key_is_not(runs, tmp_path):
     out = tmp_path / "sheet"
     main(["sheet", *map(str, runs), "--out", str(out), "--outputs", "10"])
     rows, key = rows_of(out / "sheet.csv"), json.loads((out / "key.json").read_text())["rows"]
     assert list(rows[0]) == ["number", "source", "output", "rating"] and len(rows) == 20
-    for row, known in zip(rows, key, strict=True):
-        number = known["source"].split()[1]
-        name = known["run"].rpartition("/")[2]
-        assert (row["source"], row["output"], row["rating"]) == (
-            known["source"],
-            f"{name} says, {number};\nand more",
-            "",
-        )
-    # The same sources of both, and neither run stands together.
-    sources = {name: {known["source"] for known in key if known["run"].endswith(name)} for name in NAMES}
+    for row, entry in zip(rows, key, strict=True):
+        number, name = entry["source"].split()[1], entry["run"].rpartition("/")[2]
+        output = f"{name} says, {number};\nand more"
+        assert (row["source"], row["output"], row["rating"]) == (entry["source"], output, "")
+    sources = {name: {entry["source"] for entry in key if entry["run"].endswith(name)} for name in NAMES}
     assert sources["dattn"] == sources["vattn"] and len(sources["dattn"]) == 10
-    first = [known["run"].endswith("dattn") for known in key]
-    assert np.count_nonzero(np.diff(first)) > 3
     with pytest.raises(SystemExit, match="has a sheet already"):
         write_sheet(runs, out, 10)
 
 
-def test_what_raters_say(runs, tmp_path, capsys):
+def test_figures_of_ratings(runs, tmp_path, capsys):
     out = tmp_path / "sheet"
     write_sheet(runs, out, 12)
 
@@ -84,57 +77,18 @@ def test_what_raters_say(runs, tmp_path, capsys):
     cells = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
     for line, of_model in zip(cells[2:4], by_source, strict=True):
         assert line[1].strip() == "12" and line[2].startswith(f"{of_model.mean():.2f} [")
-    difference = by_source[0] - by_source[1]
     (line,) = (line for line in cells if " - " in line[0])
-    assert line[1].startswith(f"{difference.mean():.2f} [")
+    assert line[1].startswith(f"{(by_source[0] - by_source[1]).mean():.2f} [")
     assert line[2].strip() == f"{scipy.stats.wilcoxon(*by_source).pvalue:.3f}"
-    rho = scipy.stats.spearmanr(*ratings).statistic
-    assert f"mean {rho:.2f}" in printed and rho < 1.0
+    assert f"mean {scipy.stats.spearmanr(*ratings).statistic:.2f}" in printed
 
 
-def test_a_rater_who_says_one_thing_has_no_rank(runs, tmp_path, capsys):
-    out = tmp_path / "sheet"
-    write_sheet(runs, out, 12)
-    sheets = [filled(out, name, lambda row: 3) for name in ("one.csv", "two.csv")]
-    main(["read", str(out / "key.json"), *map(str, sheets)])
-    printed = capsys.readouterr().out
-    assert "mean -" in printed and "0.00 [0.00, 0.00]" in printed and "nan" not in printed
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace(",3\r\n", ",6\r\n", 1), "the rating must be 1 to 5. Received: '6'"),
-        (lambda text: text.replace(",3\r\n", ",\r\n", 1), "the rating must be 1 to 5. Received: ''"),
-        (lambda text: text + text.partition("\r\n")[2], "stands twice"),
-        (lambda text: text.partition("\r\n")[0], "the numbers 1 to 24, each once. Received: 0 rows"),
-        (lambda text: text.replace("rating", "note"), "expected the columns number, source, output, rating"),
-    ],
-)
-def test_what_is_wrong_with_a_sheet(runs, tmp_path, change, message):
+def test_a_sheet_that_cannot_be_read(runs, tmp_path):
     out = tmp_path / "sheet"
     write_sheet(runs, out, 12)
     path = filled(out, "one.csv", lambda row: 3)
-    path.write_bytes(change(path.read_bytes().decode()).encode())
-    with pytest.raises(SystemExit, match=message):
+    path.write_bytes(path.read_bytes().replace(b",3\r\n", b",6\r\n", 1))
+    with pytest.raises(SystemExit, match="the rating must be 1 to 5. Received: '6'"):
         read_ratings(path, 24)
-    with pytest.raises(SystemExit, match="must be the key"):
-        main(["read", str(path), str(path)])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label": "translation"}, "--label translation: .* has reference, MAP, draw"),
-        ({"num_outputs": 13}, "--outputs 13: the runs share 12 sources"),
-        ({"num_outputs": 0}, "--outputs 0"),
-        ({"runs": 1}, "needs two different runs"),
-        ({"runs": 0}, "must be the folder of a finished run"),
-    ],
-)
-def test_what_is_wrong_with_runs(runs, tmp_path, change, message):
-    given = {"num_outputs": 12, **change}
-    given["runs"] = {2: runs, 1: [runs[0], runs[0]], 0: [tmp_path, runs[0]]}[given.get("runs", 2)]
-    with pytest.raises(SystemExit, match=message):
-        write_sheet(out=tmp_path / "sheet", **given)
-    assert not (tmp_path / "sheet").exists()
+    with pytest.raises(SystemExit, match="--outputs 13: the runs share 12 sources"):
+        write_sheet(runs, tmp_path / "other", 13)
