@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import json
 import pathlib
 import sys
 import warnings
@@ -27,12 +26,8 @@ class Case:
         lines: Inputs of `generate` or `predict`.
         answers: Files that the program leaves beside those of the platform.
         asked: Words of `generate` or `predict` that make it answer inputs.
-        steps: Steps of an epoch, of the toy, like what follows.
-        unreadable: Text of an input that cannot be read, and its error.
-        other_codec: An option that the codec depends on, and another value.
-        other_start: A model that shares weights with that of `options`.
-        quality: Columns of the history that the program adds.
-        width: One of `options` that says how wide the model is.
+        steps: Steps of an epoch of the toy.
+        unreadable: Text of an input that the toy cannot read, and its error.
     """
 
     program: object
@@ -44,10 +39,6 @@ class Case:
     asked: tuple = ()
     steps: int = 0
     unreadable: tuple = ()
-    other_codec: tuple = ()
-    other_start: str = ""
-    quality: tuple = ()
-    width: str = "units"
 
     @property
     def name(self):
@@ -130,11 +121,7 @@ def until_fit(program, words):
 
 def fewer(text):
     """Return the text of a data file without its last example."""
-    if not text.startswith("{"):
-        return "".join(text.splitlines(keepends=True)[:-1])
-    values = json.loads(text)
-    values["annotations"].pop()
-    return json.dumps(values)
+    return "".join(text.splitlines(keepends=True)[:-1])
 
 
 def written(data, folder):

@@ -6,7 +6,6 @@ import sys
 import tempfile
 
 import numpy as np
-import pytest
 from image_cases import array_of, caption_file, colored_images, question_table
 from program_case import Case
 
@@ -71,9 +70,6 @@ SPOTLIGHT_CASE = Case(
         b"1 2 three\n",
         "standard input: expected 24 numbers a line: could not convert string to float: 'three'",
     ),
-    other_codec=("standardize", False),
-    other_start="deterministic",
-    quality=("val_accuracy",),
 )
 TEXT = {"embedding_width": 6, "encoder_units": 5, "units": 8, "valid_fraction": 0.2, "epochs": 2}
 VED_CASE = Case(
@@ -260,5 +256,3 @@ CASES = {
     for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE, VRAE_CASE, GRAPHS_CASE, FINETUNING_CASE)
 }
 TOY = "spotlight"
-# Checks of the platform run on the toy alone; test_smoke.py runs every program.
-every_case = few_cases = pytest.mark.parametrize("case", [TOY], indirect=True)

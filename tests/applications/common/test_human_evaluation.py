@@ -88,7 +88,7 @@ def test_a_sheet_that_cannot_be_read(runs, tmp_path):
     write_sheet(runs, out, 12)
     path = filled(out, "one.csv", lambda row: 3)
     path.write_bytes(path.read_bytes().replace(b",3\r\n", b",6\r\n", 1))
-    with pytest.raises(SystemExit, match="the rating must be 1 to 5. Received: '6'"):
+    with pytest.raises(SystemExit, match=r"the rating must be 1 to 5\. Received: '6'"):
         read_ratings(path, 24)
     with pytest.raises(SystemExit, match="--outputs 13: the runs share 12 sources"):
         write_sheet(runs, tmp_path / "other", 13)

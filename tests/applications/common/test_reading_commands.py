@@ -135,7 +135,7 @@ def test_weights_that_are_damaged(toy, copied_toy, damage):
         np.save(file, np.zeros(3))
         content = file.getvalue()
     path.write_bytes(content)
-    toy.fails("weights.npz cannot be loaded", "predict", "--run", copied_toy, standard_input=b"1\n")
+    toy.fails("weights.npz cannot be read", "predict", "--run", copied_toy, standard_input=b"1\n")
 
 
 def test_export(toy, copied_toy, tmp_path):
