@@ -5,7 +5,6 @@ an LSTM. A summary has the sentences with the smallest KL(document || sentence) 
 """
 
 import dataclasses
-import operator
 import pathlib
 
 import numpy as np
@@ -188,21 +187,12 @@ def _require_same(folder, digest):
 
 
 def table_of(record):
-    """Return the tables of a record of `summarize`: means over topics with 95% intervals, in per cent; and the paired
-    differences of F to the model."""
-    systems, own = record["systems"], record["systems"][record["model"]]
-    others = {name: figures for name, figures in systems.items() if figures is not own}
-    differences = {name: tf.nest.map_structure(operator.sub, own, figures) for name, figures in others.items()}
-    title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
-    title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"
-    paired = f"F of {record['model']} minus the F of each other, paired by topic"
-    return "\n\n".join([titled(title, _table(systems, PARTS)), titled(paired, _table(differences, {"fmeasure": "F"}))])
-
-
-def _table(systems, parts):
-    columns = {f"{title} {of}": (measure, part) for measure, title in MEASURES.items() for part, of in parts.items()}
+    """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent."""
+    columns = {f"{title} {of}": (measure, part) for measure, title in MEASURES.items() for part, of in PARTS.items()}
     rows = []
-    for name, topics in systems.items():
+    for name, topics in record["systems"].items():
         cells = ([100.0 * topic[measure][part] for topic in topics] for measure, part in columns.values())
         rows.append([name, *(interval_text(mean_interval(cell), 1) for cell in cells)])
-    return table(["system", *columns], rows)
+    title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
+    title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"
+    return titled(title, table(["system", *columns], rows))
