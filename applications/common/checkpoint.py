@@ -27,9 +27,9 @@ class Checkpoint(keras.callbacks.Callback):
     the run.
 
     The state is: the model's variables, with the states of its `SeedGenerator`s; the optimizer's variables, a loss
-    scale included; the sums of the metrics in this epoch; the epoch, the step, and the history. A file is replaced as a
-    whole, the state last: a killed process or a full disk leaves the previous state, and weights and history that are
-    ahead of it are written again by the repeated steps. An epoch of a single step has no state of its own, unless
+    scale included; the sums of the metrics in this epoch; the epoch, the step, and the history. Each file is replaced
+    atomically, the state last: a killed process or a full disk leaves the previous state, and weights and history that
+    are ahead of it are written again by the repeated steps. An epoch of a single step has no state of its own, unless
     `checkpoint_steps` is `None`.
 
     A resumed `fit` repeats the uninterrupted one bit for bit if its data depend on nothing but the epoch and the step,
@@ -38,17 +38,17 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         folder: `RunFolder`.
-        num_steps: Steps of a whole epoch. Where `fit` ends an epoch earlier, the state is one within the epoch.
+        num_steps: Steps of a full epoch. Where `fit` ends an epoch earlier, the state is one within the epoch.
         options: `FitOptions`, for `checkpoint_steps` and `keep`.
         score: Function of a row of the history, the smaller the better, for the best weights.
         cpu_start: Value of `time.process_time()` from which this process counts.
 
     Attributes:
         epoch: Number of finished epochs.
-        step: Steps taken in the epoch after these. Give the `fit` that goes on an epoch of so many fewer steps, and its
-            data without their batches.
+        step: Steps taken in the epoch after these. A resumed `fit` takes the remaining steps, and skips the batches of
+            those that were taken.
         rows: Rows of the history, one an epoch.
-        epoch_start: Value of `time.monotonic()` when the epoch began, moved by what it took before a resumption.
+        epoch_start: Value of `time.monotonic()` when the epoch began, less its seconds before it was resumed.
     """
 
     def __init__(self, folder, num_steps, options, score, cpu_start=0.0):
@@ -65,7 +65,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     @property
     def steps_taken(self):
-        """Steps of the whole run."""
+        """Steps of the run so far."""
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):

@@ -8,8 +8,8 @@ from applications.common.errors import InputError
 
 
 def optimizer_of(options, num_batches, num_steps, rate=None):
-    """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all; if another learning
-    rate is given, with that."""
+    """Return the optimizer of `FitOptions` for a run of `num_steps` steps, `num_batches` an epoch; `rate` replaces the
+    learning rate of the options."""
     rate = options.learning_rate if rate is None else rate
     warmup_steps = options.warmup_steps
     if warmup_steps is None:
@@ -37,16 +37,16 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         "rmsprop": keras.optimizers.RMSprop,
         "sgd": keras.optimizers.SGD,
     }[options.optimizer]
-    own = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    arguments = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
     if options.optimizer in ("adam", "adamw"):
-        own["beta_2"] = options.beta_2
+        arguments["beta_2"] = options.beta_2
     optimizer = optimizer_class(
         rate,
         global_clipnorm=None if options.clip_value else options.clip_norm,
         clipvalue=options.clip_value,
         # Keras numbers its own names through the process; a checkpoint finds variables by name.
         name=options.optimizer,
-        **own,
+        **arguments,
     )
     if options.optimizer == "adamw":
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])

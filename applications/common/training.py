@@ -30,7 +30,7 @@ from keras_vattn.plots.chart import require_altair
 
 
 class Stage(typing.NamedTuple):
-    """Epochs of as many steps each, which are one call of `fit`.
+    """Epochs with the same number of steps, fitted in one call of `fit`.
 
     Attributes:
         epoch: The first of them, counted from 0.
@@ -74,7 +74,7 @@ class TrainingRun(Run):
 
         Args:
             fit_codec: Function of the options and the training part that returns the codec; not called where a run
-                goes on or starts from another one, whose codec it has. Defaults to `None`, for no codec.
+                is resumed or starts from another one: its codec is read. Defaults to `None`, for no codec.
         """
         application, options = self.application, self.options
         # Word vectors and pretrained weights are no data.
@@ -205,7 +205,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # An epoch that --max-steps cut short goes on.
+            # The row of an epoch that --max-steps cut short is replaced.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
@@ -214,21 +214,21 @@ class TrainingRun(Run):
             "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
         }
-        num_whole_epochs = total // self.num_batches
+        num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
-            # Epochs of one `fit` have as many steps each: an epoch that was begun and one that is cut short are apart.
-            is_whole = not skipped and first < num_whole_epochs
+            # All epochs of a `fit` have the same number of steps; a resumed epoch and a shorter last one are separate.
+            is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
-            epochs = {"initial_epoch": first, "epochs": num_whole_epochs if is_whole else first + 1}
+            epochs = {"initial_epoch": first, "epochs": num_full_epochs if is_full else first + 1}
             yield Stage(first, skipped, fit | epochs | {"steps_per_epoch": steps})
 
     def _state_digest(self):
         arrays = [variable.numpy() for variable in training_variables(self.models.training)]
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
-    def _callbacks(self, own, plateau):
-        callbacks = [StopOnNaN(self.checkpoint), EpochLog(self.checkpoint), *own]
+    def _callbacks(self, program_callbacks, plateau):
+        callbacks = [StopOnNaN(self.checkpoint), EpochLog(self.checkpoint), *program_callbacks]
         if self.options.fit.strategy == "multi_worker":
             callbacks.append(LogOfFirst(self.strategy))
         callbacks += [plateau, self.checkpoint]
@@ -256,7 +256,7 @@ class TrainingRun(Run):
             # A model of the strategy would wait for the others.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
-        kept = put_weights(model, folder.path / runs.WEIGHTS)
+        best = put_weights(model, folder.path / runs.WEIGHTS)
         # Without the optimizer, whose state is the checkpoint's.
         model.optimizer, model.compiled = None, False
         with runs.replacing(folder.file("model.keras")) as temporary:
@@ -269,8 +269,8 @@ class TrainingRun(Run):
             "seed": options.run.seed,
             "split": split,
             "report": figures,
-            "epoch": kept["epoch"],
-            "history": kept["row"],
+            "epoch": best["epoch"],
+            "history": best["row"],
             # The first epoch traces the graph.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
