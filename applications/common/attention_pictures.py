@@ -6,13 +6,13 @@ import keras_vattn
 
 
 def draw_alignments(of_models, path):
-    """Draw alignments of words side by side, a row an example where there are several panels, and return the figure.
+    """Draw the `Alignment`s of models side by side into a PNG file, and return the figure.
 
-    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4), and of heads the mean.
+    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged.
 
     Args:
-        of_models: Dictionary from the names of models, "" for a single one, to lists of `Alignment`, as many of each.
-        path: PNG file, or `None`.
+        of_models: Dictionary from the names of models, "" for a single one, to equally many `Alignment`s each.
+        path: The file, or `None`.
     """
     panels = []
     for examples in zip(*of_models.values(), strict=True):

@@ -130,7 +130,7 @@ class PublishedOptions(Forms):
 
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
+        own = {name: value for name, value in vars(self).items() if value is not None}
+        values = {"annealing_rate": 0.0, **published, **own}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]
-        own = {name: value for name, value in vars(self).items() if name in names and value is not None}
-        known = {"annealing_rate": 0.0, **published, **own}
-        return BayesianOptions(**{name: known[name] for name in names if name in known})
+        return BayesianOptions(**{name: values[name] for name in names if name in values})

@@ -127,7 +127,7 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return a value with six digits of its numbers, without lists of over 100 entries, curves of words or inputs."""
+    """Return a value with six digits of its numbers, and without lists of over 100 entries."""
     if isinstance(value, dict):
         return {name: _plain(x) for name, x in value.items() if not (isinstance(x, list) and len(x) > _LONGEST)}
     if isinstance(value, list | tuple):

@@ -90,12 +90,8 @@ def evenly(count, maximum):
 
 
 def joined(of_models):
-    """Return one `Shown` of several models: a sample has the lines of all of them, and alignments of the same words
-    stand beside each other.
-
-    Args:
-        of_models: Dictionary from the name of a model to its `Shown`.
-    """
+    """Return one `Shown` of several models, a dictionary from their names: a sample has the lines of all of them, and
+    alignments of the same words stand beside each other."""
     samples, alignments = {}, {}
     for name, shown in of_models.items():
         for place, sample in enumerate(shown.samples):
@@ -104,22 +100,19 @@ def joined(of_models):
             lines = samples.setdefault(repr((sample[0], before)), {})
             for line in sample:
                 lines.setdefault(repr(line), (line, {}))[1][name] = None
-        for own in shown.alignments:
-            key = repr((own.title, own.source, own.target))
-            merged, names = alignments.setdefault(key, (dataclasses.replace(own, weights={}, spread={}), []))
+        for alignment in shown.alignments:
+            key = repr((alignment.title, alignment.source, alignment.target))
+            merged, names = alignments.setdefault(key, (dataclasses.replace(alignment, weights={}, spread={}), []))
             names.append(name)
-            for panels, panels_of_model in ((merged.weights, own.weights), (merged.spread, own.spread)):
-                panels |= {f"{name}: {panel}" if panel else name: x for panel, x in panels_of_model.items()}
+            merged.weights |= {f"{name}: {panel}" if panel else name: x for panel, x in alignment.weights.items()}
+            merged.spread |= {f"{name}: {panel}" if panel else name: x for panel, x in alignment.spread.items()}
     for merged, names in alignments.values():
         if len(names) < len(of_models):
             merged.title += f" ({', '.join(names)})"
 
-    # A line of all models, such as the source, keeps its label.
-    samples = [
-        [
-            (label if len(names) == len(of_models) else f"{', '.join(names)}: {label}", text)
-            for (label, text), names in lines.values()
-        ]
-        for lines in samples.values()
-    ]
+    def label_of(label, names):
+        # A line of all models, such as the source, keeps its label.
+        return label if len(names) == len(of_models) else f"{', '.join(names)}: {label}"
+
+    samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]
     return Shown(samples, [merged for merged, _ in alignments.values()])

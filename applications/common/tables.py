@@ -17,13 +17,12 @@ class Column:
 
     Attributes:
         title: Head of the column, with the unit.
-        of: Where the figure stands in the record, as in "report.likelihood.perplexity", with the place of an entry of a
-            list; or a function of the record.
+        of: Path of the figure in the record, such as "report.likelihood.perplexity", or a function of the record.
         digits: Digits after the point.
         scale: Factor on the figure: 100 for a share in per cent.
         logarithm: Whether differences are taken of logarithms, as for perplexities.
         differs: Whether the table of differences has the column.
-        against: Where in the baseline's record what it is compared with stands, if elsewhere.
+        against: Path of the figure of the baseline that it is compared with. Defaults to `None`, for `of`.
     """
 
     title: str
@@ -71,12 +70,11 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
     """Return the table of models: means over seeds with 95% intervals.
 
     Args:
-        columns: `Column`s; those that no model has are left out.
+        columns: `Column`s; columns that no model has are left out.
         records: Dictionary from the name of a model to the records of its seeds.
-        first: Heads of the columns before them.
+        first: Heads of the first columns.
         first_of: Function of the name of a model that returns the cells of these columns.
-        printed: Function of the name of a model and the title of a column that returns the figure of a paper, which
-            stands behind ours; "-" where there is none.
+        printed: Function of the name of a model and the title of a column that returns a paper's figure, or "-".
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _had(columns, records):
@@ -110,12 +108,7 @@ def titled(title, text):
 
 
 def table(heads, rows):
-    """Return a table as one text without a line end, its columns as wide as their longest cell.
-
-    Args:
-        heads: Heads of the columns.
-        rows: Lists of cells, one for each head; other values than str are written as such.
-    """
+    """Return a table in Markdown with these heads and rows of cells, its columns as wide as their longest cell."""
     lines = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -131,12 +124,7 @@ def interval_text(interval, digits=3):
 
 
 def title_from(name, title_of):
-    """Return the title of an entry of `compare`: its model, its start, its own options.
-
-    Args:
-        name: MODEL[@START][:options].
-        title_of: Function from a model's name to its title.
-    """
+    """Return the title of an entry of `compare`, MODEL[@START][:options], for a function that titles a model."""
     model, at, rest = name.partition("@")
     start, colon, options = (rest if at else model).partition(":")
     title = title_of(model.partition(":")[0]) + (f", from {title_of(start)}" if at else "")
