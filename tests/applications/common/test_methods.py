@@ -107,18 +107,9 @@ def test_what_is_refused(comparison, words, message):
     CASES["graphs"].fails(message, *words)
 
 
-def test_what_has_no_such_table(comparison, here):
-    """A score has no classes, and a temperature needs data that it is not reported on: said before training."""
-    case = CASES["finetuning"]
-    _, words = comparison(case, test=None)
-    case.fails("A table of the uncertainty needs test data", *words)
-    _, words = comparison(case, "--other", __file__)
-    case.fails(f"{__file__}:1: expected a header with the column text", *words)
-    scores = "text\tscore\n" + "".join(f"the dog {i}\t{i}\n" for i in range(9))
-    path = pathlib.Path(words[2]).with_name("scores.txt")
-    path.write_text(scores)
-    _, words = comparison(case, task="score", train=str(path), test=str(path))
-    case.fails("A table of the uncertainty is of classes. Received: --task score", *words)
+def test_a_table_needs_test_data(comparison, here):
+    _, words = comparison(CASES["finetuning"], test=None)
+    CASES["finetuning"].fails("A table of the uncertainty needs test data", *words)
     assert not here
 
 
