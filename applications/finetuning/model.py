@@ -75,6 +75,8 @@ def bayesian(options, backbone):
         kernel_initializer=initializer,
         name="prior",
     )
+    # The weights of the prior depend on the seed alone.
+    keras.utils.set_random_seed(seed)
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
     count = getattr(backbone, "num_groups", backbone.num_layers)
     drawn = max(1, round(values.drawn_share * count)) * backbone.num_layers / count

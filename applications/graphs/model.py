@@ -59,7 +59,7 @@ def build(options, codec):
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # Each layer begins with its own seed, whatever the prior of the other one has drawn.
+    # `build` draws all weights of a layer, those of its prior last: models of one seed start from the same weights.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
@@ -94,8 +94,6 @@ def attention(options, index, units, num_heads, **kwargs):
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = drawn.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
-    # The layer's initializers take their seeds after the prior's: models of one seed have the same initial weights.
-    keras.utils.set_random_seed(seed)
     if model.distribution is None:
         return keras_vattn.GraphAttention(**kwargs)
     kl_weight = drawn.kl_weight
