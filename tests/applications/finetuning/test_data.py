@@ -122,11 +122,6 @@ def test_a_label_that_is_new_in_validation(tmp_path):
         data.read(options_of(tmp_path, **files, test=None))
 
 
-def test_a_task_without_files(tmp_path):
-    with pytest.raises(InputError, match="--task: the embedded sentences have classes; cola needs --train"):
-        data.read(options_of(tmp_path, task="cola", train=None, test=None))
-
-
 def test_what_is_held_out(tmp_path):
     parts = data.read(options_of(tmp_path, valid_fraction=0.25))
     assert [len(parts[name]) for name in ("train", "valid", "test")] == [27, 9, 6]
@@ -196,17 +191,3 @@ def test_batches_of_an_epoch(tmp_path, monkeypatch):
         assert spread < 0.5 * np.mean([np.ptp(lengths[start : start + 4]) for start in range(0, 41, 4)])
     follow_up = [rows.numpy().tolist() for _, rows in part.batches(options, 0).skip(11).take(11)]
     assert follow_up == epochs[1]
-
-
-def test_batches_have_few_shapes(tmp_path):
-    """Eight: of full batches seven lengths, of the smaller one of an epoch the longest."""
-    lengths = np.random.default_rng(0).integers(2, 128, size=401)
-    ids = tf.RaggedTensor.from_row_lengths(tf.ones(lengths.sum(), "int32"), lengths)
-    part, options = (
-        data.Encoded(None, ids, lengths, np.arange(401), {}),
-        options_of(tmp_path, batch_size=8, max_length=128),
-    )
-    shapes = [tuple(inputs["token_ids"].shape) for inputs, _ in part.batches(options, 0).take(3 * 51)]
-    assert len(set(shapes)) == 8 and {shape for shape in shapes if shape[0] != 8} == {(1, 128)}
-    assert {length for _, length in shapes} <= set(range(8, 129, 8))
-    assert {tuple(inputs["token_ids"].shape) for inputs, _ in part.batches(options)} <= {*shapes}

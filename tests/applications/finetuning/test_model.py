@@ -15,7 +15,6 @@ from finetuning_cases import (
     write_albert,
     write_hugging_face,
 )
-from program_cases import FINETUNING_CASE
 
 import keras_vattn
 from applications.finetuning import data, model, pretraining
@@ -152,17 +151,6 @@ def test_figures_of_classes_and_scores():
 
 
 @pytest.mark.slow
-def test_a_report_of_scores(tmp_path):
-    run = run_of(tmp_path, **pairs_with_scores(tmp_path), num_draws=3)
-    report, outputs = evaluate(run, run.data["valid"])
-    assert set(report["task"]) == {"pearson", "spearman"} and report["draws"]["sd"] > 0
-    assert len(outputs["answers"]) == 5
-    assert evaluate(run, run.data["valid"])[0] == report
-    inputs, targets = next(iter(run.data["valid"].batches(run.options)))
-    assert run.models.training(inputs).shape == targets.shape == (5,)
-
-
-@pytest.mark.slow
 def test_training_on_spans(tmp_path):
     """No answer begins or ends in padding; a few steps find the only answer that there is."""
     keras.utils.set_random_seed(1)
@@ -175,14 +163,6 @@ def test_training_on_spans(tmp_path):
     run.models.training.fit(part.batches(run.options), epochs=15, verbose=0, shuffle=False)
     report, outputs = evaluate(run, run.data["valid"])
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
-
-
-@pytest.mark.slow
-def test_a_run_on_spans_exports_nothing(tmp_path):
-    run = tmp_path / "run"
-    FINETUNING_CASE.succeeds(*FINETUNING_CASE.train(run, **squad(tmp_path), epochs=1))
-    assert (run / "metrics.json").exists() and not (run / "saved_model").exists()
-    FINETUNING_CASE.fails("has nothing that applications.finetuning exports", "export", "--run", run)
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
@@ -234,16 +214,6 @@ def test_where_the_prior_begins(tmp_path, stddev):
     kernel = keras_vattn.stochastic_layers(run.models.backbone)[0].alignment_prior.trainable_weights[0]
     assert kernel.shape == (24, 400)
     np.testing.assert_allclose(np.std(kernel), stddev or 24**-0.5, rtol=0.1)
-
-
-def test_prediction_needs_no_training_examples(tmp_path, monkeypatch):
-    run = run_of(tmp_path, **pairs_with_scores(tmp_path))
-    (tmp_path / "sts.csv").unlink()
-    (tmp_path / "lines.txt").write_text("the dog\ta cat\n" * 70)
-    asked = APPLICATION.program.commands["predict"](run="out", input=str(tmp_path / "lines.txt"))
-    answers = list(APPLICATION.generate(run, asked))
-    assert len(answers) == 70 and len(set(answers)) == 1
-    assert APPLICATION.endpoints(run)[1][0] == "predict"
 
 
 def test_masked_words():

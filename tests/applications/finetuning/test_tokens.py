@@ -1,7 +1,6 @@
 """Tokens between the marks, what is cut, and the files of a tokenizer."""
 
 import keras_hub
-import numpy as np
 import pytest
 import tensorflow as tf
 from finetuning_cases import PIECES, albert_tokenizer
@@ -52,25 +51,6 @@ def test_a_long_text_is_cut():
     assert names(ids[0]) == ["[CLS]", "the", "dog", "a", "[SEP]"] and cut.numpy().tolist() == [1, 0]
 
 
-def test_in_a_graph(tmp_path):
-    ours = encoder()
-    traced = tf.function(ours.encode)
-    for one, two in zip(traced(tf.constant(["the dog", "a"])), ours.encode(tf.constant(["the dog", "a"])), strict=True):
-        one, two = (x.to_tensor() if hasattr(x, "to_tensor") else x for x in (one, two))
-        np.testing.assert_array_equal(one, two)
-
-
-def test_files(tmp_path):
-    encoder().save(tmp_path / "tokenizer")
-    loaded = TextEncoder.load(tmp_path / "tokenizer", 20)
-    texts = ["The dogs barked.", "a zebra"]
-    for one, two in zip(loaded.encode_all(texts)[0], encoder().encode_all(texts)[0], strict=True):
-        np.testing.assert_array_equal(one, two)
-    (tmp_path / "tokenizer" / "vocabulary.txt").unlink()
-    with pytest.raises(InputError, match="the tokenizer cannot be read"):
-        TextEncoder.load(tmp_path / "tokenizer", 20)
-
-
 def test_damaged_files_are_named(tmp_path):
     folder = RunFolder(tmp_path / "run", {})
     Codec(encoder(), ["no", "yes"], {"width": 1}, False).save(folder)
@@ -82,20 +62,6 @@ def test_damaged_files_are_named(tmp_path):
             with pytest.raises(InputError, match=r"labels\.json|tokenizer"):
                 load_codec(None, folder)
         path.write_bytes(before)
-
-
-def test_files_are_replaced_whole(tmp_path):
-    """A command that is killed leaves those that were there, or the others."""
-    folder = RunFolder(tmp_path / "run", {})
-    Codec(encoder(), ["no", "yes"], {"width": 1}, False).save(folder)
-    files = {path: path.read_bytes() for path in folder.path.rglob("*.*")}
-    for path in files:
-        (tmp_path / path.name).hardlink_to(path)
-    other = keras_hub.models.BertTokenizer([*PIECES, "zebra"], lowercase=False)
-    Codec(TextEncoder(other, 20), ["no", "perhaps"], {"width": 1}, False).save(folder)
-    for path, content in files.items():
-        assert (tmp_path / path.name).read_bytes() == content != path.read_bytes()
-    assert set(files) == set(folder.path.rglob("*.*")) and len(files) == 3
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.

@@ -149,16 +149,6 @@ def test_columns_in_another_order(tmp_path):
         data.encode(given, codec, data.read(given)["train"])
 
 
-def test_other_nodes_without_a_label(tmp_path):
-    given = options_of(tmp_path)
-    path = tmp_path / "unlabelled.csv"
-    path.write_text("node,label,first\nx,,1\ny,,2\n")
-    edges = tmp_path / "their_edges.csv"
-    edges.write_text("source,target\nx,y\n")
-    with pytest.raises(InputError, match=r"unlabelled\.csv: no node has a label"):
-        data.read_other(given, EvaluateGraphs(run="out", nodes=str(path), edges=str(edges)))
-
-
 def test_drawn_splits(tmp_path):
     path = archive(tmp_path, **dict.fromkeys(SPLITS), labels=np.where(np.arange(7) == 6, -1, LABELS))
     parts = data.read(options(npz=path, num_valid=1, num_test=5))
@@ -198,18 +188,3 @@ def test_drawn_neighbours():
     everything = sampler.draw(np.array([0, 3]), (10,), generator)
     assert sorted(map(tuple, everything)) == sorted((s, t) for s, t in map(tuple, edges) if t in (0, 3))
     assert len(sampling.NeighborSampler(np.zeros((0, 2), int), 3).draw(np.array([1]), (2, 2), generator)) == 0
-
-
-def test_a_batch_of_drawn_neighbours_is_part_of_the_graph(tmp_path):
-    part = data.read(options_of(tmp_path))["train"]
-    sampler, generator = sampling.NeighborSampler(part.graph.edges, 24), np.random.default_rng(1)
-    nodes = part.nodes[[5, 2, 9]]
-    inputs, labels = sampling.batch_of(part.graph, sampler, nodes, (2, 1), generator)
-    assert not np.array_equal(inputs["targets"], nodes)
-    np.testing.assert_array_equal(labels, part.graph.labels[nodes])
-    np.testing.assert_array_equal(inputs["features"][inputs["targets"]], part.graph.features[nodes])
-    size, edges = len(inputs["nodes_mask"]), inputs["edges"][inputs["edges_mask"]]
-    assert size & (size - 1) == 0 and (inputs["features"][~inputs["nodes_mask"]] == 0).all()
-    known = {tuple(part.graph.features[s]) + tuple(part.graph.features[t]) for s, t in part.graph.edges}
-    found = {tuple(inputs["features"][s]) + tuple(inputs["features"][t]) for s, t in edges}
-    assert found <= known and len(edges) > 6

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graphs_cases import options_of, run_of
-from program_cases import GRAPHS_CASE
 
 import keras_vattn
 from applications.graphs import model
@@ -105,12 +104,3 @@ def test_with_all_neighbours_a_drawn_batch_is_the_graph(tmp_path):
             assert whole.data["train"].graph.labels[match] == label
             seen += 1
     assert seen == 12
-
-
-def test_training_sees_training_nodes_alone(tmp_path):
-    run = run_of(tmp_path, **{"model": "gat"})
-    (inputs, labels) = next(iter(run.data["train"].batches(run.options, first_epoch=0)))
-    np.testing.assert_array_equal(inputs["targets"], np.arange(12))
-    np.testing.assert_array_equal(labels, np.arange(12) % 3)
-    assert run.models.training(inputs).shape == (12, 3)
-    assert GRAPHS_CASE.options["neighbors"] == (2, 2)
