@@ -95,16 +95,14 @@ def test_lora_and_quantisation_come_after():
         keras_vattn.to_deterministic(bayesian)
 
 
-@pytest.mark.parametrize("mode", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
-def test_a_file_of_a_quantised_model(mode, monkeypatch, tmp_path):
+def test_a_file_of_a_quantised_model(monkeypatch, tmp_path):
     """Of layers that are converted with the whole model, and of a head beside them; with a prior."""
     bayesian = bayesian_of(randomized(made("GemmaBackbone")), prior="contextual", seed=1)
     model = keras.Model(bayesian.input, keras.layers.Dense(3)(bayesian(bayesian.input)))
-    config = keras.quantizers.Int4QuantizationConfig(block_size=4) if mode == "int4" else None
     with monkeypatch.context() as context:
         # Keras collects all garbage behind each weight.
         context.setattr(gc, "collect", lambda: 0)
-        model.quantize(mode, config=config)
+        model.quantize("int8")
     inputs = inputs_of(bayesian)
     loaded = model
     for _ in range(2):

@@ -54,9 +54,7 @@ def heads(inputs):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method:UserWarning")
-@pytest.mark.parametrize(
-    ("mode", "layers", "count"), [("int8", all_layers, 6), ("int4", heads, 4), ("float8", heads, 4)]
-)
+@pytest.mark.parametrize(("mode", "layers", "count"), [("int8", all_layers, 6), ("int4", heads, 4)])
 def test_files(mode, layers, count, monkeypatch, tmp_path):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras collects all garbage behind each weight.
 
