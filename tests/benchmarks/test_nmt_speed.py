@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from applications.nmt import options
+from applications.nmt import model as translation
 from benchmarks.nmt_step import MODELS, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
@@ -40,7 +40,7 @@ def test_step_over_soft(setting):
 
 
 def test_step_of_every_model():
-    seconds = interleave({model: training_step(model, "B") for model in options.MODELS}, num_rounds=12)
+    seconds = interleave({model: training_step(model, "B") for model in translation.MODELS}, num_rounds=12)
     rows = [(f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio") for model in seconds]
     report(f"nmt step of every model B: {SIZES['B']}", rows)
 
