@@ -45,7 +45,7 @@ class DrawnOptions(Forms):
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
         """Return the prior, "contextual" or "fixed", of the "weibull", "lognormal" or "dirichlet" alignment; further
-        arguments are those of a contextual prior."""
+        arguments go to a contextual prior."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -130,7 +130,7 @@ class PublishedOptions(Forms):
 
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
-        own = {name: value for name, value in vars(self).items() if value is not None}
-        values = {"annealing_rate": 0.0, **published, **own}
+        options = {name: value for name, value in vars(self).items() if value is not None}
+        values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]
         return BayesianOptions(**{name: values[name] for name in names if name in values})

@@ -37,7 +37,7 @@ class Comparison:
         members: List of `Planned` that only ensembles need.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
         reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
-        results_before: Dictionary, the file of results that this comparison adds to; `None` if there is none.
+        results_before: Dictionary, the file of results that this comparison adds to; `None` for a new file.
     """
 
     def __init__(self, application, options):
@@ -178,12 +178,12 @@ def compare(application, options):
     comparison = Comparison(application, options)
     comparison.train()
     records, columns = comparison.records, application.columns
-    (first, *others) = next(iter(records.values()))
-    claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
+    first, *rest = next(iter(records.values()))
+    claim = f"{1 + len(rest)} seeds, mean [95% interval]" if rest else "one seed, no claim"
     parts = [titled(f"{application.heading(first)}; {claim}", main_table(columns, records))]
     if options.baseline not in records:
         parts.append(_NO_BASELINE.format(options.baseline))
-    elif others and len(records) > 1:
+    elif rest and len(records) > 1:
         title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
         parts.append(titled(title, difference_table(columns, records, options.baseline)))
     for layout in getattr(options, "layout", ()):

@@ -23,7 +23,7 @@ def pass_through(error):
 
 
 def input_error_in(error):
-    """Return the `InputError` that was passed through the graph whose error this is, `None` if there was none."""
+    """Return the `InputError` that was passed through the graph whose error this is, or `None`."""
     text = str(error)
     # A list: threads that read on may pass others.
     return next((InputError(message) for mark, message in list(_passed.items()) if mark in text), None)

@@ -90,9 +90,9 @@ class Uncertainty:
                 for method, of_method in report["methods"].items():
                     rows.setdefault(name + method, []).append(of_method)
         # Member k of the ensemble of a seed is the run of the baseline with the seed after k rounds of seeds.
-        of_baseline = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
+        baseline_runs = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
-            folders = [pathlib.Path(run.options.run.out) for run in of_baseline[first :: options.seeds]]
+            folders = [pathlib.Path(run.options.run.out) for run in baseline_runs[first :: options.seeds]]
             seconds = sum(x["methods"][""]["train_seconds"] for x in reports[options.baseline][first :: options.seeds])
             row = rows.setdefault(f"{options.baseline}, ensemble of {len(folders)}", [])
             row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))

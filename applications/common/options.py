@@ -143,7 +143,9 @@ class FitOptions:
         if self.warmup_steps and self.schedule == "plateau":
             raise InputError("--warmup-steps: the schedule plateau has no warm-up; choose another --schedule.")
         if self.warmup_epochs and self.schedule not in ("constant", "exponential"):
-            raise InputError(f"--warmup-epochs: the schedule {self.schedule} has none; choose another --schedule.")
+            raise InputError(
+                f"--warmup-epochs: the schedule {self.schedule} has no warm-up; choose another --schedule."
+            )
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
         if self.jit == "on" and self.strategy != "none":

@@ -66,9 +66,9 @@ def plan(program, options):
 
 def _require_of_all(place, values):
     """Return values of options; `InputError` for an option that differs from run to run."""
-    own = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
-    if own:
-        raise InputError(f"{place}: a comparison sets {', '.join(own)} of each run itself.")
+    per_run = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
+    if per_run:
+        raise InputError(f"{place}: a comparison sets {', '.join(per_run)} of each run itself.")
     return values
 
 

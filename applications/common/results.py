@@ -16,7 +16,7 @@ _PLACES = ("out", "jobs", "results", "of_train")
 # Options of a run that differ from run to run, or that no figure depends on.
 _OF_A_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
-# Of a report beside its figures.
+# Entries of a report that are not figures.
 _BESIDE = ("options", "data", "data_digest", "split")
 _LONGEST = 100
 
@@ -31,7 +31,7 @@ def write_results(comparison, path):
     records, environments = {}, []
     if before is not None:
         environments.append(before["environment"])
-        for run in (run for of_model in before["runs"].values() for run in of_model):
+        for run in (run for seeds in before["runs"].values() for run in seeds):
             records[run["name"], run["seed"]] = default | before["options"] | run["options"], run
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
@@ -64,7 +64,7 @@ def write_results(comparison, path):
 
 
 def results_before(program, options):
-    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` if there is none.
+    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` for a new file.
 
     Raises:
         InputError: If it is a file of another command: its runs do not belong into the same table.

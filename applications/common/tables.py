@@ -34,7 +34,7 @@ class Column:
     against: str | None = None
 
     def value(self, record):
-        """Return the figure of a record, a number or a str; `None` where it has none."""
+        """Return the figure of a record, a number or a str; `None` if it is missing."""
         value = self.of(record) if callable(self.of) else record
         for name in () if callable(self.of) else self.of.split("."):
             if isinstance(value, list):
@@ -116,7 +116,7 @@ def table(heads, rows):
 
 
 def interval_text(interval, digits=3):
-    """Return a mean with its interval, or the mean alone where a single value has none."""
+    """Return a mean with its interval, or the mean alone if the interval is NaN."""
     mean, low, high = interval
     if low != low:
         return f"{mean:.{digits}f}"

@@ -108,7 +108,7 @@ def test_presets_and_experiments(program, tmp_path, monkeypatch):
     "words, message",
     [
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
-        (("--warmup-epochs", 3, "--schedule", "cosine"), "--warmup-epochs: the schedule cosine has none"),
+        (("--warmup-epochs", 3, "--schedule", "cosine"), "--warmup-epochs: the schedule cosine has no warm-up"),
         (("--jit", "on", "--strategy", "mirrored"), "--jit: a step of several replicas is not compiled"),
         (("--resume", "--overwrite"), "is not the folder of a run"),
     ],
