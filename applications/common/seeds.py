@@ -6,10 +6,10 @@ import keras
 
 
 def draw_initial_weights(layers, seed):
-    """Draw the initial weights of built layers again, each layer's from `seed` and its name alone.
+    """Draw the initial weights of built layers again: they depend on `seed` and on the name of the layer alone.
 
-    Models among the layers are entered. A copy of a layer, made from its config, draws the weights; the layer must
-    have a name of its own, because Keras numbers the others in the order of their creation.
+    Nested models are entered. A copy of each layer, built from its config, draws the weights. Every layer needs an
+    explicit name: Keras numbers unnamed layers in the order of their creation.
     """
     for layer in layers:
         if isinstance(layer, keras.Model):

@@ -67,8 +67,8 @@ class Generator(PairModule):
         def step(ids, state, position):
             noise_now = tf.nest.map_structure(lambda x: x[:, position], noise)
             outputs, state = models.decoder.step(models.step_inputs(ids, encoded), state, memory, noise_now)
-            kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
-            return logits(outputs), state, kept
+            stored = {"weights": outputs["weights"]} if "weights" in outputs else {}
+            return logits(outputs), state, stored
 
         return decoding.greedy(
             step,

@@ -198,7 +198,7 @@ def build(options, codec):
 
 
 def _encoder(options, codec, source, num_states):
-    """Return the encoder of `Models`, with the initial states of so many layers of the decoder."""
+    """Return the encoder of `Models`, with the initial states of `num_states` layers of the decoder."""
     network, layer_seed = options.network, options.run.layer_seed
     embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
     dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")

@@ -1,4 +1,4 @@
-"""Options of the variational encoder-decoder. The presets stand in presets/, what a model is made of in model.py."""
+"""Options of the variational encoder-decoder. The folder presets/ has the presets, model.py the parts of a model."""
 
 import dataclasses
 from typing import Literal

@@ -206,11 +206,11 @@ def controls(run, part):
             words = other_sentence(source) if "memory" in names else source
             return models.log_likelihood(inputs["target_input"], target, mixed, words)
 
-        own, is_counted = log_p(()), has_other(source)
-        return {name: (own - log_p(names))[is_counted] for name, names in swapped.items() if names}
+        log_likelihood, is_counted = log_p(()), has_other(source)
+        return {name: (log_likelihood - log_p(names))[is_counted] for name, names in swapped.items() if names}
 
-    found = [losses(*batch) for batch in part.batches(run.options.fit.batch_size, run.options.run.seed)]
-    nats = {name: np.concatenate([x[name] for x in found]) for name in found[0]}
+    batch_losses = [losses(*batch) for batch in part.batches(run.options.fit.batch_size, run.options.run.seed)]
+    nats = {name: np.concatenate([x[name] for x in batch_losses]) for name in batch_losses[0]}
     return {name: mean_with_error(x) for name, x in nats.items() if len(x) > 1}
 
 

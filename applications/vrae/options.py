@@ -1,4 +1,4 @@
-"""Options of the variational recurrent autoencoder. The presets stand in presets/, the parts of a model in model.py."""
+"""Options of the variational recurrent autoencoder. presets/ has the presets, model.py the parts of a model."""
 
 import dataclasses
 import re

@@ -239,9 +239,9 @@ def _controls(run, part, writer):
     differences, start = {name: [] for name in others}, 0
     for sentences in progress(batches, "controls"):
         rows = slice(start, start + len(sentences[0]))
-        own = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
+        log_likelihood = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
         for name, other in others.items():
-            differences[name].append(own - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
+            differences[name].append(log_likelihood - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
         start = rows.stop
     return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
 
@@ -251,14 +251,14 @@ def _map(run, part, writer):
     means over the steps of a sentence, and over sentences."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
-        weights, there = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
-        moves.append(_mean_of(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), there[:, 1:]))
-        entropies.append(_mean_of(entr(weights).sum(axis=-1), there))
+        weights, mask = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
+        moves.append(_mean_of(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), mask[:, 1:]))
+        entropies.append(_mean_of(entr(weights).sum(axis=-1), mask))
     return {"moves": float(np.concatenate(moves).mean()), "entropy": float(np.concatenate(entropies).mean())}
 
 
-def _mean_of(values, there):
-    return np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
+def _mean_of(values, mask):
+    return np.where(mask, values, 0.0).sum(axis=1) / mask.sum(axis=1)
 
 
 def looks(run, text):
