@@ -190,9 +190,7 @@ def heading(record):
     text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
     if not figures:
         return text
-    kinds = report["uncertainty"]
-    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
-    drawn = f"{figures['num_draws']} draws of {of} on {figures['num_questions']} questions"
+    drawn = f"{figures['num_draws']} draws on {figures['num_questions']} questions"
     return f"{text}; uncertainty: {drawn}, certain at p < {figures['significance']:g}"
 
 

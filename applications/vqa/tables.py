@@ -81,9 +81,7 @@ def fan(comparison):
     records, titles = of_architecture(comparison, "mcan")
     if not records:
         return []
-    draws, stated, parts = last_kind(next(iter(records.values()))[0]), "no draws", []
-    if draws:
-        stated = f"{draws['num_draws']} draws on {draws['num_questions']} questions, p < {draws['significance']:g}"
+    parts = []
     for title, paper, of_accuracy, of_uncertainty in (
         ("Table 2", "fan_2", ("all",), ("all",)),
         ("Table 7, accuracy", "fan_7_accuracy", ("all", *TYPES), ()),
@@ -93,6 +91,6 @@ def fan(comparison):
         for noisy, kind, place in ((False, "original", "report.accuracy"), (True, "noisy", "report.noisy.accuracy")):
             columns += [Column(f"accuracy {kind}, {name} (%)", f"{place}.{name}", 2, 100) for name in of_accuracy]
             columns += [Column(f"PAvPU {kind}, {name} (%)", pavpu(name, noisy), 2, 100) for name in of_uncertainty]
-        title = f"{title} of Fan et al. 2020; {stated}"
+        title = f"{title} of Fan et al. 2020"
         parts.append(beside(title, paper, columns, records, first_of=lambda name: (titles[name],)))
     return parts

@@ -62,13 +62,13 @@ def test_the_tables_of_deng(tmp_path):
 def test_the_tables_of_fan(tmp_path):
     models = ["soft", "soft:architecture=mcan", "wc"]
     found = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
-    table = found[f"Table 2 of Fan et al. 2020; 20 draws on 300 questions, p < 0.05; {VQA}"]
+    table = found[f"Table 2 of Fan et al. 2020; {VQA}"]
     assert [row["PAvPU noisy, all (%), paper"] for row in table] == ["65.34", "66.75"]
     assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
     assert table[1]["accuracy original, all (%)"].startswith("60.00")
     assert table[1]["accuracy noisy, all (%)"].startswith("50.00")
     assert table[1]["PAvPU noisy, all (%)"].startswith("50.00")
-    uncertain = found[f"Table 7, uncertainty of Fan et al. 2020; 20 draws on 300 questions, p < 0.05; {VQA}"]
+    uncertain = found[f"Table 7, uncertainty of Fan et al. 2020; {VQA}"]
     assert uncertain[0]["PAvPU original, number (%), paper"] == "56.81"
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
     # What no model has is no column.
