@@ -20,6 +20,7 @@ import keras
 from keras import ops
 
 import keras_vattn
+from applications.common.seeds import draw_initial_weights
 from applications.text.text import PAD
 from applications.vision.regions import region_mask
 
@@ -150,6 +151,7 @@ def build(options, codec):
 
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
     training = keras.Model(inputs, bound, name=options.model)
+    draw_initial_weights(training.layers, options.run.seed)
     encoder = keras.Model(regions, memory, name="encoder")
     return Models(training, encoder, keras.Model(target_input, embedded, name="embedding"), decoder, emission)
 

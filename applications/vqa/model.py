@@ -28,6 +28,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
+from applications.common.seeds import draw_initial_weights
 from applications.common.serving import mean_of_draws
 from applications.text.text import PAD
 from applications.vision.regions import region_mask
@@ -135,7 +136,9 @@ def build(options, codec):
     }
     embedding = keras.layers.Embedding(len(codec.vocabulary), options.network.word_width, name="words")
     network = _updown if options.architecture == "updown" else _mcan
-    return network(options, inputs, embedding, len(codec.answers))
+    models = network(options, inputs, embedding, len(codec.answers))
+    draw_initial_weights(models.training.layers, options.run.seed)
+    return models
 
 
 def _updown(options, inputs, embedding, num_answers):
@@ -145,7 +148,7 @@ def _updown(options, inputs, embedding, num_answers):
     # Layers.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Built here: the initial weights of a seed depend on the order.
+    # Built here: a model starts from another one, whose weights have the same paths.
     score.build((None, 1, units), (None, max_regions, width))
     # V [x; q] is split, so that a region is projected once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
