@@ -18,7 +18,9 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
-    run.schedule(train.num_batches(options.fit.batch_size), learning_rate(options))
+    # A short pretraining leaves more to learn than that of the weights of a file.
+    default_rate = 5e-4 if options.backbone.weights is None else 3e-5
+    run.schedule(train.num_batches(options.fit.batch_size), options.fit.learning_rate or default_rate)
     if run.is_new:
         set_pretrained_weights(run)
     run.open()
@@ -27,11 +29,6 @@ def train(options):
     for stage in run.stages():
         run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
-
-
-def learning_rate(options):
-    """Return the learning rate of the options, or else one for the weights of a file or of a short pretraining."""
-    return options.fit.learning_rate or (5e-4 if options.backbone.weights is None else 3e-5)
 
 
 def codec_of(options, train):
@@ -54,8 +51,8 @@ def set_pretrained_weights(run):
     """Give the transformer the weights of a file, or pretrain it for a few steps."""
     options = run.options.backbone
     if options.weights is None:
-        weights, loss = pretraining.pretrained_weights(options.pretraining_steps)
-        print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
+        weights = pretraining.pretrained_weights(options.pretraining_steps)
+        print(f"pretrained: {options.pretraining_steps} steps of masked words", flush=True)
         # The training depends on the seed alone, not on the draws of the pretraining.
         keras.utils.set_random_seed(run.options.run.seed)
     else:

@@ -23,7 +23,7 @@ from applications.finetuning.options import PROGRAM, Options
 from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
 from applications.finetuning.serve import Predictor, logits_of
 from applications.finetuning.tokens import TextEncoder
-from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
+from applications.finetuning.train import codec_of, objective, set_pretrained_weights
 
 TOKENS = {
     "token_ids": np.array([[2, 5, 6, 3, 0, 0, 0, 0], [2, 11, 12, 8, 9, 3, 0, 0]], "int32"),
@@ -198,13 +198,6 @@ def test_what_is_exported(tmp_path, kind):
     else:
         np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(outputs), rtol=1e-4)
         assert [x.decode() for x in found["labels"].numpy()] == [run.codec.labels[i] for i in outputs.argmax(axis=1)]
-
-
-def test_a_rate_of_ones_own_or_that_of_the_weights(tmp_path):
-    assert learning_rate(options_of(tmp_path)) == 5e-4
-    assert learning_rate(options_of(tmp_path, learning_rate=0.1)) == 0.1
-    folder = write_hugging_face(tmp_path / "weights")
-    assert learning_rate(options_of(tmp_path, weights=folder)) == 3e-5
 
 
 @pytest.mark.parametrize("stddev", [0.02, None])
