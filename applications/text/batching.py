@@ -119,3 +119,29 @@ def padded(rows, length=1):
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
     return array
+
+
+def cheapest_cuts(counts, costs, most):
+    """Return the last places of the cheapest parts of a row, growing.
+
+    Args:
+        counts: (n,), members at each place.
+        costs: (n,), growing, the cost of a member of a part that ends at a place.
+        most: Parts at most.
+    """
+    before = np.concatenate([[0], np.cumsum(counts)])
+    # part[i, j]: the cost of a part of the places i to j.
+    part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
+    part[np.tril_indices(len(costs), -1)] = np.inf
+    best, starts = part[0], []
+    for _ in range(most - 1):
+        total = np.concatenate([[np.inf], best[:-1]])[:, None] + part
+        start = total.argmin(axis=0)
+        starts.append(np.where(total.min(axis=0) < best, start, 0))
+        best = np.minimum(best, total.min(axis=0))
+    cuts, last = [], len(costs) - 1
+    for start in reversed(starts):
+        if start[last]:
+            cuts.append(last)
+            last = int(start[last]) - 1
+    return np.array([last, *reversed(cuts)])
