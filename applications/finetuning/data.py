@@ -16,7 +16,7 @@ from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
-from applications.text.batching import MAX_BUCKETS, cheapest_cuts
+from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
 # The file of a codec beside the folder of its encoder.
@@ -224,13 +224,13 @@ class Encoded:
                 alone.
 
         L has room for the longest example of a batch, or of all examples in a smaller batch: all epochs together have
-        at most `batching.MAX_BUCKETS` shapes.
+        at most `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         # The lengths of all batches, multiples of `MULTIPLE` or `max_length`: those with the least padding.
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
         lengths, counts = np.unique(rounded, return_counts=True)
-        lengths = lengths[cheapest_cuts(counts, lengths, MAX_BUCKETS - (len(rounded) % batch_size > 0))]
+        lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]
         with tf.device("CPU:0"):
             num_first, targets = tf.constant(self.num_first, tf.int32), tf.constant(self.targets)
             lengths = tf.constant(lengths, tf.int64)

@@ -3,6 +3,8 @@
 Shapes: B rows of a batch, S source tokens, T target tokens (one more than the target has words).
 """
 
+import weakref
+
 import numpy as np
 import tensorflow as tf
 
@@ -10,36 +12,39 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-MAX_BUCKETS = 8
+# Shapes of an epoch's batches, a smaller last one too: XLA compiles a step once for each.
+MAX_SHAPES = 8
+# Places that are tried as the end of a bucket.
+MAX_CUTS = 512
 
 
-def quantiles(lengths, most):
-    """Return all different lengths, growing, or of more than so many those that divide the rows into groups of about
-    equal size; the last one is the largest."""
-    different = np.unique(lengths)
-    if len(different) <= most:
-        return different
-    return np.unique(np.quantile(lengths, np.arange(1, most + 1) / most, method="higher"))
-
-
-def buckets(sources, targets):
-    """Return the bucket of each pair, int (N,), and the padded lengths (S, T) of each bucket.
-
-    Pairs are ordered by the longer side, each side ranked among its like; the buckets cut this order into equal parts.
-    """
-    lengths = np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)
-    ranks = np.max([np.searchsorted(np.sort(column), column, side="right") for column in lengths.T], axis=0)
-    ends = quantiles(ranks, MAX_BUCKETS)
-    bucket_of_row = np.searchsorted(ends, ranks)
-    shapes = np.zeros((len(ends), 2), np.int64)
-    np.maximum.at(shapes, bucket_of_row, lengths)
-    return bucket_of_row, shapes
-
-
-def num_batches(sources, targets, batch_size):
+def num_batches(num_rows, batch_size):
     """Return how many batches one epoch of `bucketed_dataset` has."""
-    bucket_of_row, _ = buckets(IdRows.of(sources), IdRows.of(targets))
-    return int(np.sum(-(-np.bincount(bucket_of_row) // batch_size)))
+    return -(-num_rows // batch_size)
+
+
+def num_buckets(num_rows, batch_size):
+    """Return how many lengths full batches may have: a last batch that is smaller has a shape of its own."""
+    return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
+
+
+def bucket_shapes(sources, targets, most=MAX_SHAPES):
+    """Return the padded lengths (S, T) of the buckets, at most so many rows, growing in both columns.
+
+    The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
+    S x T is least. The last bucket fits every pair.
+    """
+    lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
+    ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
+    keys, key_of_row = np.unique(np.max(ranks, axis=0), return_inverse=True)
+    count = min(len(keys), MAX_CUTS)
+    ends = np.linspace(0, len(keys) - 1, count).astype(int)
+    cut_of_row = np.searchsorted(ends, key_of_row)
+    shapes = np.zeros((count, 2), np.int64)
+    np.maximum.at(shapes, cut_of_row, lengths)
+    shapes = np.maximum.accumulate(shapes)
+    cuts = cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), most)
+    return shapes[cuts].astype(np.int32)
 
 
 def other_sentence(x):
@@ -56,40 +61,54 @@ def has_other(source):
 def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, first_epoch=0, num_epochs=1):
     """Return batches of `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 
-    `target_input` is the start id and the target; `target` is the target and the end id. A batch has rows of one bucket
-    and its lengths; the last batch of a bucket in an epoch may be smaller. The order depends on `seed` and the number
-    of the epoch alone.
+    `target_input` is the start id and the target; `target` is the target and the end id. Rows of similar length share a
+    batch. A batch is padded to the bucket of its longest row, and the smaller batch of an epoch has the longest rows:
+    all epochs together have at most `MAX_SHAPES` shapes. The order depends on `seed` and the number of the epoch alone.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. A batch is read when it is made.
         batch_size: Rows of a batch.
-        shuffle: Whether rows come in another random order in every epoch. Defaults to `False`.
+        shuffle: Whether rows are dealt to batches anew in every epoch, and batches come in random order. Defaults to
+            `False`: rows run from the shortest bucket to the longest, in each bucket in their order.
         seed: Integer.
         first_epoch: Number of the first epoch to yield.
         num_epochs: Number of epochs to yield; `None` goes on for ever.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
-    bucket_of_row, shapes = buckets(sources, targets)
+    lengths = _lengths(sources, targets)
+    shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
+    # The first bucket that each row fits into.
+    buckets = np.full(len(sources), len(shapes), np.int32)
+    for shape in shapes:
+        buckets -= (lengths <= shape).all(axis=1)
+    per_epoch = num_batches(len(sources), batch_size)
     # The order of the rows is made on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
-        bucket_tensor = tf.constant(bucket_of_row, tf.int32)
+        bucket_of_row = tf.constant(buckets)
 
     def rows_of_batches(epoch):
-        rows = tf.range(len(sources))
+        order = tf.range(len(sources))
         if shuffle:
-            rows = tf.random.experimental.stateless_shuffle(rows, [seed, epoch])
-        return tf.data.Dataset.from_tensor_slices(rows).bucket_by_sequence_length(
-            lambda row: bucket_tensor[row],
-            bucket_boundaries=list(range(1, len(shapes))),
-            bucket_batch_sizes=[batch_size] * len(shapes),
-        )
+            order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
+        # A stable sort: rows of a bucket keep their random order, and its last rows open the next one's first batch.
+        order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
+        filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
+        batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
+        if shuffle:
+            batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
+        return tf.data.Dataset.from_tensor_slices(batches)
 
     def read(rows):
-        sides = ([side[row] for row in rows] for side in (sources, targets))
-        return teacher_forced(*sides, shapes[bucket_of_row[rows[0]]])
+        rows = rows[rows >= 0]
+        return teacher_forced(
+            *([side[row] for row in rows.tolist()] for side in (sources, targets)), shapes[buckets[rows].max()]
+        )
+
+    # TensorFlow keeps for ever what it calls, and would keep the files with it.
+    reader = weakref.ref(read)
 
     def batch_of_rows(rows):
-        source, target_input, target = tf.numpy_function(read, [rows], [tf.int32] * 3)
+        source, target_input, target = tf.numpy_function(lambda rows: reader()(rows), [rows], [tf.int32] * 3)
         for x in (source, target_input, target):
             x.set_shape([None, None])
         return {"source": source, "target_input": target_input}, target
@@ -97,9 +116,11 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     last_epoch = np.iinfo(np.int64).max if num_epochs is None else first_epoch + num_epochs
     dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
     if num_epochs is not None:
-        num = num_epochs * num_batches(sources, targets, batch_size)
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num))
-    return prefetched(dataset)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
+    dataset = prefetched(dataset)
+    # What is made of the dataset, and an iterator, keep it.
+    dataset.reader = read
+    return dataset
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):
@@ -145,3 +166,8 @@ def cheapest_cuts(counts, costs, most):
             cuts.append(last)
             last = int(start[last]) - 1
     return np.array([last, *reversed(cuts)])
+
+
+def _lengths(sources, targets):
+    """Return (rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
+    return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -60,7 +60,7 @@ class EncodedPairs:
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch has."""
-        return num_batches(self.sources, self.targets, batch_size)
+        return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None):
         """Return batches, all pairs once; for training without an end, from the first epoch on."""

@@ -113,7 +113,7 @@ class EncodedSentences:
 
     def num_batches(self, batch_size):
         """Return the number of batches of an epoch."""
-        return num_batches(self.ids, self.ids, batch_size)
+        return num_batches(len(self.ids), batch_size)
 
     def batches(self, options, first_epoch=None):
         """Return batches of (inputs, targets): all sentences once, or without an end from an epoch of training on."""

@@ -12,9 +12,10 @@ from applications.common.option_values import check
 from applications.common.options import GenerateOptions
 from applications.common.shown import random_rows
 from applications.text import pairs
+from applications.text.batching import padded
 from applications.text.options import EvaluatePairsOptions, PairOptions
 from applications.text.readers import ParallelText
-from applications.text.text import UNKNOWN, TextEncoder, Tokenizer, Vocabulary
+from applications.text.text import END, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary
 
 TEXT = ParallelText(["a b", "b c a"], ["x y z", "x q"], skipped=2)
 
@@ -95,6 +96,20 @@ def test_ids_and_their_report():
     assert encoded.pairs is TEXT
 
 
+def test_batches_have_few_shapes():
+    generator = np.random.default_rng(0)
+    sides = [[generator.integers(4, 9, n) for n in generator.integers(1, most, 300)] for most in (30, 20)]
+    encoded = pairs.EncodedPairs(None, *sides, {})
+    assert encoded.num_batches(16) == 19
+    batches = list(encoded.batches(16, seed=0, first_epoch=0).take(3 * 19))
+    shapes = {(*inputs["source"].shape, *target.shape) for inputs, target in batches}
+    # Seven buckets, and the last batch of an epoch, which is smaller and has the longest pairs.
+    assert len(shapes) == 8 and sorted(shape[0] for shape in shapes) == [300 % 16] + 7 * [16]
+    for inputs, target in batches:
+        assert (inputs["target_input"].numpy()[:, 0] == START).all()
+        assert (np.sum(target.numpy() == END, axis=1) == 1).all()
+
+
 def test_training_goes_on_from_an_epoch_and_validation_keeps_its_order():
     sides = [[np.full(1 + row % 5, 4 + row) for row in range(20)] for _ in range(2)]
     encoded = pairs.EncodedPairs(None, *sides, {})
@@ -102,13 +117,18 @@ def test_training_goes_on_from_an_epoch_and_validation_keeps_its_order():
     def rows(dataset, count):
         return [inputs["source"].numpy()[:, 0].tolist() for inputs, _ in dataset.take(count)]
 
-    number = encoded.num_batches(8)
-    two = rows(encoded.batches(8, 3, first_epoch=0), 2 * number)
-    assert rows(encoded.batches(8, 3, first_epoch=1), number) == two[number:] and two[:number] != two[number:]
-    assert rows(encoded.batches(8, 4, first_epoch=0), 2 * number) != two
+    whole = rows(encoded.batches(8, 3, first_epoch=0), 9)
+    assert rows(encoded.batches(8, 3, first_epoch=1), 6) == whole[3:] and whole[:3] != whole[3:6]
+    assert rows(encoded.batches(8, 4, first_epoch=0), 9) != whole
     once = encoded.batches(8, 3)
-    assert len(once) == number and sorted(itertools.chain(*rows(once, 99))) == [4 + row for row in range(20)]
-    assert rows(once, 99) == rows(encoded.batches(8, 5), 99)
+    assert len(once) == 3 and sorted(itertools.chain(*rows(once, 9))) == [4 + row for row in range(20)]
+    assert rows(once, 9) == rows(encoded.batches(8, 5), 9)
+    assert encoded.num_batches(8) == 3
+
+
+def test_padded_rows():
+    np.testing.assert_array_equal(padded([[5], [6, 7, 8], []]), [[5, 0, 0], [6, 7, 8], [0, 0, 0]])
+    assert padded([[], []]).shape == (2, 1) and padded([[1]]).dtype == np.int32
 
 
 def test_lines_of_a_user(tmp_path, capsys):
