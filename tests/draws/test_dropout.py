@@ -75,3 +75,20 @@ def test_batch_normalisation_keeps_its_averages():
     draws, dropped = draw(model, X, 3, dropout=True, seed=1)
     np.testing.assert_allclose(draws, np.broadcast_to(predict(model)[0], draws.shape), rtol=1e-6)
     assert np.any(dropped != draws)
+
+
+class CallsDropout(layers.Layer):
+    """Passes `training` to its dropout by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout_layer = layers.Dropout(0.5)
+
+    def call(self, x):
+        return self.dropout_layer.call(x, False)
+
+
+def test_training_by_position():
+    model = keras.Sequential([keras.Input((3,)), CallsDropout()])
+    draws = draw(model, np.ones((4, 3), "float32"), 8, seed=1, dropout=True)
+    assert {*np.unique(draws)} == {0.0, 2.0}

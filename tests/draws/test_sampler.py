@@ -1,6 +1,8 @@
 """A sampler traces a model once, and gives the draws of `posterior_predictive`, to any thread."""
 
 import concurrent.futures
+import gc
+import weakref
 
 import keras
 import numpy as np
@@ -134,3 +136,13 @@ def test_a_call_in_a_function_is_refused():
     sampler = Sampler(model_of())
     with pytest.raises(ValueError, match="called eagerly"):
         tf.function(lambda: sampler(X, 2))()
+
+
+def test_the_functions_go_with_the_sampler():
+    model = model_of()
+    sampler = Sampler(model, dropout=True)
+    sampler(X, 4)
+    gone = weakref.ref(sampler)
+    del sampler
+    gc.collect()
+    assert gone() is None

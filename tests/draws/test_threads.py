@@ -3,7 +3,9 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 
+import keras
 import numpy as np
 import pytest
 from predictive_cases import X, latent_model, predict
@@ -80,4 +82,30 @@ def test_threads_enter_and_leave_contexts_of_one_model():
         drawn = [*threads.map(lambda seed: seeded(model, seed), [*range(4)] * 2)]
     for x, y in zip(drawn, expected * 2, strict=True):
         np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+@pytest.mark.parametrize("method", ["predict", "fit"])
+def test_a_context_that_ends_while_a_function_is_under_way(method):
+    model = latent_model()
+    model.compile("sgd", "mse")
+    context = posterior_draws(model, 1)
+    context.__enter__()
+    leave = keras.callbacks.LambdaCallback(
+        **{f"on_{'predict' if method == 'predict' else 'train'}_begin": lambda *_: context.__exit__(None, None, None)}
+    )
+    targets = [] if method == "predict" else [np.zeros((*X.shape[:2], 2))]
+    getattr(model, method)(X, *targets, verbose=0, callbacks=[leave])
+    np.testing.assert_allclose(predict(model), model(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_context_ends_in_copies_of_it():
+    """As a task has that outlives it; its `predict` leaves no function that draws."""
+    model = latent_model()
+    mean = predict(model)
+    with posterior_draws(model, 1):
+        drawn, copied = model(X), contextvars.copy_context()
+        np.testing.assert_array_equal(copied.run(model, X), drawn)
+    np.testing.assert_allclose(copied.run(model, X), mean, rtol=1e-5)
+    np.testing.assert_array_equal(copied.run(predict, model), mean)
     np.testing.assert_array_equal(predict(model), mean)

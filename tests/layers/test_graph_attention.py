@@ -295,3 +295,13 @@ def test_bad_inputs(nodes, edges, masks, received):
         layer(nodes, edges, **masks)
     with pytest.raises(ValueError, match=f"Received: .*{received}"):
         built()(*(keras.KerasTensor(x.shape, x.dtype.name) for x in (nodes, edges)), **masks)
+
+
+def test_masks_come_from_the_layer_before():
+    ids = np.array([1, 2, 3, 0], "int32")  # 0 is padding
+    embedding = keras.layers.Embedding(4, WIDTH, mask_zero=True)
+    layer, edges = built(alignment="weibull", prior="contextual"), np.array([[0, 1], [3, 1]], "int32")
+    nodes, number = keras.Input((), dtype="int32"), keras.Input((2,), dtype="int32")
+    model = keras.Model([nodes, number], layer(embedding(nodes), number))
+    x = embedding(ids)
+    assert_close(model([ids, edges])[:3], layer(keras.ops.array(x)[:3], edges[:1])[:3])

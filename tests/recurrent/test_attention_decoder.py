@@ -263,3 +263,19 @@ def test_errors():
         AttentionDecoder(UNITS, DeterministicAttention("additive"))(INPUTS, MEMORY, memory_mask=MEMORY_MASK[:, :4])
     with pytest.raises(ValueError, match="`attention` must be a class, an instance or a config of Attention"):
         AttentionDecoder(UNITS, keras.layers.Dense(2))
+
+
+def test_masks_of_keras_arrive():
+    tokens = np.where(INPUTS_MASK, 1, 0)
+    source = np.where(MEMORY_MASK, 2, 0)
+    embedding = keras.layers.Embedding(3, 5, mask_zero=True)
+    decoder = AttentionDecoder(UNITS, GaussianAttention("additive"))
+    implicit = decoder(embedding(tokens), embedding(source), return_attention_scores=True)
+    loss = float(decoder.losses[0])
+    words, memory = (tf.convert_to_tensor(embedding(x).numpy()) for x in (tokens, source))
+    explicit = decoder(words, memory, inputs_mask=INPUTS_MASK, memory_mask=MEMORY_MASK, return_attention_scores=True)
+    for name in explicit:
+        np.testing.assert_array_equal(implicit[name], explicit[name])
+    assert loss == float(decoder.losses[0])
+    np.testing.assert_array_equal(implicit["hidden"]._keras_mask, INPUTS_MASK)
+    np.testing.assert_array_equal(implicit["context"]._keras_mask, INPUTS_MASK)

@@ -99,3 +99,26 @@ def test_sequences_of_no_step(jit_compile):
     assert float(loss) == 0.0
     for gradient in gradients:
         np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras_vattn.fast.LSTM(4),
+        lambda: keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", query_chunk_size=2),
+    ],
+)
+def test_graphs_are_freed_while_their_layer_lives(make):
+    layer = make()
+    arguments = [tf.constant(INPUTS)] * (1 if isinstance(layer, keras.layers.LSTM) else 2)
+    layer(*arguments)
+
+    def num_graphs():
+        function = tf.function(lambda *x: tf.gradients(layer(*x, training=True), x[0]), autograph=False)
+        function(*arguments)
+        del function
+        gc.collect()
+        return sum(isinstance(x, tf.Graph) for x in gc.get_objects())
+
+    num_graphs()
+    assert num_graphs() == num_graphs()

@@ -45,3 +45,10 @@ def test_ids_that_arrive_as_floats(make):
     np.testing.assert_allclose(tf.function(lambda ids: function(ids))(floats), expected, rtol=1e-6)
     with pytest.raises(ValueError, match=r"must hold integers. Received: \w+ with the value 3\.5"):
         function(floats + 0.5)
+
+
+def test_ids_of_an_input_without_a_dtype():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    words = keras.Input((4,))
+    model = keras.Model(words, WordDropout(0.25, 1, (0,))(words))
+    np.testing.assert_array_equal(model.predict(IDS, verbose=0), IDS)

@@ -189,3 +189,24 @@ def test_no_step_has_no_gradient():
         np.testing.assert_array_equal(found, np.zeros(found.shape))
     for found in gradients(*arguments)[1:3]:
         assert found is None or not np.any(found)
+
+
+def test_a_saved_function_that_trains(tmp_path):
+    """A SavedModel holds the gradient, and the loop that is not asked for one."""
+
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernels = [tf.Variable(x) for x in (KERNEL, QUERY_KERNEL)]
+
+        @tf.function(input_signature=[tf.TensorSpec((None, None, WIDTH)), tf.TensorSpec((None, None, WIDTH))])
+        def outputs(self, inputs, memory):
+            return {name: run(inputs, *self.kernels, memory, name == "training") for name in ("training", "inference")}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    for one, other in zip(
+        tf.nest.flatten(loaded.outputs(INPUTS, MEMORY)), tf.nest.flatten(module.outputs(INPUTS, MEMORY)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
