@@ -12,7 +12,8 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
-    run.schedule(train.num_batches(options))
+    # A step sees the whole graph.
+    run.schedule(1)
     run.open()
     with run.scope():
         model.compile(
@@ -25,8 +26,8 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
-    for stage in run.stages([Criterion(run)], score=best, patience_score=better):
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    for stage in run.stages([Criterion(run.folder)], score=best, patience_score=better):
+        run.fit(stage, train.batches.repeat(), valid.batches)
     run.finish()
 
 
@@ -41,17 +42,15 @@ def codec_of(options, part):
 
 
 class Criterion(keras.callbacks.Callback):
-    """Adds to the log the numbers of the best weights and of early stopping, which fall where an epoch is better.
+    """Adds two counts to the log, as the published code selects weights: `val_best` falls in an epoch whose accuracy
+    and NLL are both the best so far, `val_better` where one of them is. A resumed run reads them off its history."""
 
-    It reads them off the history, which a resumed run has.
-    """
-
-    def __init__(self, run):
+    def __init__(self, folder):
         super().__init__()
-        self.run = run
+        self.folder = folder
 
     def on_train_begin(self, logs=None):
-        rows = self.run.folder.history()
+        rows = self.folder.history()
         self.accuracy = max((row["val_accuracy"] for row in rows), default=0.0)
         self.nll = min((row["val_nll"] for row in rows), default=np.inf)
         self.best = min((row["val_best"] for row in rows), default=0.0)
@@ -59,15 +58,8 @@ class Criterion(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         accuracy, nll = logs["val_accuracy"], logs["val_nll"]
-        criterion = self.run.options.reports.criterion
-        if criterion == "published":
-            at_best = accuracy >= self.accuracy, nll <= self.nll
-            self.best -= all(at_best)
-            self.better -= any(at_best)
-        elif criterion == "accuracy":
-            # A step of the accuracy is larger than this share of any NLL.
-            self.best = self.better = -accuracy + 1e-6 * min(nll, 10.0)
-        else:
-            self.best = self.better = nll
+        at_best = accuracy >= self.accuracy, nll <= self.nll
+        self.best -= all(at_best)
+        self.better -= any(at_best)
         self.accuracy, self.nll = max(accuracy, self.accuracy), min(nll, self.nll)
         logs |= {"val_best": float(self.best), "val_better": float(self.better)}

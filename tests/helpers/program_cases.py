@@ -208,8 +208,6 @@ GRAPHS_CASE = Case(
         "num_heads": 2,
         "weibull_k": 5.0,
         "prior_beta": 1.0,
-        "neighbors": (2, 2),
-        "batch_size": 4,
         "num_draws": 2,
         "early_stopping": None,
         "tensorboard": True,
