@@ -21,7 +21,8 @@ MAY_CHANGE += ("strategy",)
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
-DROPPED |= {"criterion": "published", "l2_of": "all", "neighbors": []}
+DROPPED |= {"criterion": "published", "kl_estimator": "analytic", "l2_of": "all", "neighbors": []}
+DROPPED |= dict.fromkeys(("label_column", "pair_column", "text_column")) | {"parameterization": "normalized"}
 DROPPED |= {"feature_units": None, "regions": "grid", "split_punctuation": True, "top_k": None, "weights": None}
 
 

@@ -37,7 +37,8 @@ def codec_of(options, train):
     if path is None:
         tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
     else:
-        tokenizer, backbone = tokenizer_of(path), backbone_of(path, load_weights=False, dropout=dropout)
+        backbone = backbone_of(path, load_weights=False, dropout=dropout)
+        tokenizer = tokenizer_of(path)
     if max_length > backbone.max_sequence_length:
         longest = backbone.max_sequence_length
         raise InputError(f"--max-length: the transformer reads {longest}. Received: {max_length}")
