@@ -41,7 +41,8 @@ def run_of(folder, **values):
 
 
 def pairs_with_scores(folder):
-    (folder / "sts.csv").write_text("".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20)))
+    rows = "".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20))
+    (folder / "sts.csv").write_text(f"sentence1,sentence2,score\n{rows}")
     return {"task": "sts", "train": str(folder / "sts.csv"), "test": None}
 
 
