@@ -14,7 +14,7 @@ from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import has_word, read_input
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
 from applications.vision.program import INTEGER, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
@@ -154,7 +154,6 @@ def generate(run, options):
     def caption(numbers, regions):
         return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
 
-    require_noise(captioner.noise.value, options.num_draws)
     num_draws = first_value("num_draws", options, run.options.reports)
 
     def written(numbers, regions):

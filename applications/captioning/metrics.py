@@ -65,15 +65,6 @@ def caption_metrics(hypotheses, references, java=True):
     return report | {name: float(value) for name, value in zip(FIGURES, values)}
 
 
-def cider_of_images(hypotheses, references, java=True):
-    """Return the CIDEr-D of each image, an array; arguments as for `caption_metrics`, whose CIDEr is the mean."""
-    from pycocoevalcap.cider.cider import Cider
-
-    hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
-    written = {row: [text] for row, text in enumerate(hypotheses)}
-    return Cider().compute_score(dict(enumerate(references)), written)[1]
-
-
 def _tokenized(hypotheses, references, java):
     tokens = _ptb_tokens if java else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])

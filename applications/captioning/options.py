@@ -98,10 +98,6 @@ class EvaluateCaptioning(common.EvaluateOptions):
     """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
     num_beams: common.Positive | None = None
     """Beams instead of the run's."""
-    num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty instead of the run's."""
-    uncertainty: bool = False
-    """Also the quality of the captions that the model is most certain of."""
 
 
 @dataclasses.dataclass
@@ -121,8 +117,8 @@ class CompareCaptioning(common.CompareOptions):
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["fan", "uncertainty"], ...] = ()
-    """Also Table 3 of Fan et al. 2020, or the quality of the most certain captions."""
+    layout: tuple[Literal["fan"], ...] = ()
+    """Also Table 3 of Fan et al. 2020."""
 
 
 @dataclasses.dataclass

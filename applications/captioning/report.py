@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 
 from applications.captioning.decode import Captioner
-from applications.captioning.metrics import caption_metrics, cider_of_images, pointing
+from applications.captioning.metrics import caption_metrics, pointing
 from applications.captioning.model import MODELS
 from applications.captioning.pictures import draw_pictures
 from applications.common.option_values import first_value
@@ -17,11 +17,9 @@ from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Shown, verdict
 from applications.common.tables import Column, spread, title_from
-from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report as perplexity_report
 from applications.text.text import PAD
-from applications.text.uncertainty import words_with_nats
 from applications.vision import scenes
 from applications.vision.program import BATCH
 
@@ -34,8 +32,6 @@ CURVES = {
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.
 SEED = 0
-# Metrics of the most certain captions.
-QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
@@ -74,25 +70,7 @@ def evaluate(run, part, evaluation=None):
     report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
     if part.scenes is not None:
         report["true"] = float(np.mean(true_of(part, hypotheses)))
-    if evaluation is not None and evaluation.uncertainty:
-        num_draws = first_value("num_draws", evaluation, reports)
-        outputs["sentences"] = []
-        for number, (inputs,) in enumerate(progress(part.images(BATCH), "uncertainty")):
-            outputs["sentences"] += captioner.written(**inputs, num_draws=num_draws, seed=number)
-        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, part)
-        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
     return report, outputs
-
-
-def uncertainty_report(sentences, run, part):
-    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
-    texts = [sentence["text"] for sentence in sentences]
-    of_images = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
-    if part.scenes is not None:
-        of_images["true"] = true_of(part, texts)
-    scores = {name: lambda rows, values=values: values[rows].mean() for name, values in of_images.items()}
-    kind = "dropout" if MODELS[run.options.model].alignment is None else "attention"
-    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
 
 
 def true_of(part, texts):
@@ -188,10 +166,8 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    sentences = outputs.get("sentences")
-    hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
     verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
-    rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
+    rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, verdicts, strict=True)
     samples = [
         [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
         for image, text, references, last in rows
@@ -216,9 +192,4 @@ def fan(comparison):
     return [beside("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 
 
-def uncertainty(comparison):
-    """Return the quality of the captions that every model is most certain of."""
-    return compared_coverage(comparison, QUALITY)
-
-
-LAYOUTS = {"fan": fan, "uncertainty": uncertainty}
+LAYOUTS = {"fan": fan}

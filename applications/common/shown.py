@@ -34,8 +34,8 @@ class Shown:
     """What a program shows of a part of its data.
 
     Attributes:
-        samples: List of samples, each a list of (label, text). A text whose words have an uncertainty is a list of
-            (word, nats). The last line of a sample that can be checked is a `verdict`.
+        samples: List of samples, each a list of (label, text). The last line of a sample that can be checked is a
+            `verdict`.
         alignments: List of `Alignment`.
         drawn: Data of the program's own pictures; no part of the page.
     """

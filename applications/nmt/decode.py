@@ -14,7 +14,7 @@ from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.readers import beside
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
@@ -31,18 +31,16 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an inference, or `None` for the model's own.
         num_beams: Beams, or `None` for the run's.
-        draws: Whether `uncertainty` draws; without draws it has the figures at the mean alone.
     """
 
-    def __init__(self, run, inference=None, num_beams=None, draws=True):
+    def __init__(self, run, inference=None, num_beams=None):
         super().__init__(run, run.options.text.max_length, run.options.text.max_length)
         self._kind = MODELS[run.options.model]
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
         has_dropout = run.options.network.dropout > 0
-        noise = noise_of(run.models.training, self._kind.is_continuous, has_dropout) if draws else None
-        self.noise = Untracked(noise)
+        self.noise = Untracked(noise_of(run.models.training, self._kind.is_continuous, has_dropout))
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -215,10 +213,9 @@ def _repeat(tensors, count):
 def generate(run, options):
     """Yield the translation of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
-    translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
+    translator = Translator(run, options.inference, options.num_beams)
     if options.uncertainty:
-        require_noise(translator.noise.value, options.num_draws)
-        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids, options.num_draws), blank=None))
+        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids), blank=None))
     else:
         yield from beside(lines, translate(translator, run.codec, ids))
 
@@ -238,12 +235,11 @@ def translate(translator, codec, sources, title="translating"):
     return _in_batches(write, sources, title)
 
 
-def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return the same sentences with their uncertainty, results of `written_of`; 10 draws, or another number."""
-    num_draws = num_draws or NUM_DRAWS
+def translate_with_uncertainty(translator, sources):
+    """Return the same sentences with their uncertainty, results of `written_of`."""
 
     def write(ids, number):
-        figures = translator.uncertainty(ids, num_draws, number)
+        figures = translator.uncertainty(ids, NUM_DRAWS, number)
         return written_of(figures.pop("texts").numpy(), figures.pop("words").numpy(), figures)
 
     return _in_batches(write, sources, "translating")

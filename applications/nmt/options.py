@@ -137,7 +137,7 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
+class EvaluateNmt(EvaluatePairsOptions):
     """Report on a part of the data of a run, or on other pairs."""
 
     links: common.File | None = None
@@ -146,8 +146,7 @@ class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
     """exact, kmax:K, soft or sample:n; the model's own where it is left out."""
 
     def check(self):
-        EvaluatePairsOptions.check(self)
-        UncertaintyOptions.check(self)
+        super().check()
         _check_inference(self.inference)
         if self.links is not None and not self.names_other:
             raise InputError("--links: a run's own pairs have their links from training; see --test-links.")
@@ -163,7 +162,6 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Number of beams; the run's where it is left out."""
 
     def check(self):
-        super().check()
         _check_inference(self.inference)
 
 
@@ -175,8 +173,8 @@ class CompareNmt(common.CompareOptions):
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
-    """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
+    layout: tuple[Literal["deng", "fan"], ...] = ()
+    """Also the tables of Deng et al. 2018 or Fan et al. 2020."""
 
 
 def _check_inference(name):

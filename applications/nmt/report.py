@@ -10,17 +10,15 @@ from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.serving import mean_of_draws
 from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
-from applications.common.significance import corpus_score, mean_with_error
+from applications.common.significance import mean_with_error
 from applications.common.tables import out_of
 from applications.nmt import alignments, tables
-from applications.nmt.decode import BATCH, Translator, translate, translate_with_uncertainty
+from applications.nmt.decode import BATCH, Translator, translate
 from applications.nmt.model import MODELS
 from applications.text.batching import has_other, other_sentence, teacher_forced
-from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
-from applications.text.uncertainty import words_with_nats
 
 # Pairs whose alignments are shown, and pairs of these in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
@@ -28,13 +26,13 @@ NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
-LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
+LAYOUTS = {"deng": tables.deng, "fan": tables.fan}
 
 
 def evaluate(run, part, evaluation=None):
     """Return the report on an `EncodedText`, and the sentences behind it."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
-    translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
+    translator = Translator(run, name)
     references = normalized(run.codec, part.pairs.targets)
     report = {"num_sentences": len(part.pairs), "inference": name}
     report["likelihood"] = likelihood_of(translator, run, part) | bound_of(run, part)
@@ -44,10 +42,6 @@ def evaluate(run, part, evaluation=None):
     report["translation"] = quality(hypotheses, references, run.options.text.lowercase)
     outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses}
     outputs["is_built_in"] = is_built_in(run.options.text, evaluation)
-    if evaluation is not None and evaluation.uncertainty:
-        outputs["sentences"] = translate_with_uncertainty(translator, part.sources, evaluation.num_draws)
-        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, references)
-        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
     return report, outputs
 
 
@@ -79,16 +73,13 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    hypotheses = texts = outputs["hypotheses"]
-    if "sentences" in outputs:
-        hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
-    labels = ("source", "reference", "translation")
-    columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
-    samples = [list(zip(labels, row, strict=True)) for row in columns]
-    # The built-in text has one right translation; other text has several.
-    if outputs["is_built_in"]:
-        for sample, text, reference in zip(samples, texts, outputs["references"], strict=True):
+    samples = []
+    for source, reference, text in zip(outputs["sources"], outputs["references"], outputs["hypotheses"], strict=True):
+        sample = [("source", source), ("reference", reference), ("translation", text)]
+        # The built-in text has one right translation; other text has several.
+        if outputs["is_built_in"]:
             sample.append(verdict("" if text == reference else "differs from the reference"))
+        samples.append(sample)
     return Shown(samples, attention(run, part))
 
 
@@ -117,28 +108,15 @@ def normalized(codec, sentences):
 def quality(hypotheses, references, lowercase):
     """Return BLEU and chrF with sacrebleu's signatures, and the share of sentences that equal their reference."""
     report = {}
-    for name, metric in translation_metrics(lowercase).items():
+    metrics = {
+        "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
+        "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
+    }
+    for name, metric in metrics.items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
     report["exact_match"] = float(np.mean([one == other for one, other in zip(hypotheses, references, strict=True)]))
     return report
-
-
-def translation_metrics(lowercase):
-    """Return sacrebleu's metrics of translations; their signatures say whether the model writes lower case."""
-    return {
-        "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
-        "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
-    }
-
-
-def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report` of results of `translate_with_uncertainty`, in BLEU and chrF."""
-    hypotheses = [sentence["text"] for sentence in sentences]
-    metrics = translation_metrics(run.options.text.lowercase)
-    scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
-    kind = "attention" if MODELS[run.options.model].is_continuous else "dropout"
-    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
 
 
 def likelihood_of(translator, run, part):

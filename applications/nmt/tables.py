@@ -3,7 +3,6 @@
 from applications.common.papers import beside
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
-from applications.text.coverage import compared_coverage
 
 # The lines of Table 8 and of Table 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
@@ -13,8 +12,6 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics of the most certain translations.
-QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
@@ -105,11 +102,6 @@ def fan(comparison):
         if chosen:
             parts.append(beside(title, paper, columns, chosen, first_of=lambda name: (_title(name),)))
     return parts
-
-
-def uncertainty(comparison):
-    """Return the BLEU and chrF of the translations that every model is most certain of."""
-    return compared_coverage(comparison, QUALITY)
 
 
 def _title(name, short=False):

@@ -1,11 +1,10 @@
 """How sure a model is of its captions: what it has written, read again under draws."""
 
-import pytest
-from captioning_cases import APPLICATION, run_of_scenes
+from captioning_cases import APPLICATION
 from uncertainty_cases import require_draws_of_whole_sentences
 
 from applications.captioning.decode import Captioner
-from applications.captioning.options import EvaluateCaptioning, GenerateCaptioning
+from applications.captioning.options import GenerateCaptioning
 
 NOISY = {"weibull_k": 1.0, "dropout": 0.3}
 
@@ -40,16 +39,3 @@ def test_lines(made, eagerly, tmp_path):
     for row in rows:
         counts = {len(row[name].split()) for name in ("words", "word_entropy", "word_mutual_information")}
         assert counts == {int(row["num_words"])}
-
-
-def test_the_report(eagerly, capsys):
-    """Of scenes, where it is known whether a caption is true."""
-    run = run_of_scenes(model="soft", dropout=0.3)
-    part = run.data["test"]
-    report, _ = APPLICATION.evaluate(run, part, EvaluateCaptioning("", num_draws=2, uncertainty=True))
-    found = report["uncertainty"]
-    assert found["drawn"] == "dropout" and set(found["quality"]) == {"cider", "true"}
-    for metric, whole in (("cider", report["captions"]["cider"]), ("true", report["true"])):
-        for curves in found["quality"][metric].values():
-            assert curves["curve"][-1] == pytest.approx(whole)
-    assert "CIDEr of the most certain sentences" in capsys.readouterr().out
