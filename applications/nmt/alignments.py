@@ -1,28 +1,20 @@
-"""Word alignments: reading gold ones, taking them from attention weights, and measuring their quality.
+"""Word alignments: read from text, computed from attention weights, and scored.
 
 A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
 per target word or piece, one column per source word or piece. Scores are shares between 0 and 1, entropies in nats.
 """
 
 import dataclasses
-import re
 import typing
 
 import numpy as np
 from scipy.special import entr
 
-from applications.common.errors import InputError
-
-_LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
-
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The links of one pair of sentences.
-
-    Args:
-        sure: Links (i, j) that a good alignment must have.
-        possible: Links that it may have as well. The sure ones are added.
+    """The links (i, j) of one pair of sentences: those that a good alignment must have, and those that it may have.
+    Sure links are possible too.
     """
 
     sure: frozenset
@@ -33,19 +25,12 @@ class Links:
         object.__setattr__(self, "possible", self.sure | frozenset(self.possible))
 
 
-def links_of_line(path, number, line):
-    """Return the `Links` of a line of a Pharaoh file; messages name its path and number."""
+def links_of_text(text):
+    """Return the `Links` of a text such as "0-0 1p2": i-j is sure, ipj is possible."""
     sure, possible = set(), set()
-    for field in line.split():
-        match = _LINK.fullmatch(field)
-        if not match:
-            raise InputError(
-                f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
-            )
-        i, j = int(match[1]), int(match[3])
-        if i < 0 or j < 0:
-            raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {field!r}")
-        (sure if match[2] == "-" else possible).add((i, j))
+    for field in text.split():
+        links, mark = (sure, "-") if "-" in field else (possible, "p")
+        links.add(tuple(map(int, field.split(mark))))
     return Links(sure, possible)
 
 

@@ -213,7 +213,7 @@ def _repeat(tensors, count):
 def generate(run, options):
     """Yield the translation of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
-    translator = Translator(run, options.inference, options.num_beams)
+    translator = Translator(run)
     if options.uncertainty:
         yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids), blank=None))
     else:

@@ -36,15 +36,9 @@ def run_of(tmp_path):
     return run_of
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
-        (("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
-    ],
-)
-def test_options_of_commands(run_of, words, message):
-    NMT_CASE.fails(message, words[0], "--run", run_of("soft"), *words[1:])
+def test_an_inference_of_evaluate(run_of):
+    message = "--inference: expected exact, kmax:K, soft or sample:n."
+    NMT_CASE.fails(message, "evaluate", "--run", run_of("soft"), "--inference", "kmax")
 
 
 @pytest.mark.parametrize(
