@@ -148,7 +148,7 @@ class Captioner(ImageModule):
 
 def generate(run, options):
     """Yield a caption of the image of each line."""
-    names = [line.strip() if has_word(line) else "" for line in read_input(options, is_text=False)]
+    names = [line.strip() if has_word(line) else "" for line in read_input(options)]
     captioner = Captioner(run)
 
     def caption(numbers, regions):

@@ -73,5 +73,5 @@ def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
         load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
-    with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
+    with pytest.raises(InputError, match=r"source_vocabulary\.txt: no vocabulary"):
         load_codec(with_values(Options(), {"segmentation": "words"}), folder)
