@@ -5,10 +5,8 @@ per target word or piece, one column per source word or piece. Scores are shares
 """
 
 import dataclasses
-import typing
 
 import numpy as np
-from scipy.special import entr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,17 +60,8 @@ def links_of(weights):
     return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 
 
-class AlignmentScores(typing.NamedTuple):
-    """Precision, recall, F1 and alignment error rate. A low `aer` is good."""
-
-    precision: float
-    recall: float
-    f1: float
-    aer: float
-
-
 def alignment_scores(predicted, gold):
-    """Return the `AlignmentScores` of two lists of `Links`, by the counts of links A predicted, S sure and P possible.
+    """Return "precision", "recall", "f1" and "aer" of two lists of `Links`: A predicted, S sure and P possible.
 
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
     ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over the pairs before they are divided.
@@ -84,13 +73,8 @@ def alignment_scores(predicted, gold):
     num_predicted, num_sure, in_sure, in_possible = np.sum(np.reshape(counts, (-1, 4)), axis=0)
     precision, recall = _ratio(in_possible, num_predicted), _ratio(in_sure, num_sure)
     f1 = _ratio(2.0 * precision * recall, precision + recall)
-    return AlignmentScores(precision, recall, f1, 1.0 - _ratio(in_sure + in_possible, num_predicted + num_sure))
-
-
-def entropy(weights):
-    """Return the entropies (...) in nats of distributions (..., S), float64; 0 for a row of zeros."""
-    # A sum of -0.0 would print as a negative number.
-    return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
+    error_rate = 1.0 - _ratio(in_sure + in_possible, num_predicted + num_sure)
+    return {"precision": precision, "recall": recall, "f1": f1, "aer": error_rate}
 
 
 def _ratio(numerator, denominator):

@@ -3,6 +3,7 @@
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
+from scipy.special import entr
 
 import keras_vattn
 from applications.common.attention_pictures import draw_alignments
@@ -181,7 +182,7 @@ def alignment_report(translator, codec, part):
         sources, targets = ([side[row] for row in rows] for side in (part.sources, part.targets))
         for name, weights in align(translator, sources, targets).items():
             for row, matrix in zip(rows, weights, strict=True):
-                entropies.setdefault(name, []).append(alignments.entropy(matrix))
+                entropies.setdefault(name, []).append(entr(matrix.astype("float64")).sum(axis=-1))
                 if links is not None:
                     # Without the end of the sentence, and without pieces that were cut.
                     source_words = words[0][row][: len(part.sources[row])]
@@ -190,7 +191,7 @@ def alignment_report(translator, codec, part):
                     merged = alignments.merge_to_words(pieces, source_words, target_words)
                     predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
-    return report | {name: alignments.alignment_scores(rows, links)._asdict() for name, rows in predicted.items()}
+    return report | {name: alignments.alignment_scores(rows, links) for name, rows in predicted.items()}
 
 
 def align(translator, sources, targets):
