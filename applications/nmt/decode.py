@@ -64,11 +64,9 @@ class Translator(PairModule):
         """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
         the end, and the figures of `uncertainty_of`."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
-        # Draws of the attention alone share the encoder.
-        memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
         def log_words():
-            hidden, log_weights = self._emitting(source, shifted(ids), ids, memory)
+            hidden, log_weights = self._emitting(source, shifted(ids), ids)
             return words(hidden, log_weights=log_weights)
 
         written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
@@ -113,17 +111,15 @@ class Translator(PairModule):
             alignments["exact"] = ops.softmax(masked(log_prior + models.emission.words(hidden, target)))
         return alignments
 
-    def _emitting(self, source, target_input, target, memory=None):
-        """Return the result of `_candidates` for every word of the target; `memory` is the encoder's output, if there
-        is one already."""
-        memory, source_mask, decoded = self._read(source, target_input, target, memory)
+    def _emitting(self, source, target_input, target):
+        """Return the result of `_candidates` for every word of the target."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
-    def _read(self, source, target_input, target, memory=None):
+    def _read(self, source, target_input, target):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
-        memory = models.encoder(source) if memory is None else memory
-        source_mask = ops.not_equal(source, PAD)
+        memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
         decoded = models.decoder(
             models.target_dropout(models.target_embedding(target_input)),
             memory,
