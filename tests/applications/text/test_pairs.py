@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import itertools
 
+import numpy as np
 import pytest
 
 from applications.common.errors import InputError
