@@ -68,7 +68,7 @@ class RunOptions:
     resume: bool = False
     """Go on with the run in the folder; its options need not be repeated."""
     overwrite: bool = False
-    """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
+    """Begin anew: the run that is in the folder is deleted once the data have been read."""
     start_from: str | None = None
     """Finished run whose training this run continues: its shared weights, optimizer, steps and schedules. Its epochs
     count among this run's."""
@@ -243,8 +243,7 @@ class CompareOptions:
     start_epochs: Positive | None = None
     """Epochs of START, out of all epochs of MODEL@START; half of them where it is left out. `max_steps` is scaled."""
     results: str | None = None
-    """Also write the command, the options and the figures of every run into this .json, to keep with the code. Runs of
-    other models in a file of the same command stay."""
+    """Also write the command, the options and the figures of every run into this .json, to keep with the code."""
     jobs: Positive = 1
     """Runs trained at the same time, in processes that share the cores and the GPUs."""
 

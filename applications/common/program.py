@@ -12,7 +12,6 @@ from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
-from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
 # Options that a resumed run may change: they concern neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
@@ -122,19 +121,14 @@ class Program:
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
-        is_shared = options.fit.strategy == "multi_worker"
-        if is_shared:
+        if options.fit.strategy == "multi_worker":
             check_workers(os.environ.get("TF_CONFIG"))
-        else:
-            # Workers begin together, and the first of them locks the folder and writes into it.
-            require_unlocked(run.out)
-        if run.overwrite:
-            self._check_overwrite(run)
-        else:
+        if not run.overwrite:
             defaults = config_of(self.default)
             stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
-        if not is_shared:
-            require_writable("--out", run.out)
+        elif pathlib.Path(run.out).exists() and any(pathlib.Path(run.out).iterdir()):
+            # Only a run of this program is deleted.
+            self._typed_options(RunFolder.load(run.out))
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
@@ -142,18 +136,6 @@ class Program:
         # A run with a state of its own does not need its start any more.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
-
-    def _check_overwrite(self, run):
-        """Raise `InputError` if the folder holds something that is no run of this program."""
-        out = pathlib.Path(run.out)
-        if out.is_symlink():
-            raise InputError(f"--overwrite: {out} is a link; name the folder that it leads to.")
-        if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-            return
-        if "model" not in RunFolder.load(out).config:
-            raise InputError(f"--overwrite: {out} holds no run of this program.")
-        self._typed_options(RunFolder.load(out))
-        require_room_aside(out)
 
     def _check_start(self, options):
         """Raise `InputError` if there is no finished run to start from, or one with another codec or schedule."""
@@ -173,10 +155,8 @@ class Program:
                 f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
                 f"Received: {options.fit.epochs}"
             )
-        out = pathlib.Path(options.run.out)
-        deleted = [aside_of(out), out] if options.run.overwrite else [aside_of(out)]
-        if any(start.path.resolve().is_relative_to(folder.resolve()) for folder in deleted):
-            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run; rename it.")
+        if options.run.overwrite and start.path.resolve().is_relative_to(pathlib.Path(options.run.out).resolve()):
+            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run.")
 
 
 def config_of(options):

@@ -15,7 +15,6 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from applications.common.errors import InputError
-from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
@@ -50,14 +49,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
-
-        `InputError` if `check` raises it, or if another process writes to the folder.
-        """
+        """Start a run in a new or empty folder, or resume the run in it; `InputError` if `check` raises it."""
         path = pathlib.Path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock(path)
             cls.check(path, config, resume, may_differ, defaults)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
@@ -231,11 +226,6 @@ def replacing(path):
         # On a disk that cannot be written it would hide the error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read_config(path):

@@ -26,8 +26,7 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
-    for stage in run.stages([Criterion(run.folder)], score=best, patience_score=better):
-        run.fit(stage, train.batches.repeat(), valid.batches)
+    run.fit(lambda epoch: train.batches.repeat(), valid.batches, [Criterion(run.folder)], best, better)
     run.finish()
 
 

@@ -193,5 +193,3 @@ def test_overwriting_spares_what_is_no_run(toy, tmp_path):
         status, _, err = toy.call(*toy.train(other, overwrite=True))
         assert status == 2 and err.startswith("error: "), err
     assert (other / "thesis.tex").read_text() == "years of work"
-    (tmp_path / "link").symlink_to(other)
-    toy.fails("is a link", *toy.train(tmp_path / "link", overwrite=True))
