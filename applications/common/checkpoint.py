@@ -198,10 +198,7 @@ def read_state(path):
     record = _record_of(arrays)
     metrics = [array for name, array in arrays.items() if name.startswith("metric_")]
     variables = [array for name, array in arrays.items() if name.startswith("variable_")]
-    # Earlier versions wrote the shape and the type beside the name, and the row of an unfinished epoch apart.
-    names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
-    record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
-    return record, names, variables, metrics
+    return record, record["variables"], variables, metrics
 
 
 def read_weights(path):

@@ -166,16 +166,13 @@ def check_workers(text):
     """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
     try:
         config = json.loads(text)
-        workers, task = config["cluster"][config["task"]["type"]], config["task"]
-        is_named = 0 <= int(task["index"]) < len(workers)
-    except (KeyError, TypeError, ValueError):
-        is_named = False
-    if not is_named:
+        config["cluster"][config["task"]["type"]][config["task"]["index"]]
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(
             "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
             '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
             f"Received: {text}"
-        )
+        ) from error
 
 
 @dataclasses.dataclass
@@ -210,11 +207,6 @@ class ExportOptions:
     """Folder of the run."""
     out: str | None = None
     """Folder of the SavedModel; saved_model in the run's folder where it is left out."""
-
-    def check(self):
-        path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
-        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
-            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
 
 
 @dataclasses.dataclass

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import pathlib
 
@@ -137,11 +136,9 @@ class RunFolder:
     def is_finished(self, epochs):
         """Return whether the run has been reported on after that many epochs."""
         try:
-            options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
             # A run continued for more epochs still has the report of fewer epochs.
-            # Runs of earlier versions may have stopped before.
-            return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]["epochs"] >= epochs
+        except (OSError, ValueError, KeyError, TypeError):
             return False
 
     def has_data(self):
