@@ -128,7 +128,10 @@ class Program:
             stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
         elif pathlib.Path(run.out).exists() and any(pathlib.Path(run.out).iterdir()):
             # Only a run of this program is deleted.
-            self._typed_options(RunFolder.load(run.out))
+            folder = RunFolder.load(run.out)
+            if "model" not in folder.config:
+                raise InputError(f"--overwrite: {run.out} holds no run of this program.")
+            self._typed_options(folder)
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
