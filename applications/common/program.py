@@ -24,6 +24,8 @@ DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.
 DROPPED |= {"criterion": "published", "kl_estimator": "analytic", "l2_of": "all", "neighbors": []}
 DROPPED |= dict.fromkeys(("label_column", "pair_column", "text_column")) | {"parameterization": "normalized"}
 DROPPED |= {"feature_units": None, "regions": "grid", "split_punctuation": True, "top_k": None, "weights": None}
+DROPPED |= dict.fromkeys(("decode_every", "min_count", "num_decoded", "step_free_bits", "top_p", "word_dropout"))
+DROPPED |= {"annealing": "linear"}
 
 
 @dataclasses.dataclass(frozen=True)
