@@ -1,4 +1,4 @@
-"""`python -m applications.captioning {train,evaluate,generate,compare,export,features}`."""
+"""`python -m applications.captioning {train,evaluate,generate,compare,export}`."""
 
 import sys
 

@@ -102,7 +102,7 @@ def rule_tokens(captions):
     return [" ".join(_BRACKETS.get(token, token) for token in row) for row in tokens]
 
 
-def pointing(weights, cells, words, kinds):
+def pointing(weights, cells):
     """Return how often the largest weight of a word is at the word's region.
 
     A word whose largest weight is at n regions counts 1/n if its own is among them, so that equal weights score
@@ -111,24 +111,17 @@ def pointing(weights, cells, words, kinds):
     Args:
         weights: List of arrays for each caption, (R,) for each word.
         cells: List of ints for each caption: the region of each word, -1 for a word about no region.
-        words: List of words for each caption.
-        kinds: Dictionary from the name of a kind of words to the words, such as the colours.
 
     Returns:
-        Dictionary from "all", and each kind with a word, to {"accuracy", "chance", "num_words"}.
+        Dictionary: "accuracy", "chance", "num_words".
     """
-    pairs = {kind: [] for kind in ("all", *kinds)}
-    for matrix, places, caption in zip(weights, cells, words, strict=True):
-        for row, cell, word in zip(matrix, places, caption):
+    pairs = []
+    for matrix, places in zip(weights, cells, strict=True):
+        for row, cell in zip(matrix, places):
             if cell >= 0:
-                pair = (row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)
-                for kind in ("all", *(name for name, known in kinds.items() if word in known)):
-                    pairs[kind].append(pair)
-    means = {kind: np.mean(of_kind, axis=0).tolist() for kind, of_kind in pairs.items() if of_kind}
-    return {
-        kind: {"accuracy": accuracy, "chance": chance, "num_words": len(pairs[kind])}
-        for kind, (accuracy, chance) in means.items()
-    }
+                pairs.append(((row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)))
+    accuracy, chance = np.mean(pairs, axis=0).tolist()
+    return {"accuracy": accuracy, "chance": chance, "num_words": len(pairs)}
 
 
 # pycocoevalcap's own calls of Java leave files in its folder, wait for ever for a Java that has ended, and keep it

@@ -6,8 +6,8 @@ from typing import Literal
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.text.options import DecodeOptions, UncertaintyOptions
-from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
+from applications.text.options import DecodeOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, RegionOptions
 
 
 @dataclasses.dataclass
@@ -58,9 +58,6 @@ class ReportOptions(DecodeOptions):
 
     num_beams: common.Positive = 1
     """Beams of the captions that are reported, generated and exported; 1 for greedy decoding."""
-    num_draws: common.NotNegative = 10
-    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none.
-    """
     java: bool = True
     """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
 
@@ -101,12 +98,8 @@ class EvaluateCaptioning(common.EvaluateOptions):
 
 
 @dataclasses.dataclass
-class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
+class GenerateCaptioning(common.GenerateOptions):
     """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
-
-    num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty instead of the run's, of the attention or, in a model that does not draw it, of the
-    dropout; 0 for none."""
 
 
 @dataclasses.dataclass
@@ -121,18 +114,6 @@ class CompareCaptioning(common.CompareOptions):
     """Also Table 3 of Fan et al. 2020."""
 
 
-@dataclasses.dataclass
-class FeaturesCaptioning(FeaturesOptions):
-    """Turn images into region features, a file and what made it, to train on with --features."""
-
-    captions: common.File | None = None
-    """Training captions whose words the network words learns."""
-
-    def check(self):
-        super().check()
-        self.check_words("captions", self.captions)
-
-
 PROGRAM = Program(
     "applications.captioning",
     {
@@ -141,8 +122,7 @@ PROGRAM = Program(
         "generate": GenerateCaptioning,
         "compare": CompareCaptioning,
         "export": common.ExportOptions,
-        "features": FeaturesCaptioning,
     },
-    may_change=("num_beams", "num_draws", "decode_every", "num_decoded", "java"),
+    may_change=("num_beams", "decode_every", "num_decoded", "java"),
     codec_options=("max_length", "min_word_count", "use_boxes", "max_regions", *EXTRACTOR_OPTIONS),
 )

@@ -16,7 +16,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Shown, verdict
-from applications.common.tables import Column, spread, title_from
+from applications.common.tables import Column, title_from
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report as perplexity_report
 from applications.text.text import PAD
@@ -28,11 +28,6 @@ CURVES = {
     "val_perplexity": "perplexity, validation",
     "val_cider": "CIDEr, validation, greedy",
 }
-# Captions whose attention weights are drawn for their standard deviation.
-NUM_STATISTICS = 32
-# Seed of draws: reports of equal runs are equal.
-SEED = 0
-KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
 OTHERS = tuple(
@@ -46,13 +41,8 @@ COLUMNS = (
     *OTHERS,
     Column("true captions (%)", "report.true", 1, 100),
     Column("entropy of attention (nats)", "report.attention.entropy"),
-    *(
-        Column(f"pointing, {name} (%)", f"report.attention.pointing.{name}.accuracy", 1, 100)
-        for name in ("all", *KINDS)
-    ),
-    Column("pointing, p(region | word) (%)", "report.attention.posterior.pointing.all.accuracy", 1, 100),
-    Column("chance (%)", "report.attention.pointing.all.chance", 1, 100, differs=False),
-    Column("sd of weights", lambda record: spread(record["report"]["attention"].get("weights_sd")), differs=False),
+    Column("pointing (%)", "report.attention.pointing.accuracy", 1, 100),
+    Column("chance (%)", "report.attention.pointing.chance", 1, 100, differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
 )
@@ -60,22 +50,15 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the captions of its images."""
-    reports = run.options.reports
     captioner = Captioner(run, first_value("num_beams", evaluation))
     report = {"num_images": len(part), "num_captions": len(part.texts)}
     report |= likelihood_report(captioner, run, part)
-    report["attention"] |= weights_deviation(run, part)
     hypotheses = caption(captioner, part)
-    outputs = {"hypotheses": hypotheses, "part": part}
-    report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
+    report["captions"] = caption_metrics(hypotheses, part.captions.captions, run.options.reports.java)
     if part.scenes is not None:
-        report["true"] = float(np.mean(true_of(part, hypotheses)))
-    return report, outputs
-
-
-def true_of(part, texts):
-    """Return whether each caption of the images of scenes is true, an array."""
-    return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
+        is_true = [text in scenes.true_captions(scene) for text, scene in zip(hypotheses, part.scenes, strict=True)]
+        report["true"] = float(np.mean(is_true))
+    return report, {"hypotheses": hypotheses, "part": part}
 
 
 def caption(captioner, part, count=None, title="captioning"):
@@ -92,19 +75,16 @@ def likelihood_report(captioner, run, part):
 
     Tokens count the end of a caption.
     """
-    weights = {}
+    weights = []
 
     def log_likelihood(inputs, target, number):
-        figures = {name: x.numpy() for name, x in captioner.read(**inputs).items()}
-        words = figures.pop("log_likelihood")
-        for name, x in figures.items():
-            weights.setdefault(name, []).extend(x)
-        return words.astype("float64")
+        words, of_words = captioner.read(**inputs)
+        weights.extend(of_words.numpy())
+        return words.numpy().astype("float64")
 
     kind = "exact" if MODELS[run.options.model].is_marginal else "plug-in"
     likelihood = perplexity_report(log_likelihood, part.batches(run.options))
-    attention = {name: weights_report(part, x) for name, x in weights.items()}
-    return {"likelihood": {"kind": kind} | likelihood, "attention": attention.pop("weights") | attention}
+    return {"likelihood": {"kind": kind} | likelihood, "attention": weights_report(part, weights)}
 
 
 def weights_report(part, weights):
@@ -113,7 +93,7 @@ def weights_report(part, weights):
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
-        report["pointing"] = pointing(weights, cells_of(part), part.tokens, KINDS)
+        report["pointing"] = pointing(weights, cells_of(part))
     return report
 
 
@@ -121,19 +101,6 @@ def cells_of(part):
     """Return the region of each word of each caption of scenes, a list of C lists, -1 for a word about no region."""
     known = [scenes.true_captions(scene) for scene in part.scenes]
     return [known[image][text] for image, text in zip(part.image, part.texts, strict=True)]
-
-
-def weights_deviation(run, part):
-    """Return the standard deviation of a drawn weight, a mean over the words of some captions, "weights_sd"; an empty
-    dictionary where the weights are not drawn."""
-    if MODELS[run.options.model].alignment is None:
-        return {}
-    batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
-    inputs, target = next(iter(batches))
-    decoded, memory, mask = run.models.decode(**inputs)
-    attention = run.models.decoder.attention
-    figures = attention.alignment_statistics(decoded["query"], memory, value_mask=mask, sample_seed=SEED)
-    return {"weights_sd": float(np.array(figures["weights_sd"])[(target != PAD).numpy()].mean())}
 
 
 def files(outputs):
@@ -157,7 +124,7 @@ def summary(report):
         count = report["num_images"]
         lines.append(f"{round(count * report['true']):,} of {count:,} captions are true.")
     if "pointing" in attention:
-        pointing = attention["pointing"]["all"]
+        pointing = attention["pointing"]
         lines.append(
             f"In reference captions the attention points at the named object for {100 * pointing['accuracy']:.1f}% "
             f"of {pointing['num_words']:,} words, {100 * pointing['chance']:.1f}% by chance."
@@ -166,8 +133,9 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
-    rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, verdicts, strict=True)
+    hypotheses = outputs["hypotheses"]
+    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, hypotheses)
+    rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
     samples = [
         [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
         for image, text, references, last in rows

@@ -19,7 +19,7 @@ MAY_CHANGE += ("strategy",)
 # Options of earlier versions. A config.yaml must have this value of an option that made another model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
-DROPPED |= dict.fromkeys(("test_links", "valid_links"))
+DROPPED |= dict.fromkeys(("num_draws", "test_links", "valid_links"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
 DROPPED |= {"criterion": "published", "kl_estimator": "analytic", "l2_of": "all", "neighbors": []}
 DROPPED |= dict.fromkeys(("label_column", "pair_column", "text_column")) | {"parameterization": "normalized"}

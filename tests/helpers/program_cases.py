@@ -158,7 +158,6 @@ CAPTIONING_CASE = Case(
         "valid_fraction": 0.2,
         "batch_size": 8,
         "num_beams": 2,
-        "num_draws": 2,
         "num_decoded": 2,
         "java": False,
         "schedule": "constant",
