@@ -4,7 +4,7 @@ import pytest
 from files import fails
 
 from applications.common.option_values import check
-from applications.vision.options import ExtractorOptions, FeaturesOptions, RegionOptions
+from applications.vision.options import RegionOptions
 
 WRONG = [
     ({"image_size": 50}, "--image-size: expected a multiple of --grid, 6, for the network pixels. Received: 50"),
@@ -19,7 +19,7 @@ WRONG = [
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("a.npz", "a.tsv", "old/regions.h5"):
+    for name in ("a.npz", "a.tsv", "a.h5"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     return tmp_path
@@ -35,16 +35,6 @@ def test_files_have_as_many_regions_as_they_have(folder):
     check(RegionOptions(features=str(folder / "a.tsv"), images=str(folder / "a.npz"), max_regions=10))
 
 
-def test_the_command_features(folder):
-    words = FeaturesOptions(str(folder), str(folder / "new"), ExtractorOptions(network="words"))
-    check(words)
-    words.check_words("captions", "a.json")
-    fails(lambda: words.check_words("captions", None), "--captions: the network words, and no other", "Received: none")
-    for out in ("old", "a.tsv"):
-        options = FeaturesOptions(str(folder), str(folder / out))
-        fails(lambda options=options: check(options), "--out: expected a new folder. Received: ", "which exists")
-
-
 def test_the_side_is_that_of_the_network():
-    sides = [ExtractorOptions(network=network).side for network in ("pixels", "words")]
+    sides = [RegionOptions(network).side for network in ("pixels", "words")]
     assert sides == [48, 96] and RegionOptions().side == 96
