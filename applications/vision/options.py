@@ -7,7 +7,6 @@ from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-Existing = Annotated[str, common.OnDisk("no such file or folder", lambda path: path.exists())]
 ImageSource = Annotated[
     str,
     common.OnDisk(
@@ -32,7 +31,7 @@ class RegionOptions:
     """Cells a side; none for 6."""
     image_size: common.Positive | None = None
     """Side in pixels to which images of any shape are resized; none for 48 of pixels, 96 of words."""
-    features: Existing | None = None
+    features: common.File | None = None
     """Region features: an .h5 file of `python -m tools.convert_regions`; the network is not used then."""
     images: ImageSource | None = None
     """Folder of images, or an .npz with one array (N, H, W, 3): without --features, features are made of them;

@@ -135,7 +135,8 @@ def uncertainty(run, part, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` of a part, with noise of this variance on the regions."""
+    """Return the `Predictor` of up to `MAX_UNCERTAIN` questions of a part, with noise of a variance on the regions."""
+    part = part.sample(MAX_UNCERTAIN)
     votes = part.votes.of_answers(slice(None))
     return Predictor(
         np.where(part.votes.usable, votes.argmax(axis=1), -1),
@@ -145,11 +146,6 @@ def predictor(run, part, feature_noise=0.0):
         drawn=run.models.drawn,
         drops=run.options.dropout > 0,
     )
-
-
-def sampled_predictor(run, part, feature_noise):
-    """Return the same of at most `MAX_UNCERTAIN` of the questions."""
-    return predictor(run, part.sample(MAX_UNCERTAIN), feature_noise)
 
 
 def other_questions(options, path, codec=None):
@@ -224,5 +220,5 @@ def draw_cards(run, part, outputs):
 LAYOUTS = {
     "deng": tables.deng,
     "fan": tables.fan,
-    "uncertainty": Uncertainty(sampled_predictor, other_questions, corruption=5.0),
+    "uncertainty": Uncertainty(predictor, other_questions, corruption=5.0),
 }
