@@ -1,4 +1,4 @@
-"""`python -m applications.captioning {train,evaluate,generate,compare,export}`."""
+"""`python -m applications.captioning {train,evaluate,generate,compare,export,features}`."""
 
 import sys
 

@@ -142,6 +142,7 @@ class EncodedPart:
 
 def encode(options, codec, part, training=False):
     captions, max_length = part.captions, options.captions.max_length
+    regions = codec.regions.regions_of(part.sources)
     image = np.repeat(np.arange(len(captions), dtype=np.int32), list(map(len, captions.captions)))
     texts = list(itertools.chain.from_iterable(captions.captions))
     words = words_of(texts)
@@ -151,10 +152,13 @@ def encode(options, codec, part, training=False):
     report = {
         "images": len(captions),
         "captions": len(texts),
+        "captions_without_words": captions.skipped,
+        "images_without_captions": captions.uncaptioned,
         "captions_cut": sum(len(row) > max_length for row in words),
         "unknown_words": int(np.sum(target == UNKNOWN)),
+        "images_with_more_regions": regions.num_cut(codec.regions.max_regions),
     }
-    rows = codec.regions.regions_of(part.sources).rows_of(captions.ids)
+    rows = regions.rows_of(captions.ids)
     return EncodedPart(
         captions, part.sources, part.scenes, codec, rows, image, texts, tokens, target_input, target, report
     )

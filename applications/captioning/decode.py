@@ -1,6 +1,6 @@
 """Captioning with a trained model, as an exportable module: images or features in, captions out.
 
-Shapes: B images, R regions, D width of their features, T words of a caption with its end, S samples.
+Shapes: B images, R regions, D width of their features, T words of a caption with its end, S draws.
 """
 
 import tensorflow as tf
@@ -9,18 +9,20 @@ from keras import ops, tree
 import keras_vattn
 from applications.captioning.data import sources_of
 from applications.captioning.model import MODELS
+from applications.common.option_values import first_value
 from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import has_word, read_input
 from applications.text.text import END, PAD, START
+from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
 from applications.vision.program import INTEGER, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate` and `sample`, and the functions `search` and `read` of `evaluate`, with the
-    run's beams, or others."""
+    """The exported endpoints `generate`, `sample` and, where the attention is drawn, `uncertain`; and the functions of
+    `evaluate`: `search`, `read`, `written`; with the run's beams, or others."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -29,11 +31,16 @@ class Captioner(ImageModule):
         self._draws = MODELS[run.options.model].alignment is not None
         self.offer("generate")
         self.offer("sample", INTEGER, INTEGER)
+        self.noise = Untracked(noise_of(run.models.training, self._draws, run.options.network.dropout > 0))
+        if self._draws:
+            self.offer("uncertain", INTEGER, INTEGER)
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
-        num_regions = tf.TensorSpec([None], tf.int32)
-        self.search = Untracked(in_graph(seen, num_regions)(self._search))
-        self.read = Untracked(in_graph(seen, num_regions, IDS, IDS)(self._read))
+        forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
+        self.search = Untracked(in_graph(*forced[:2])(self._search))
+        self._under_draws = Untracked(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
+        self._at_mean = Untracked(in_graph(*forced[:2])(self._uncertainty))
+        self.read = Untracked(in_graph(*forced)(self._read))
 
     def texts(self, ids):
         """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
@@ -74,6 +81,34 @@ class Captioner(ImageModule):
         drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=FORBIDDEN)
         return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
 
+    def _uncertain(self, regions, num_regions, num_samples, seed):
+        """Return the captions (B,) of `generate`, and how sure draws are of them: "words" (B, T), with the end, and the
+        figures of `uncertainty_of`."""
+        return self._uncertainty(regions, num_regions, self.noise.value, num_samples, seed)
+
+    def _uncertainty(self, regions, num_regions, *draws):
+        models, ids = self._models.value, self._search(regions, num_regions)["ids"]
+
+        def log_words():
+            return models.emission.log_words(*models.decode(regions, num_regions, shifted(ids), ids))
+
+        written = {"captions": self.texts(ids), "words": self.text_encoder.tokens(ids)}
+        return written | uncertainty_of(log_words, ids, *draws)
+
+    def written(self, regions, num_regions, num_draws, seed):
+        """Return the captions of images with their uncertainty, results of `written_of`; the attention is at its mean
+        where there are no draws."""
+        if num_draws and self.noise.value is not None:
+            found = self._under_draws(regions, num_regions, num_draws, seed)
+        else:
+            found = self._at_mean(regions, num_regions)
+        return written_of(found.pop("captions").numpy(), found.pop("words").numpy(), found)
+
+    def written_about(self, features, boxes, num_regions, num_draws, seed):
+        """Return the same of features."""
+        inputs = self._regions.value.inputs(features, boxes)
+        return self.written(*self._padded(inputs, num_regions), num_draws, seed)
+
     def _memory(self, regions, num_regions):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
 
@@ -96,14 +131,19 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return log p of the words of `target` in nats, (B, T), 0 at padding, with the attention at its mean or summed
-        over; and the weights that predict a word, (B, T, R)."""
+        """Return the figures of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in nats of
+        the words of `target`, 0 at padding; and "weights" (B, T, R), which predict a word. With a region that is summed
+        over also "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
         value = models.emission.words(hidden, target)
-        value = ops.logsumexp(value if log_prior is None else log_prior + value, axis=-1)
-        return ops.where(ops.not_equal(target, PAD), value, 0.0), ops.cast(decoded["weights"], "float32")
+        figures = {"weights": ops.cast(decoded["weights"], "float32")}
+        if log_prior is not None:
+            value = log_prior + value
+            figures["posterior"] = ops.softmax(value, axis=-1)
+        value = ops.logsumexp(value, axis=-1)
+        return figures | {"log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0)}
 
 
 def generate(run, options):
@@ -114,9 +154,15 @@ def generate(run, options):
     def caption(numbers, regions):
         return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
 
-    place = options.input or "standard input"
-    captions = answers_about(run.codec.regions, names, lambda: sources_of(run.options), place, caption)
-    yield from (text or "" for text in captions)
+    require_noise(captioner.noise.value, options.num_draws)
+    num_draws = first_value("num_draws", options, run.options.reports)
+
+    def written(numbers, regions):
+        return captioner.written_about(*regions, num_draws, numbers[0])
+
+    place, answer = options.input or "standard input", written if options.uncertainty else caption
+    answers = answers_about(run.codec.regions, names, lambda: sources_of(run.options), place, answer)
+    yield from lines_of(answers) if options.uncertainty else (text or "" for text in answers)
 
 
 def endpoints(run, options=None):

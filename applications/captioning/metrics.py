@@ -65,6 +65,15 @@ def caption_metrics(hypotheses, references, java=True):
     return report | {name: float(value) for name, value in zip(FIGURES, values)}
 
 
+def cider_of_images(hypotheses, references, java=True):
+    """Return the CIDEr-D of each image, an array; arguments as for `caption_metrics`, whose CIDEr is the mean."""
+    from pycocoevalcap.cider.cider import Cider
+
+    hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
+    written = {row: [text] for row, text in enumerate(hypotheses)}
+    return Cider().compute_score(dict(enumerate(references)), written)[1]
+
+
 def _tokenized(hypotheses, references, java):
     tokens = _ptb_tokens if java else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
@@ -102,7 +111,7 @@ def rule_tokens(captions):
     return [" ".join(_BRACKETS.get(token, token) for token in row) for row in tokens]
 
 
-def pointing(weights, cells):
+def pointing(weights, cells, words, kinds):
     """Return how often the largest weight of a word is at the word's region.
 
     A word whose largest weight is at n regions counts 1/n if its own is among them, so that equal weights score
@@ -111,17 +120,24 @@ def pointing(weights, cells):
     Args:
         weights: List of arrays for each caption, (R,) for each word.
         cells: List of ints for each caption: the region of each word, -1 for a word about no region.
+        words: List of words for each caption.
+        kinds: Dictionary from the name of a kind of words to the words, such as the colours.
 
     Returns:
-        Dictionary: "accuracy", "chance", "num_words".
+        Dictionary from "all", and each kind with a word, to {"accuracy", "chance", "num_words"}.
     """
-    pairs = []
-    for matrix, places in zip(weights, cells, strict=True):
-        for row, cell in zip(matrix, places):
+    pairs = {kind: [] for kind in ("all", *kinds)}
+    for matrix, places, caption in zip(weights, cells, words, strict=True):
+        for row, cell, word in zip(matrix, places, caption):
             if cell >= 0:
-                pairs.append(((row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)))
-    accuracy, chance = np.mean(pairs, axis=0).tolist()
-    return {"accuracy": accuracy, "chance": chance, "num_words": len(pairs)}
+                pair = (row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)
+                for kind in ("all", *(name for name, known in kinds.items() if word in known)):
+                    pairs[kind].append(pair)
+    means = {kind: np.mean(of_kind, axis=0).tolist() for kind, of_kind in pairs.items() if of_kind}
+    return {
+        kind: {"accuracy": accuracy, "chance": chance, "num_words": len(pairs[kind])}
+        for kind, (accuracy, chance) in means.items()
+    }
 
 
 # pycocoevalcap's own calls of Java leave files in its folder, wait for ever for a Java that has ended, and keep it

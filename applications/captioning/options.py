@@ -6,8 +6,8 @@ from typing import Literal
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.text.options import DecodeOptions
-from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, RegionOptions
+from applications.text.options import DecodeOptions, UncertaintyOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
 
 
 @dataclasses.dataclass
@@ -58,6 +58,9 @@ class ReportOptions(DecodeOptions):
 
     num_beams: common.Positive = 1
     """Beams of the captions that are reported, generated and exported; 1 for greedy decoding."""
+    num_draws: common.NotNegative = 10
+    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none.
+    """
     java: bool = True
     """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
 
@@ -95,11 +98,19 @@ class EvaluateCaptioning(common.EvaluateOptions):
     """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
     num_beams: common.Positive | None = None
     """Beams instead of the run's."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty instead of the run's."""
+    uncertainty: bool = False
+    """Also the quality of the captions that the model is most certain of."""
 
 
 @dataclasses.dataclass
-class GenerateCaptioning(common.GenerateOptions):
+class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
     """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
+
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty instead of the run's, of the attention or, in a model that does not draw it, of the
+    dropout; 0 for none."""
 
 
 @dataclasses.dataclass
@@ -110,8 +121,20 @@ class CompareCaptioning(common.CompareOptions):
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["fan"], ...] = ()
-    """Also Table 3 of Fan et al. 2020."""
+    layout: tuple[Literal["fan", "uncertainty"], ...] = ()
+    """Also Table 3 of Fan et al. 2020, or the quality of the most certain captions."""
+
+
+@dataclasses.dataclass
+class FeaturesCaptioning(FeaturesOptions):
+    """Turn images into region features, a file and what made it, to train on with --features."""
+
+    captions: common.File | None = None
+    """Training captions whose words the network words learns."""
+
+    def check(self):
+        super().check()
+        self.check_words("captions", self.captions)
 
 
 PROGRAM = Program(
@@ -122,7 +145,8 @@ PROGRAM = Program(
         "generate": GenerateCaptioning,
         "compare": CompareCaptioning,
         "export": common.ExportOptions,
+        "features": FeaturesCaptioning,
     },
-    may_change=("num_beams", "decode_every", "num_decoded", "java"),
+    may_change=("num_beams", "num_draws", "decode_every", "num_decoded", "java"),
     codec_options=("max_length", "min_word_count", "use_boxes", "max_regions", *EXTRACTOR_OPTIONS),
 )

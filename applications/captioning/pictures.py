@@ -1,33 +1,61 @@
-"""Pictures of where a model looks for the words of its captions."""
+"""Pictures of where a model looks for the words of its captions.
+
+Shapes: T words, R regions.
+"""
+
+import numpy as np
+import scipy.special
 
 import keras_vattn
 from applications.captioning.captions import Captions
 from applications.captioning.data import Part, encode
+from applications.captioning.model import MODELS
 from applications.common.shown import random_rows
 from applications.vision.codec import picture_of
 
 NUM_PICTURES = 3
+_SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Draw where the model looks in some images for each word of its caption, at the mean of the attention: a PNG for
-    each image in pictures/."""
+    """Draw where the model looks in some images for each word of its caption, a PNG for each image in pictures/; of BAM
+    a draw from the prior above a draw from the posterior, Figure 1 of Fan et al. 2020."""
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
         # A caption may lack words.
         if picture is not None and captions[row]:
             image, boxes = picture
             words, weights = attended(run, part, row, captions[row])
+            is_drawn = len(weights) > 1
+            title = " ".join(words) + ("; a draw for each word" if is_drawn else "")
+            rows = np.concatenate(list(weights.values()))
+            labels = list(weights) if is_drawn else None
             path = run.folder.file(f"pictures/{part.captions.ids[row]}.png")
-            keras_vattn.plots.image_attention(
-                image, weights[:, : len(boxes)], boxes, words, title=" ".join(words), path=path
-            )
+            keras_vattn.plots.image_attention(image, rows, boxes, words, labels, title, path=path)
 
 
 def attended(run, part, row, caption):
-    """Return the T words of a caption of an image, and their weights of the R regions, (T, R)."""
+    """Return the words of a caption of an image, and their weights, a dictionary of (T, R): of BAM a draw from the
+    "prior" and one from the "posterior" for each word."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)
-    words = encoded.tokens[0]
-    return words, run.models.decode(**inputs)[0]["weights"][0, : len(words)].numpy()
+    words, num_regions = encoded.tokens[0], int(inputs["num_regions"][0])
+    if MODELS[run.options.model].alignment in ("weibull", "lognormal"):
+        with keras_vattn.posterior_draws(run.models.training, seed=np.array([_SEED, 0])):
+            posterior = run.models.decode(**inputs)[0]["weights"]
+        weights = {"prior": prior_draws(run, inputs, len(words)), "posterior": posterior[0]}
+    else:
+        weights = {"weights": run.models.decode(**inputs)[0]["weights"][0]}
+    return words, {name: np.array(x)[: len(words), :num_regions] for name, x in weights.items()}
+
+
+def prior_draws(run, inputs, num_words):
+    """Return weights drawn from the contextual prior, which is one for all words, (T, R).
+
+    The draws are in logarithms: a draw of Gamma(1e-6) is no float32, and nearly always one region has all of it.
+    """
+    decoded, memory, mask = run.models.decode(**inputs)
+    p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)
+    log_draws = p.log_sample((num_words, *p.like.shape), keras_vattn.random.as_seed(_SEED))
+    return scipy.special.softmax(np.array(log_draws)[:, 0, 0], axis=1)

@@ -9,17 +9,19 @@ import numpy as np
 import scipy.special
 
 from applications.captioning.decode import Captioner
-from applications.captioning.metrics import caption_metrics, pointing
+from applications.captioning.metrics import caption_metrics, cider_of_images, pointing
 from applications.captioning.model import MODELS
 from applications.captioning.pictures import draw_pictures
 from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Shown, verdict
-from applications.common.tables import Column, title_from
+from applications.common.tables import Column, spread, title_from
+from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report as perplexity_report
 from applications.text.text import PAD
+from applications.text.uncertainty import words_with_nats
 from applications.vision import scenes
 from applications.vision.program import BATCH
 
@@ -28,6 +30,13 @@ CURVES = {
     "val_perplexity": "perplexity, validation",
     "val_cider": "CIDEr, validation, greedy",
 }
+# Captions whose attention weights are drawn for their standard deviation.
+NUM_STATISTICS = 32
+# Seed of draws: reports of equal runs are equal.
+SEED = 0
+# Metrics of the most certain captions.
+QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
+KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
 OTHERS = tuple(
@@ -41,8 +50,13 @@ COLUMNS = (
     *OTHERS,
     Column("true captions (%)", "report.true", 1, 100),
     Column("entropy of attention (nats)", "report.attention.entropy"),
-    Column("pointing (%)", "report.attention.pointing.accuracy", 1, 100),
-    Column("chance (%)", "report.attention.pointing.chance", 1, 100, differs=False),
+    *(
+        Column(f"pointing, {name} (%)", f"report.attention.pointing.{name}.accuracy", 1, 100)
+        for name in ("all", *KINDS)
+    ),
+    Column("pointing, p(region | word) (%)", "report.attention.posterior.pointing.all.accuracy", 1, 100),
+    Column("chance (%)", "report.attention.pointing.all.chance", 1, 100, differs=False),
+    Column("sd of weights", lambda record: spread(record["report"]["attention"].get("weights_sd")), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
 )
@@ -50,15 +64,40 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the captions of its images."""
+    reports = run.options.reports
     captioner = Captioner(run, first_value("num_beams", evaluation))
     report = {"num_images": len(part), "num_captions": len(part.texts)}
     report |= likelihood_report(captioner, run, part)
+    report["attention"] |= weights_deviation(run, part)
     hypotheses = caption(captioner, part)
-    report["captions"] = caption_metrics(hypotheses, part.captions.captions, run.options.reports.java)
+    outputs = {"hypotheses": hypotheses, "part": part}
+    report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
     if part.scenes is not None:
-        is_true = [text in scenes.true_captions(scene) for text, scene in zip(hypotheses, part.scenes, strict=True)]
-        report["true"] = float(np.mean(is_true))
-    return report, {"hypotheses": hypotheses, "part": part}
+        report["true"] = float(np.mean(true_of(part, hypotheses)))
+    if evaluation is not None and evaluation.uncertainty:
+        num_draws = first_value("num_draws", evaluation, reports)
+        outputs["sentences"] = []
+        for number, (inputs,) in enumerate(progress(part.images(BATCH), "uncertainty")):
+            outputs["sentences"] += captioner.written(**inputs, num_draws=num_draws, seed=number)
+        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, part)
+        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
+    return report, outputs
+
+
+def uncertainty_report(sentences, run, part):
+    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
+    texts = [sentence["text"] for sentence in sentences]
+    of_images = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
+    if part.scenes is not None:
+        of_images["true"] = true_of(part, texts)
+    scores = {name: lambda rows, values=values: values[rows].mean() for name, values in of_images.items()}
+    kind = "dropout" if MODELS[run.options.model].alignment is None else "attention"
+    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
+
+
+def true_of(part, texts):
+    """Return whether each caption of the images of scenes is true, an array."""
+    return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, count=None, title="captioning"):
@@ -75,16 +114,19 @@ def likelihood_report(captioner, run, part):
 
     Tokens count the end of a caption.
     """
-    weights = []
+    weights = {}
 
     def log_likelihood(inputs, target, number):
-        words, of_words = captioner.read(**inputs)
-        weights.extend(of_words.numpy())
-        return words.numpy().astype("float64")
+        figures = {name: x.numpy() for name, x in captioner.read(**inputs).items()}
+        words = figures.pop("log_likelihood")
+        for name, x in figures.items():
+            weights.setdefault(name, []).extend(x)
+        return words.astype("float64")
 
     kind = "exact" if MODELS[run.options.model].is_marginal else "plug-in"
     likelihood = perplexity_report(log_likelihood, part.batches(run.options))
-    return {"likelihood": {"kind": kind} | likelihood, "attention": weights_report(part, weights)}
+    attention = {name: weights_report(part, x) for name, x in weights.items()}
+    return {"likelihood": {"kind": kind} | likelihood, "attention": attention.pop("weights") | attention}
 
 
 def weights_report(part, weights):
@@ -93,7 +135,7 @@ def weights_report(part, weights):
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
-        report["pointing"] = pointing(weights, cells_of(part))
+        report["pointing"] = pointing(weights, cells_of(part), part.tokens, KINDS)
     return report
 
 
@@ -101,6 +143,19 @@ def cells_of(part):
     """Return the region of each word of each caption of scenes, a list of C lists, -1 for a word about no region."""
     known = [scenes.true_captions(scene) for scene in part.scenes]
     return [known[image][text] for image, text in zip(part.image, part.texts, strict=True)]
+
+
+def weights_deviation(run, part):
+    """Return the standard deviation of a drawn weight, a mean over the words of some captions, "weights_sd"; an empty
+    dictionary where the weights are not drawn."""
+    if MODELS[run.options.model].alignment is None:
+        return {}
+    batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
+    inputs, target = next(iter(batches))
+    decoded, memory, mask = run.models.decode(**inputs)
+    attention = run.models.decoder.attention
+    figures = attention.alignment_statistics(decoded["query"], memory, value_mask=mask, sample_seed=SEED)
+    return {"weights_sd": float(np.array(figures["weights_sd"])[(target != PAD).numpy()].mean())}
 
 
 def files(outputs):
@@ -124,7 +179,7 @@ def summary(report):
         count = report["num_images"]
         lines.append(f"{round(count * report['true']):,} of {count:,} captions are true.")
     if "pointing" in attention:
-        pointing = attention["pointing"]
+        pointing = attention["pointing"]["all"]
         lines.append(
             f"In reference captions the attention points at the named object for {100 * pointing['accuracy']:.1f}% "
             f"of {pointing['num_words']:,} words, {100 * pointing['chance']:.1f}% by chance."
@@ -133,8 +188,9 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    hypotheses = outputs["hypotheses"]
-    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, hypotheses)
+    sentences = outputs.get("sentences")
+    hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
+    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
     rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
     samples = [
         [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
@@ -160,4 +216,9 @@ def fan(comparison):
     return [beside("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 
 
-LAYOUTS = {"fan": fan}
+def uncertainty(comparison):
+    """Return the quality of the captions that every model is most certain of."""
+    return compared_coverage(comparison, QUALITY)
+
+
+LAYOUTS = {"fan": fan, "uncertainty": uncertainty}

@@ -83,33 +83,40 @@ class Application:
 
     Attributes:
         program: `Program`.
-        read: `read(options)` returns a dictionary of the data: "train", "valid" and, perhaps, "test". Parts are made of
-            plain values, data classes and arrays, so that a digest tells whether they have changed. Bad input raises
-            `InputError`.
-        read_other: `read_other(options, evaluation)` returns the part of the files that options of `evaluate` name, or
-            `None`.
+        read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
+            and, perhaps, "test". The parts are made of plain values, data classes and arrays, so that a run knows
+            whether its data have changed. Everything that a user may have got wrong is an `InputError`.
+        read_other: `read_other(options, evaluation)` returns the part that `evaluate` is to report on if its options
+            name files. Defaults to none.
         load_codec: `load_codec(options, folder)` returns the codec of a `RunFolder`. Defaults to codec.json.
         encode: `encode(options, codec, part, training=False)` returns a part as the model reads it. A dictionary
-            `report` of it is printed, and stored in metrics.json. Defaults to the part.
+            `report` of it is printed, and kept in metrics.json. Defaults to the part.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object that has it as `training`.
         columns: `COLUMNS`, `tables.Column`s: the figures of a report, in the order of the tables.
-        curves: `CURVES`, a dictionary from columns of history.csv, drawn beside losses and KLs, to their labels.
+        curves: `CURVES`, a dictionary from columns of history.csv to their labels: quality, drawn beside the
+            losses and the KLs.
         layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
-            return Markdown tables; "uncertainty" is a `methods.Uncertainty`.
+            return Markdown, the tables of a paper for instance; a `methods.Uncertainty` under the name "uncertainty" is
+            what the command of that name asks.
         evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded part, and outputs
-            for `files`, `shown` and `report`. `evaluation` are the options of `evaluate`, `None` in training.
-        files: `files(outputs)` returns a dictionary from the names of text files to their lines.
-        heading: `heading(record)` returns the line above the tables. Defaults to the name of the part.
-        example_of: `example_of(part)` returns an input of `generate`, "" if it needs none, `None` for no example.
-        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments for report.html.
-        summary: `summary(report)` returns sentences on how good the result is, the first lines of the report.
-        report: `report(run, part, record, outputs, shown)` draws pictures into `run.folder`, PNG files there or in
-            pictures/, and returns lines for report.txt.
-        compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures.
+            that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of training.
+        files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to none.
+        heading: `heading(record)` returns the line above the tables: how many examples were reported on, signatures of
+            metrics. Defaults to the name of the part.
+        example_of: `example_of(part)` returns, for an encoded part, a str that a user can try with `generate`, "" if it
+            needs no input, `None` if there is none to try.
+        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded part, for
+            report.html. Defaults to none.
+        summary: `summary(report)` returns sentences on how good the result is, with counts, for the dictionary that
+            `evaluate` returns: the first lines of report.txt and report.html. Defaults to none.
+        report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
+            lines for report.txt. Report.html has the PNG files there and in pictures/. Defaults to none.
+        compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
+            into its folder. Defaults to none.
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
-        endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
-            default one first, or `None`. `options` are those of `export`, `None` in training. Defaults to `predict`,
-            the model on a batch of its only input.
+        endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
+            exported, the default one first; `None` for a run that exports nothing. `options` are the options of
+            `export`, `None` at the end of training. Defaults to `predict`, the model on a batch of its only input.
     """
 
     program: object

@@ -26,12 +26,15 @@ class Checkpoint(keras.callbacks.Callback):
     """Writes weights.npz, history.csv and the state of training, after each epoch and every `checkpoint_steps` steps of
     the run.
 
-    Each file is replaced atomically, the state last: a killed process or a full disk leaves the previous state. An
-    epoch of a single step has no state of its own, unless `checkpoint_steps` is `None`.
+    The state is: the model's variables, with the states of its `SeedGenerator`s; the optimizer's variables, a loss
+    scale included; the sums of the metrics in this epoch; the epoch, the step, and the history. Each file is replaced
+    atomically, the state last: a killed process or a full disk leaves the previous state, and weights and history that
+    are ahead of it are written again by the repeated steps. An epoch of a single step has no state of its own, unless
+    `checkpoint_steps` is `None`.
 
-    A resumed `fit` repeats the uninterrupted one bit for bit if its data depend on the epoch and the step alone, if its
-    metrics are sums, such as `keras.metrics.Mean`, and if no layer draws from a global generator. Callbacks that add
-    values to the log, or change the optimizer, come before this one.
+    A resumed `fit` repeats the uninterrupted one bit for bit if its data depend on nothing but the epoch and the step,
+    if its metrics are sums, such as `keras.metrics.Mean`, and if no layer draws from a global generator. Callbacks that
+    add values to the log, or change the optimizer, come before this one.
 
     Args:
         folder: `RunFolder`.
@@ -42,7 +45,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Attributes:
         epoch: Number of finished epochs.
-        step: Steps taken in the epoch after these.
+        step: Steps taken in the epoch after these. A resumed `fit` takes the remaining steps, and skips the batches of
+            those that were taken.
         rows: Rows of the history, one an epoch.
         epoch_start: Value of `time.monotonic()` when the epoch began, less its seconds before it was resumed.
     """
@@ -194,7 +198,10 @@ def read_state(path):
     record = _record_of(arrays)
     metrics = [array for name, array in arrays.items() if name.startswith("metric_")]
     variables = [array for name, array in arrays.items() if name.startswith("variable_")]
-    return record, record["variables"], variables, metrics
+    # Earlier versions wrote the shape and the type beside the name, and the row of an unfinished epoch apart.
+    names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
+    record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
+    return record, names, variables, metrics
 
 
 def read_weights(path):

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import pathlib
 import re
 import sys
 
@@ -18,6 +19,7 @@ import tyro
 from applications.common.errors import InputError, input_error_in
 from applications.common.option_values import check, fields_of, is_optional, read_values, values_of, with_values
 from applications.common.runs import RunFolder
+from applications.common.writers import require_writable, unlock
 
 # Commands of the platform, with their modules; others are a program's own.
 _MODULES = dict.fromkeys(("evaluate", "generate", "predict", "export"), "commands")
@@ -59,6 +61,8 @@ def main(program, arguments=None):
             if isinstance(error, kind):
                 return _fail(error, status)
         raise
+    finally:
+        unlock()
     return 0
 
 
@@ -163,6 +167,10 @@ def prepare(program, name, options):
         from applications.common.plan import plan
 
         plan(program, options)
+        if options.results is not None:
+            require_writable("--results", pathlib.Path(options.results).parent)
+    if hasattr(options, "out"):
+        require_writable("--out", options.out or options.run)
     if hasattr(options, "run"):
         folder = RunFolder.load(options.run)
         run_options = program.options_of(folder)

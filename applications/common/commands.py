@@ -1,5 +1,6 @@
 """The commands that read a run: evaluate, generate or predict, export."""
 
+import json
 import pathlib
 
 from applications.common.errors import InputError
@@ -23,6 +24,7 @@ def evaluate(application, options):
     name = options.name or ("evaluation_files" if split is None else f"evaluation_{split}")
     path = pathlib.Path(options.out or run.folder.path) / f"{name}.json"
     digest = digest_of(part)
+    _require_same(path, split, digest)
     part = application.encode(run.options, run.codec, part)
     figures, outputs = application.evaluate(run, part, options)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
@@ -55,6 +57,21 @@ def _split(application, run, name):
     if name not in data:
         raise InputError(f"--split: this run has no {name} data.")
     return data[name]
+
+
+def _require_same(path, split, digest):
+    """Raise `InputError` if a file has the figures of other data, or is another file of the run."""
+    if path.stem in ("metrics", "report"):
+        raise InputError(f"--name: must name a file that the run's folder has not. Received: {path.stem!r}")
+    if not path.exists():
+        return
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        same = (record["split"], record["data_digest"]) == (split, digest)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"--name: {path} is no report; choose another name.") from error
+    if not same:
+        raise InputError(f"--name: {path} has the figures of other data; choose another name.")
 
 
 def generate(application, options):

@@ -15,7 +15,7 @@ from applications.common.page import Page, pictures_in, write_page
 from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.records import read_record
-from applications.common.results import write_results
+from applications.common.results import results_before, write_results
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 from applications.common.shown import SHOWN, Shown, joined
 from applications.common.tables import difference_table, main_table, titled
@@ -37,6 +37,7 @@ class Comparison:
         members: List of `Planned` that only ensembles need.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
         reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
+        results_before: Dictionary, the file of results that this comparison adds to; `None` for a new file.
     """
 
     def __init__(self, application, options):
@@ -45,6 +46,7 @@ class Comparison:
         self.folder = pathlib.Path(options.out)
         runs = plan(application.program, options)
         self.planned, self.members = ([run for run in runs if run.is_member == kind] for kind in (False, True))
+        self.results_before = options.results and results_before(application.program, options)
         self._jobs = Jobs(application.program, options.jobs)
         self.reports = {}
 

@@ -16,8 +16,10 @@ def environment_record():
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__
-    record["commit"] = _git("rev-parse", "--verify", "HEAD")
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    # A file installed inside some other project's checkout has no commit of its own.
+    inside = _git("rev-parse", "--show-toplevel") == str(_ROOT)
+    record["commit"] = _git("rev-parse", "--verify", "HEAD") if inside else None
+    changes = _git("status", "--porcelain", "--untracked-files=no") if record["commit"] else None
     record["uncommitted_changes"] = None if changes is None else bool(changes)
     return record
 

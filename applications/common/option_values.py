@@ -83,9 +83,12 @@ def read_values(place, path, options_class):
     """Return the values of options in a YAML file, one `name: value` per option, as a flat dictionary. Errors begin
     with `place`, the option of the command line that names the file."""
     try:
-        values = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(text) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
+    if not text.strip():
+        raise InputError(f"{place}: {path} is empty; a pipe can be read only once.")
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
     return typed(f"{place}: {path}", values, options_class)

@@ -68,7 +68,7 @@ class RunOptions:
     resume: bool = False
     """Go on with the run in the folder; its options need not be repeated."""
     overwrite: bool = False
-    """Begin anew: the run that is in the folder is deleted once the data have been read."""
+    """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
     """Finished run whose training this run continues: its shared weights, optimizer, steps and schedules. Its epochs
     count among this run's."""
@@ -166,13 +166,16 @@ def check_workers(text):
     """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
     try:
         config = json.loads(text)
-        config["cluster"][config["task"]["type"]][config["task"]["index"]]
-    except (LookupError, TypeError, ValueError) as error:
+        workers, task = config["cluster"][config["task"]["type"]], config["task"]
+        is_named = 0 <= int(task["index"]) < len(workers)
+    except (KeyError, TypeError, ValueError):
+        is_named = False
+    if not is_named:
         raise InputError(
             "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
             '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
             f"Received: {text}"
-        ) from error
+        )
 
 
 @dataclasses.dataclass
@@ -208,6 +211,11 @@ class ExportOptions:
     out: str | None = None
     """Folder of the SavedModel; saved_model in the run's folder where it is left out."""
 
+    def check(self):
+        path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
+        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
+            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+
 
 @dataclasses.dataclass
 class CompareOptions:
@@ -235,7 +243,8 @@ class CompareOptions:
     start_epochs: Positive | None = None
     """Epochs of START, out of all epochs of MODEL@START; half of them where it is left out. `max_steps` is scaled."""
     results: str | None = None
-    """Also write the command, the options and the figures of every run into this .json, to keep with the code."""
+    """Also write the command, the options and the figures of every run into this .json, to keep with the code. Runs of
+    other models in a file of the same command stay."""
     jobs: Positive = 1
     """Runs trained at the same time, in processes that share the cores and the GPUs."""
 

@@ -46,6 +46,7 @@ def write_page(path, page):
     """Write a `Page` into an HTML file that needs no other file and no network."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
+    nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
         page=page,
@@ -55,6 +56,8 @@ def write_page(path, page):
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
+        # The template divides by it.
+        most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,
         # No other script runs, and nothing is loaded.

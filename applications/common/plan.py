@@ -51,7 +51,11 @@ def plan(program, options):
         planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
         raise InputError("--start-epochs: none of the models is MODEL@START.")
+    outs = {}
     for run in planned:
+        other = outs.setdefault(run.options.run.out, run)
+        if other is not run:
+            raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
         for run_options in filter(None, (run.options, run.start)):
             if run_options.fit.strategy == "multi_worker":
                 raise InputError("--strategy multi_worker: train such a run by itself, on all workers at once.")

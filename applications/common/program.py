@@ -12,6 +12,7 @@ from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
+from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
 
 # Options that a resumed run may change: they concern neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
@@ -19,13 +20,8 @@ MAY_CHANGE += ("strategy",)
 # Options of earlier versions. A config.yaml must have this value of an option that made another model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
-DROPPED |= dict.fromkeys(("num_draws", "test_links", "valid_links"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
-DROPPED |= {"criterion": "published", "kl_estimator": "analytic", "l2_of": "all", "neighbors": []}
-DROPPED |= dict.fromkeys(("label_column", "pair_column", "text_column")) | {"parameterization": "normalized"}
 DROPPED |= {"feature_units": None, "regions": "grid", "split_punctuation": True, "top_k": None, "weights": None}
-DROPPED |= dict.fromkeys(("decode_every", "min_count", "num_decoded", "step_free_bits", "top_p", "word_dropout"))
-DROPPED |= {"annealing": "linear"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,17 +119,19 @@ class Program:
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
-        if options.fit.strategy == "multi_worker":
+        is_shared = options.fit.strategy == "multi_worker"
+        if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
-        if not run.overwrite:
+        else:
+            # Workers begin together, and the first of them locks the folder and writes into it.
+            require_unlocked(run.out)
+        if run.overwrite:
+            self._check_overwrite(run)
+        else:
             defaults = config_of(self.default)
             stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
-        elif pathlib.Path(run.out).exists() and any(pathlib.Path(run.out).iterdir()):
-            # Only a run of this program is deleted.
-            folder = RunFolder.load(run.out)
-            if "model" not in folder.config:
-                raise InputError(f"--overwrite: {run.out} holds no run of this program.")
-            self._typed_options(folder)
+        if not is_shared:
+            require_writable("--out", run.out)
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
@@ -141,6 +139,18 @@ class Program:
         # A run with a state of its own does not need its start any more.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
+
+    def _check_overwrite(self, run):
+        """Raise `InputError` if the folder holds something that is no run of this program."""
+        out = pathlib.Path(run.out)
+        if out.is_symlink():
+            raise InputError(f"--overwrite: {out} is a link; name the folder that it leads to.")
+        if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+            return
+        if "model" not in RunFolder.load(out).config:
+            raise InputError(f"--overwrite: {out} holds no run of this program.")
+        self._typed_options(RunFolder.load(out))
+        require_room_aside(out)
 
     def _check_start(self, options):
         """Raise `InputError` if there is no finished run to start from, or one with another codec or schedule."""
@@ -160,8 +170,10 @@ class Program:
                 f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
                 f"Received: {options.fit.epochs}"
             )
-        if options.run.overwrite and start.path.resolve().is_relative_to(pathlib.Path(options.run.out).resolve()):
-            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run.")
+        out = pathlib.Path(options.run.out)
+        deleted = [aside_of(out), out] if options.run.overwrite else [aside_of(out)]
+        if any(start.path.resolve().is_relative_to(folder.resolve()) for folder in deleted):
+            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run; rename it.")
 
 
 def config_of(options):

@@ -5,17 +5,29 @@ import time
 
 
 def progress(items, title):
-    """Yield the items, and write every five seconds how many of them are done and how long the rest will take.
+    """Yield the items and write how many of them are done, and how long the rest will take.
+
+    On a terminal one line that changes; in a file a line every five seconds.
 
     Args:
         items: Any iterable; with a length, the line names it and the time left.
         title: First word of the line.
     """
     total = len(items) if hasattr(items, "__len__") else None
+    on_terminal = sys.stderr.isatty()
     start = last = time.monotonic()
+    written = 0
     for done, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= 5.0:
-            last, left = now, f", {(now - start) * (total - done) / done:.0f} s left" if total else ""
-            print(f"{title}: {done}/{total or '?'}, {now - start:.0f} s{left}", file=sys.stderr, flush=True)
+        if now - last >= (0.2 if on_terminal else 5.0):
+            last = now
+            line = f"{title}: {done}" + (f"/{total}" if total else "") + f", {now - start:.0f} s"
+            if total:
+                line += f", {(now - start) * (total - done) / done:.0f} s left"
+            print(f"\r{line:{written}}" if on_terminal else line, end="" if on_terminal else "\n", file=sys.stderr)
+            sys.stderr.flush()
+            written = len(line)
+    if on_terminal and written:
+        # The next output begins on an empty line.
+        print(f"\r{'':{written}}\r", end="", file=sys.stderr, flush=True)

@@ -55,16 +55,27 @@ def own_folder(path, keep=False):
     return str(folder)
 
 
-def agree(strategy, name, value):
-    """Wait for the other workers, if there are any, and raise `InputError` unless all have the same value."""
+def agree(strategy, values):
+    """Wait for the other workers, and raise `InputError` unless all have the same values.
+
+    Args:
+        strategy: Where it is not of several workers, nothing is compared.
+        values: Dictionary from names, the same in all workers, to values or functions that return them. The error shows
+            the value of an option, whose name begins with `--`.
+    """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    digest = tf.constant([int(hashlib.sha256(repr(value).encode()).hexdigest()[:15], 16)], tf.int64)
-    if len(set(strategy.gather(digest, axis=0).numpy().tolist())) > 1:
-        # No worker ends before all know.
+    texts = [repr(value() if callable(value) else value) for value in values.values()]
+    digests = tf.constant([[int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) for text in texts]], tf.int64)
+    of_names = strategy.gather(digests, axis=0).numpy().T
+    different = [index for index, of_name in enumerate(of_names) if len(set(of_name.tolist())) > 1]
+    if different:
+        # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):
-            strategy.gather(digest, axis=0)
-        raise InputError(f"--strategy multi_worker: the workers have not the same {name}.")
+            strategy.gather(digests, axis=0)
+        names = [*values]
+        shown = (f"{names[i]} (here {texts[i]})" if names[i].startswith("--") else names[i] for i in different)
+        raise InputError(f"--strategy multi_worker: the workers have not the same {'; '.join(shown)}.")
 
 
 class LogOfFirst(keras.callbacks.Callback):

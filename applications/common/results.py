@@ -3,8 +3,11 @@
 import dataclasses
 import json
 import numbers
+import pathlib
+import re
 import shlex
 
+from applications.common.errors import InputError
 from applications.common.program import config_of
 from applications.common.runs import write_text_atomically
 
@@ -19,10 +22,17 @@ _LONGEST = 100
 
 
 def write_results(comparison, path):
-    """Write the results of a trained comparison as JSON, a line for each run."""
-    application = comparison.application
-    default, first = config_of(application.program.default), comparison.read(comparison.planned[0], "metrics.json")
-    rows, all_options, environments = [], [], []
+    """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay."""
+    application, before, first = comparison.application, comparison.results_before, comparison.planned[0]
+    default, first = config_of(application.program.default), comparison.read(first, "metrics.json")
+    if before is not None and before["data"] != _plain(first["data"]):
+        raise InputError(f"--results: the runs of {path} are of other data; name another file.")
+    # From the name and seed of a run to its options and its figures. Old records lack new options.
+    records, environments = {}, []
+    if before is not None:
+        environments.append(before["environment"])
+        for run in (run for seeds in before["runs"].values() for run in seeds):
+            records[run["name"], run["seed"]] = default | before["options"] | run["options"], run
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
@@ -31,32 +41,57 @@ def write_results(comparison, path):
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
         figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
-        rows.append({"name": run.name, "seed": run.seed, "options": {}} | figures)
-        # Old records lack new options.
-        all_options.append(_plain(default | record["options"]))
+        records[run.name, run.seed] = default | record["options"], figures
         environments.append(record["environment"])
+    all_options = [_plain(options) for options, _ in records.values()]
     shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == all_options[0][x] for of in all_options)]
     head = {
-        "command": _command(application.program, comparison.options),
+        "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
         "options": {x: all_options[0][x] for x in shared if all_options[0][x] != _plain(default)[x]},
         "data": first["data"],
         "heading": application.heading(first),
     }
-    for row, options in zip(rows, all_options, strict=True):
-        row["options"] = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
+    rows = []
+    for ((name, seed), (_, figures)), options in zip(records.items(), all_options, strict=True):
+        changed = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
+        rows.append(
+            {"name": name, "seed": seed, "options": changed} | {x: figures[x] for x in figures if x != "options"}
+        )
     lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), ensure_ascii=False)}," for name, value in head.items()]
     runs = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in rows)
     write_text_atomically(path, "{\n" + "\n".join(lines) + f'\n"runs": [\n{runs}\n]\n' + "}\n")
 
 
+def results_before(program, options):
+    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` for a new file.
+
+    Raises:
+        InputError: If it is a file of another command: its runs do not belong into the same table.
+    """
+    path = pathlib.Path(options.results)
+    if not path.exists():
+        return None
+    try:
+        results = read_results(path)
+        command = _without_models(results["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"--results: {path} is no file of results; name another.") from error
+    if command != _without_models(_command(program, options, options.models)):
+        raise InputError(f"--results: {path} is of another command ({results['command']}); name another file.")
+    return results
+
+
 def _joined(environments):
     """Return the versions of all environments, side by side where they differ, and all commits."""
-    joined = {name: sorted({str(each[name]) for each in environments}) for name in environments[0]}
-    changes = joined.pop("uncommitted_changes") != ["False"]
-    return {"commits": joined.pop("commit"), "uncommitted_changes": changes} | {
-        name: ", ".join(versions) for name, versions in joined.items()
+    versions = {
+        name: ", ".join(dict.fromkeys(str(environment[name]) for environment in environments))
+        for name in environments[0]
+        if name not in ("commit", "commits", "uncommitted_changes")
     }
+    commits = sorted({commit for each in environments for commit in each.get("commits", [str(each.get("commit"))])})
+    changes = any(environment["uncommitted_changes"] for environment in environments)
+    return versions | {"commits": commits, "uncommitted_changes": changes}
 
 
 def read_results(path):
@@ -67,9 +102,9 @@ def read_results(path):
     return results | {"runs": runs}
 
 
-def _command(program, options):
-    """Return the command of a comparison, without the places that it writes to."""
-    words = ["python", "-m", program.name, "compare", "--models", *options.models]
+def _command(program, options, models):
+    """Return the command of a comparison of some models, without the places that it writes to."""
+    words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if field.name not in (*_PLACES, "models") and value != field.default:
@@ -77,6 +112,10 @@ def _command(program, options):
     for name, value in sorted(options.of_train.items()):
         words += _words(name, value)
     return shlex.join(words)
+
+
+def _without_models(command):
+    return re.sub(r" --models .*?(?= --|$)", "", command)
 
 
 def _words(name, value):

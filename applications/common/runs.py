@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 
@@ -14,6 +15,7 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from applications.common.errors import InputError
+from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
@@ -48,10 +50,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Start a run in a new or empty folder, or resume the run in it; `InputError` if `check` raises it."""
+        """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
+
+        `InputError` if `check` raises it, or if another process writes to the folder.
+        """
         path = pathlib.Path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            lock(path)
             cls.check(path, config, resume, may_differ, defaults)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
@@ -136,9 +142,11 @@ class RunFolder:
     def is_finished(self, epochs):
         """Return whether the run has been reported on after that many epochs."""
         try:
+            options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
             # A run continued for more epochs still has the report of fewer epochs.
-            return json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]["epochs"] >= epochs
-        except (OSError, ValueError, KeyError, TypeError):
+            # Runs of earlier versions may have stopped before.
+            return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
     def has_data(self):
@@ -223,6 +231,11 @@ def replacing(path):
         # On a disk that cannot be written it would hide the error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _read_config(path):

@@ -1,4 +1,4 @@
-"""Intervals and tests of figures over seeds."""
+"""Intervals and tests of figures over seeds, and scores of a part of a corpus."""
 
 import typing
 import warnings
@@ -13,6 +13,13 @@ class Interval(typing.NamedTuple):
     mean: float
     low: float
     high: float
+
+
+def corpus_score(metric, hypotheses, references):
+    """Return the corpus score of translations by a metric of sacrebleu, as a function of an array of their rows."""
+    # Counts of each sentence; the score of a corpus is computed from their sums. sacrebleu resamples the same way.
+    counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
+    return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
 def mean_with_error(nats):

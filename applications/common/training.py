@@ -3,9 +3,9 @@
 import functools
 import math
 import pathlib
-import shutil
 import sys
 import time
+import typing
 
 import keras
 import numpy as np
@@ -24,13 +24,28 @@ from applications.common.reporting import counts_of, write_report
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
+from applications.common.writers import delete_aside, set_aside, unlock
 from keras_vattn import distribute
 from keras_vattn.plots.chart import require_altair
 
 
+class Stage(typing.NamedTuple):
+    """Epochs with the same number of steps, fitted in one call of `fit`.
+
+    Attributes:
+        epoch: The first of them, counted from 0.
+        step: Steps of it that have been taken.
+        fit: Arguments of `fit` beside the data.
+    """
+
+    epoch: int
+    step: int
+    fit: dict
+
+
 class TrainingRun(Run):
     """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `build`, `schedule`,
-    `open`, `fit` and `finish`; between them it initialises and compiles its model.
+    `open`, `stages` and `finish`; between them it initialises, compiles and fits its model.
 
     Args:
         program: `Program`.
@@ -47,8 +62,9 @@ class TrainingRun(Run):
             options = with_values(options, {"out": own_folder(options.run.out, keep=options.run.resume)})
         # The first worker changes the folder from here on.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
-        values = {name: value for name, value in config_of(options).items() if name not in places}
-        agree(self.strategy, "program and options", (program.name, values))
+        values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
+        agree(self.strategy, {"program, or its version": (program.name, *values)})
+        agree(self.strategy, values)
         super().__init__(runs.RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
@@ -68,7 +84,7 @@ class TrainingRun(Run):
         print(f"reading data for {options.model}{source}", flush=True)
         data = application.read(options)
         self._digest = runs.digest_of(data)
-        agree(self.strategy, "data", self._digest)
+        agree(self.strategy, {"data": self._digest})
         if self.folder is not None:
             self.folder.require_data(self._digest)
         if self.folder is not None and self.folder.has_data():
@@ -133,7 +149,7 @@ class TrainingRun(Run):
         if self.is_new and options.run.start_from is not None:
             print(f"{self._num_shared_weights()} weights of {options.run.start_from}", flush=True)
         if options.run.overwrite:
-            shutil.rmtree(options.run.out, ignore_errors=True)
+            set_aside(options.run.out)
         self.folder = runs.RunFolder.open(
             options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
         )
@@ -163,14 +179,11 @@ class TrainingRun(Run):
         """Return the optimizer that the options describe."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
-    def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
-        """Restore the state of training into the compiled model, and train it until the run ends; several replicas
-        share each batch.
+    def stages(self, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
+        """Restore the state of training into the compiled model, and yield each `Stage` to fit: one, or several where a
+        run resumes within an epoch or ends within one.
 
         Args:
-            batches_from: Function of the number of an epoch, counted from 0, that returns the batches of training from
-                that epoch on.
-            valid: Batches of validation.
             callbacks: Callbacks of the program, which may add to the rows of the history.
             score: Function of a row of the history, the smaller the better, for the best weights and the schedule
                 "plateau". Defaults to the loss on validation.
@@ -187,9 +200,7 @@ class TrainingRun(Run):
         elif self.options.run.start_from is not None:
             checkpoint.take_over(model, self._start)
         done = checkpoint.steps_taken
-        if self.options.fit.strategy == "multi_worker":
-            arrays = [variable.numpy() for variable in training_variables(model)]
-            agree(self.strategy, "weights and state of training", runs.digest_of([done, *arrays]))
+        agree(self.strategy, {"weights and state of training": self._state_digest})
         if done:
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
@@ -198,23 +209,23 @@ class TrainingRun(Run):
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
-        callbacks, valid = self._callbacks(callbacks, plateau), distribute.shard(valid, self.strategy)
+        fit = {
+            "callbacks": self._callbacks(callbacks, plateau),
+            "verbose": 1 if sys.stdout.isatty() else 2,
+            "shuffle": False,
+        }
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
             # All epochs of a `fit` have the same number of steps; a resumed epoch and a shorter last one are separate.
             is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
-            model.fit(
-                distribute.shard(batches_from(first).skip(skipped), self.strategy),
-                validation_data=valid,
-                initial_epoch=first,
-                epochs=num_full_epochs if is_full else first + 1,
-                steps_per_epoch=steps,
-                callbacks=callbacks,
-                verbose=1 if sys.stdout.isatty() else 2,
-                shuffle=False,
-            )
+            epochs = {"initial_epoch": first, "epochs": num_full_epochs if is_full else first + 1}
+            yield Stage(first, skipped, fit | epochs | {"steps_per_epoch": steps})
+
+    def _state_digest(self):
+        arrays = [variable.numpy() for variable in training_variables(self.models.training)]
+        return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def _callbacks(self, program_callbacks, plateau):
         callbacks = [StopOnNaN(self.checkpoint), EpochLog(self.checkpoint), *program_callbacks]
@@ -224,6 +235,17 @@ class TrainingRun(Run):
         if self.options.fit.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
+
+    def fit(self, stage, batches, valid):
+        """Fit the model in a `Stage`; several replicas share each batch.
+
+        Args:
+            stage: The `Stage`.
+            batches: Batches of training, from the first one of the stage's epoch on.
+            valid: Batches of validation.
+        """
+        batches, valid = (distribute.shard(x, self.strategy) for x in (batches.skip(stage.step), valid))
+        self.models.training.fit(batches, validation_data=valid, **stage.fit)
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
@@ -274,6 +296,8 @@ class TrainingRun(Run):
         write_report(application, folder, record, shown, lines, example, endpoints is not None)
         # Last, so that a folder with this file holds everything.
         runs.write_json(folder.file("metrics.json"), record)
+        delete_aside(folder.path)
+        unlock()
         print((folder.path / "report.txt").read_text(encoding="utf-8"), flush=True)
 
 

@@ -43,7 +43,8 @@ class Texts:
         return [self.firsts] if self.seconds is None else [self.firsts, self.seconds]
 
     def rows(self, chosen):
-        return Texts(*(values and [values[row] for row in chosen] for values in vars(self).values()))
+        seconds = None if self.seconds is None else [self.seconds[row] for row in chosen]
+        return Texts([self.firsts[row] for row in chosen], seconds, [self.labels[row] for row in chosen])
 
 
 def read(options):
@@ -58,23 +59,36 @@ def read(options):
     if "valid" not in parts:
         parts["train"], parts["valid"] = _cut(parts["train"], texts)
     if TASKS[texts.task].kind == "classes":
-        label, *others = set(parts["train"].labels)
-        if not others:
-            raise InputError(f"--train: {texts.train} has one label, {label}; two at least are needed.")
+        known = set(parts["train"].labels)
+        if len(known) < 2:
+            raise InputError(f"--train: {texts.train} has one label, {known.pop()}; two at least are needed.")
+        for name in parts.keys() - {"train"}:
+            _require_known(parts[name].labels, known, f"--{name}: ")
     return parts
 
 
 def _cut(examples, options):
     """Return examples cut in two, `(train, held_out)`, at random; `train` has an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
-    # The last row of each label stays in training; of scores and questions the last row of all.
-    is_class = TASKS[options.task].kind == "classes"
-    reserved = {examples.labels[row]: row for row in order}.values() if is_class else order[-1:]
+    if TASKS[options.task].kind == "classes":
+        # The last row of each label is reserved: the cut of frequent labels does not depend on them.
+        reserved = {examples.labels[row]: row for row in order}.values()
+    else:
+        reserved = order[-1:]
     candidates = order[~np.isin(order, list(reserved))]
     held_out = np.sort(candidates[: max(1, round(len(order) * options.valid_fraction))])
     if not held_out.size:
-        raise InputError(f"--valid: all {len(order)} examples of {options.train} are needed for training; name others.")
+        raise InputError(
+            f"--train: {options.train} has {len(order)} examples, and all of them are needed for training: an example "
+            "of every class. Name validation examples with --valid."
+        )
     return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
+
+
+def _require_known(labels, known, place=""):
+    for label in labels:
+        if label not in known:
+            raise InputError(f"{place}no training example has the label {label}; they have {', '.join(sorted(known))}.")
 
 
 def read_other(options, evaluation):
@@ -88,15 +102,22 @@ def read_examples(path, options):
         return spans.read_squad(path)
     # In GLUE's files quotation marks mean nothing.
     rows = list(table_rows(path, ".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"))
-    places, width = task.columns, None
-    if isinstance(places[0], str):
-        header = [name.strip() for name in rows[0][1]] if rows else []
-        names = [None if name == "pair" and name not in header else name for name in task.columns]
-        wrong = [name for name in names if name is not None and header.count(name) != 1]
-        if wrong:
-            expected = f"expected a header with one column {wrong[0]}"
-            raise InputError(f"{path}:1: {expected}. Received: {', '.join(header)[:80]}")
-        places, width, rows = [name and header.index(name) for name in names], len(header), rows[1:]
+    header = [name.strip() for name in rows[0][1]] if rows else []
+    names = [options.text_column, options.pair_column, options.label_column]
+    names = [name or default for name, default in zip(names, task.columns)]
+    if options.pair_column is None and names[1] == "pair" and "pair" not in header:
+        names[1] = None
+    missing = [name for name in names if name is not None and name not in header]
+    repeated = [name for name in names if header.count(name) > 1]
+    if missing and task.places is None:
+        expected = f"expected a header with the column {missing[0]}"
+        raise InputError(f"{path}:1: {expected}. Received: {', '.join(header)[:80]}")
+    if repeated:
+        raise InputError(f"{path}:1: expected one column {repeated[0]}. Received: {', '.join(header)[:80]}")
+    if missing:
+        places, width = task.places, None
+    else:
+        places, width, rows = [None if x is None else header.index(x) for x in names], len(header), rows[1:]
     examples = [_example(f"{path}:{line}", row, places, width, task) for line, row in rows]
     if not examples:
         raise InputError(f"{path}: expected examples. Received: none")
@@ -107,14 +128,17 @@ def read_examples(path, options):
 def _example(place, row, places, width, task):
     """Return the text, the second text of a pair or `None`, and the label or score in the cells of a line."""
     needed = 1 + max(column for column in places if column is not None)
-    if not needed <= len(row) <= (width or len(row)):
-        hint = "in a .csv a text with a comma stands in quotation marks"
-        raise InputError(f"{place}: expected {width or needed} columns; {hint}. Received: {len(row)}")
+    if len(row) < needed:
+        raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
+    if width is not None and len(row) > width:
+        hint = "as the header has; in a .csv a text with a comma stands in quotation marks"
+        raise InputError(f"{place}: expected {width} columns, {hint}. Received: {len(row)}")
     # One line, without tabs: so they stand in the files of a run.
     first, second, label = (None if column is None else " ".join(row[column].split()) for column in places)
-    if not label or (task.labels and label not in task.labels):
-        expected = f"a label of {', '.join(task.labels)}" if task.labels else "a label"
-        raise InputError(f"{place}: expected {expected}. Received: {label[:40]!r}")
+    if not label:
+        raise InputError(f"{place}: the label is empty.")
+    if task.labels and label not in task.labels:
+        raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):
         raise InputError(f"{place}: a text is empty, without a word.")
     if task.kind != "score":
@@ -174,7 +198,7 @@ class Encoded:
         num_first: Number of tokens of each before its second text.
         targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2): (0, 0), the mark, where
             the window has none.
-        report: Number of examples and tokens, or of questions and windows.
+        report: Counts of examples and tokens.
         questions: Row of the question of each window.
         places: The characters (start, end) of every token of the context in each window.
     """
@@ -191,8 +215,13 @@ class Encoded:
         return -(-len(self.targets) // batch_size)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets): of all examples once, in
-        their order, or without an end from an epoch on, in an order that depends on the seed and the epoch alone.
+        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
+
+        Args:
+            options: Options of `train`.
+            first_epoch: `None` for all examples once, in their order. Otherwise the number of the epoch to begin with:
+                batches without an end, of examples of like lengths, in an order that depends on the seed and the epoch
+                alone.
 
         L has room for the longest example of a batch, or of all examples in a smaller batch: all epochs together have
         at most `batching.MAX_SHAPES` shapes.
@@ -238,17 +267,17 @@ def encode(options, codec, part, training=False):
     """Return the `Encoded` part."""
     if isinstance(part, spans.Questions):
         windows = spans.windows_of(codec.encoder, part, options.texts.stride)
-        report = {"questions": len(part), "windows": len(windows["targets"])}
+        answered = sum(map(bool, part.answers))
+        report = {"questions": len(part), "with an answer": answered, "windows": len(windows["targets"])}
         return Encoded(part, report=report, **windows)
-    with tf.device("CPU:0"):
-        ids, num_first = codec.encoder.encode(*map(tf.constant, part.columns))
-    report = {"examples": len(part), "tokens": len(ids.flat_values)}
+    ids, num_first, cut = codec.encoder.encode_all(*part.columns)
+    report = {"examples": len(part), "tokens": len(ids.flat_values), "cut": np.count_nonzero(cut)}
     if codec.labels is None:
         return Encoded(part, ids, num_first, np.array(part.labels, np.float32), report)
-    unknown = set(part.labels) - set(codec.labels)
-    if unknown:
-        raise InputError(f"no training example has the label {unknown.pop()}; they have {', '.join(codec.labels)}.")
+    _require_known(part.labels, codec.labels)
     targets = np.array([codec.labels.index(label) for label in part.labels], np.int32)
+    counts = {f"class {label}": part.labels.count(label) for label in codec.labels}
+    report |= counts if len(counts) <= 10 else {"classes": len(counts)}
     return Encoded(part, ids, num_first, targets, report)
 
 

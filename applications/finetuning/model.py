@@ -36,6 +36,7 @@ class Models:
 
 def build(options, codec):
     """Return the `Models` of `Options` and a `Codec`."""
+    # Layers.
     backbone = bayesian(options, keras.saving.deserialize_keras_object(codec.backbone))
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
@@ -43,6 +44,7 @@ def build(options, codec):
     # Seeds of its own: models of one seed have the same head, whatever the priors draw.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
+    # The functional graph.
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
     hidden = backbone(inputs)
     outputs = head(dropout(hidden["sequence_output" if kind == "span" else "pooled_output"]))
@@ -60,7 +62,7 @@ def bayesian(options, backbone):
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)
-    alignment = keras_vattn.Weibull(values.weibull_k)
+    alignment = keras_vattn.Weibull(values.weibull_k, values.parameterization, values.kl_estimator)
     layers = None if values.drawn_share == 1 else values.drawn_share
     if options.model == "no_kl":
         return keras_vattn.to_bayesian(backbone, alignment, seed=seed, layers=layers)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from applications.common import options as common
+from applications.common.bayesian_options import Forms
 from applications.common.errors import InputError
 from applications.common.program import Program
 
@@ -16,21 +17,22 @@ class Task:
 
     Attributes:
         kind: "classes", "score" or "span".
-        columns: Names of the columns of the text, of the second text of a pair or `None`, and of the label; their
-            indices in files without a header.
+        columns: Names of the columns of the text, of the second text of a pair or `None`, and of the label.
+        places: Indices of these columns in a file without a header; `None` where files have one.
         labels: The labels of the task; `None` for the labels of the training examples.
     """
 
     kind: str = "classes"
     columns: tuple = ("sentence", None, "label")
+    places: tuple | None = None
     labels: tuple | None = None
 
 
 _BINARY = ("0", "1")
 TASKS = {
-    "cola": Task(columns=(3, None, 1), labels=_BINARY),
+    "cola": Task(places=(3, None, 1), labels=_BINARY),
     "sst2": Task(labels=_BINARY),
-    "sts": Task("score", ("sentence1", "sentence2", "score")),
+    "sts": Task("score", ("sentence1", "sentence2", "score"), (0, 1, 2)),
     "mnli": Task(columns=("sentence1", "sentence2", "gold_label")),
     "qnli": Task(columns=("question", "sentence", "label")),
     "qqp": Task(columns=("question1", "question2", "is_duplicate"), labels=_BINARY),
@@ -41,6 +43,16 @@ TASKS = {
     "classes": Task(columns=("text", "pair", "label")),
     "score": Task("score", ("text", "pair", "score")),
 }
+
+
+WeightsFolder = Annotated[
+    common.Folder,
+    common.OnDisk(
+        "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
+        "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
+        lambda path: any((path / name).is_file() for name in ("model.weights.h5", "model.safetensors")),
+    ),
+]
 
 
 @dataclasses.dataclass
@@ -56,6 +68,12 @@ class TextOptions:
     """Validation examples; without them a share of the training examples is held out."""
     test: common.File | None = None
     """Test examples; without them the report is on validation."""
+    text_column: str | None = None
+    """Name of the column of the text."""
+    pair_column: str | None = None
+    """Name of the column of the second text of a pair."""
+    label_column: str | None = None
+    """Name of the column of the label or score."""
     valid_fraction: common.Fraction = 0.1
     """Share of the training examples that is held out where there are no validation examples."""
     max_length: common.Positive = 128
@@ -75,9 +93,8 @@ class TextOptions:
 class BackboneOptions:
     """Pretrained transformer; without a folder, a tiny one that is pretrained first"""
 
-    weights: common.Folder | None = None
-    """Folder with a BERT or ALBERT: a preset of KerasHub, or from Hugging Face (config.json, tokenizer_config.json,
-    model.safetensors and vocab.txt)."""
+    weights: WeightsFolder | None = None
+    """Folder with a BERT or ALBERT: a preset of KerasHub, or from Hugging Face."""
     backbone_dropout: common.Dropout = 0.0
     """Rate of dropout inside the transformer."""
     classifier_dropout: common.Dropout = 0.1
@@ -91,7 +108,7 @@ class BackboneOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions:
+class AlignmentOptions(Forms):
     """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share as in to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0

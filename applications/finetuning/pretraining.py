@@ -72,7 +72,7 @@ def masked_batches(encoder, seed):
     The noise of a batch depends on the seed and its number. KerasHub's `MaskedLMMaskGenerator` takes no seed.
     """
     tokenizer = encoder.tokenizer
-    ids, _ = encoder.encode(tf.constant(pretraining_sentences()))
+    ids, _, _ = encoder.encode_all(pretraining_sentences())
     num_places = round(SHARE * LENGTH)
 
     def masked(number, rows):

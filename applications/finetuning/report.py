@@ -38,9 +38,13 @@ COLUMNS = (
     Column("Brier", "report.brier"),
     Column("Matthews, draws", f"{_DRAWS}.task.matthews"),
     Column("accuracy, draws (%)", f"{_DRAWS}.task.accuracy", 1, 100.0),
+    Column("Pearson, draws", f"{_DRAWS}.task.pearson"),
     Column("NLL, draws", f"{_DRAWS}.nll"),
     Column("ECE, draws", f"{_DRAWS}.ece"),
     Column("PAvPU, draws", f"{_DRAWS}.pavpu"),
+    Column("sd of a score", f"{_DRAWS}.sd"),
+    Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
+    Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("steps", "steps", 0, differs=False),
 )
@@ -49,29 +53,35 @@ COLUMNS = (
 def evaluate(run, part, evaluation=None):
     """Return all figures of an encoded part, and the predictions."""
     kind = TASKS[run.options.texts.task].kind
-    report = {"num_examples": len(part.part)}
+    report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
         answers = predicted_spans(run, part)
         return report | {"task": spans.figures(answers, part.part)}, {"part": part, "answers": answers}
-    outputs = np.concatenate(logits_of(run, part))
-    if kind == "score":
-        answers = [f"{score:.3f}" for score in outputs]
-        return report | {"task": score_figures(part.targets, outputs)}, {"part": part, "answers": answers}
-    probabilities, spread = tf.nn.softmax(outputs).numpy(), None
-    answers = [run.codec.labels[each] for each in probabilities.argmax(axis=1)]
-    report |= class_report(part.targets, probabilities[None])
-    num_draws, predicting = first_value("num_draws", evaluation, run.options.reports), predictor(run, part)
+    num_draws, draws = first_value("num_draws", evaluation, run.options.reports), None
+    predicting = predictor(run, part)
     if num_draws and predicting.drawn is not None:
         draws = predicting.draws(num_draws, "attention")
-        spread = metrics.mutual_information(draws)
-        figures = {"pavpu": metrics.pavpu(draws, part.targets).pavpu, **uncertainty.means(draws)}
-        report["draws"] = {"num_draws": num_draws, **class_report(part.targets, draws), **figures}
+    outputs, spread = np.concatenate(logits_of(run, part)), None
+    if kind == "score":
+        answers, report["task"] = [f"{score:.3f}" for score in outputs], score_figures(part.targets, outputs)
+        if draws is not None:
+            spread = draws.std(axis=0)
+            figures = {"task": score_figures(part.targets, draws.mean(axis=0)), "sd": float(spread.mean())}
+            report["draws"] = {"num_draws": len(draws), **figures}
+    else:
+        probabilities = tf.nn.softmax(outputs).numpy()
+        answers = [run.codec.labels[each] for each in probabilities.argmax(axis=1)]
+        report |= class_report(part.targets, probabilities[None])
+        if draws is not None:
+            spread = metrics.mutual_information(draws)
+            figures = {"pavpu": metrics.pavpu(draws, part.targets).pavpu, **uncertainty.means(draws)}
+            report["draws"] = {"num_draws": len(draws), **class_report(part.targets, draws), **figures}
     return report, {"part": part, "answers": answers, "spread": spread}
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of an encoded part of a task with classes, in which this share of the words is replaced by
-    words of the other texts."""
+    """Return the `Predictor` of an encoded part, in which this share of the words is replaced by words of the other
+    texts; for a score it predicts the scores."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
@@ -79,7 +89,7 @@ def predictor(run, part, corruption=0.0):
         part.targets,
         part.batches(options),
         model,
-        lambda outputs: tf.nn.softmax(outputs).numpy(),
+        lambda outputs: outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy(),
         drawn=model if keras_vattn.stochastic_layers(model) else None,
         drops=options.backbone.drops,
         max_rows=8 * options.fit.batch_size,
@@ -138,6 +148,18 @@ def score_figures(targets, scores):
         return {"pearson": 0.0, "spearman": 0.0}
     correlations = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
     return {name: float(correlation(targets, scores).statistic) for name, correlation in correlations.items()}
+
+
+def gradient_norms(run, part):
+    """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
+    inputs, targets = next(iter(part.batches(run.options)))
+    kind = TASKS[run.options.texts.task].kind
+    log_likelihood = {
+        "score": lambda outputs: -tf.square(outputs - targets),
+        "span": lambda outputs: -sum(spans.span_losses(targets, outputs)),
+        "classes": lambda outputs: -tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs),
+    }[kind]
+    return uncertainty.gradient_norms(run.models.training, inputs, log_likelihood, run.options.backbone.drops)
 
 
 def files(outputs):

@@ -41,7 +41,7 @@ class Predictor(tf.Module):
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, texts):
-        ids, num_first = self.encoder.encode(*texts)
+        ids, num_first, _ = self.encoder.encode(*texts)
         return padded(ids, num_first, own_length(ids, self.encoder.max_length))
 
     def _outputs(self, inputs):
@@ -81,9 +81,11 @@ def generate(run, options):
         if not has_word(line):
             continue
         row = line.split("\t")
-        if len(row) != 1 + pairs or not all(map(has_word, row)):
-            expected = "two texts with a tab between them" if pairs else "a text without a tab"
-            raise InputError(f"{place}:{number}: expected {expected}. Received: {line[:80]!r}")
+        expected = "two texts with a tab between them" if pairs else "a text"
+        if len(row) != 1 + pairs:
+            raise InputError(f"{place}:{number}: expected {expected}. Received: {len(row)} columns")
+        if not all(map(has_word, row)):
+            raise InputError(f"{place}:{number}: expected {expected}. Received: an empty text")
         rows.append(row)
     yield from beside(lines, _answers(run, rows))
 

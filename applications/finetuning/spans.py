@@ -32,7 +32,7 @@ class Questions:
         return len(self.ids)
 
     def rows(self, chosen):
-        return Questions(*([values[row] for row in chosen] for values in vars(self).values()))
+        return Questions(*([values[row] for row in chosen] for values in dataclasses.astuple(self)))
 
 
 def read_squad(path):
@@ -46,9 +46,12 @@ def read_squad(path):
                     answers = [] if entry.get("is_impossible") else entry["answers"]
                     answers = [(answer["text"], answer["answer_start"]) for answer in answers]
                     for text, start in answers:
-                        if start < 0 or not text or not context.startswith(text, start):
-                            place = f"{path}: question {entry['id']}"
-                            raise InputError(f"{place}: the answer {text[:40]!r} does not stand at {start}.")
+                        span = context[start : start + len(text)]
+                        if start < 0 or not text or span != text:
+                            raise InputError(
+                                f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at {start} "
+                                f"of its context, where there is {span[:40]!r}."
+                            )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: is no file of SQuAD: {error!r} is missing or of another kind.") from error

@@ -1,6 +1,8 @@
 """Texts as a pretrained transformer reads them: the pieces of its vocabulary, between its marks."""
 
+import pathlib
 import re
+import tempfile
 
 import keras
 import numpy as np
@@ -9,10 +11,12 @@ import tensorflow_text
 
 from applications.common.errors import InputError
 from applications.common.records import read_record
-from applications.common.runs import write_json
+from applications.common.runs import replacing, write_json
 from applications.common.serving import Untracked
 
 _CONFIG = "tokenizer.json"
+# Texts that are turned into tokens together.
+_TOGETHER = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
 # A word or a punctuation mark, as BERT splits a text before it looks for pieces.
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -78,18 +82,33 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Return ragged ids (B, None) of texts, or of the first and second texts of pairs, and the number of tokens
-        before the second text (B,)."""
+        """Return ragged ids (B, None) of texts, or of the first and second texts of pairs; the number of tokens before
+        the second text (B,); and how many were cut (B,)."""
         segments = [self.pieces(column) for column in texts]
+        num_pieces = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
         ids, _ = tensorflow_text.combine_segments(segments, self.tokenizer.cls_token_id, self.tokenizer.sep_token_id)
-        return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32)
+        cut = num_pieces - sum(segment.row_lengths() for segment in segments)
+        return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
+
+    def encode_all(self, *texts):
+        """Return the same of lists of any length."""
+        with tf.device("CPU:0"):
+            batches = [
+                self.encode(*(tf.constant(column[start : start + _TOGETHER]) for column in texts))
+                for start in range(0, len(texts[0]), _TOGETHER)
+            ]
+            return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
         """Write the files that `load` reads into a folder."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
-        self.tokenizer.save_assets(str(path))
+        with tempfile.TemporaryDirectory(dir=path) as assets:
+            self.tokenizer.save_assets(assets)
+            for asset in pathlib.Path(assets).iterdir():
+                with replacing(path / asset.name) as temporary:
+                    asset.rename(temporary)
 
     @classmethod
     def load(cls, path, max_length):
@@ -99,6 +118,6 @@ class TextEncoder(tf.Module):
         try:
             tokenizer = keras.saving.deserialize_keras_object(config)
             tokenizer.load_assets(str(path))
-        except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError, tf.errors.OpError) as error:
+        except (*(AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError), tf.errors.OpError) as error:
             raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, max_length)

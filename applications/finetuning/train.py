@@ -26,7 +26,8 @@ def train(options):
     run.open()
     with run.scope():
         network.compile(run.optimizer(), jit_compile=options.fit.jit_compile, **objective(options))
-    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options))
+    for stage in run.stages():
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 
@@ -36,8 +37,7 @@ def codec_of(options, train):
     if path is None:
         tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
     else:
-        backbone = backbone_of(path, load_weights=False, dropout=dropout)
-        tokenizer = tokenizer_of(path)
+        tokenizer, backbone = tokenizer_of(path), backbone_of(path, load_weights=False, dropout=dropout)
     if max_length > backbone.max_sequence_length:
         longest = backbone.max_sequence_length
         raise InputError(f"--max-length: the transformer reads {longest}. Received: {max_length}")

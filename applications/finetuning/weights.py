@@ -1,8 +1,15 @@
 """Pretrained transformers from folders: presets of KerasHub, and BERT from Hugging Face."""
 
-from safetensors import SafetensorError
+import json
+import pathlib
+
+import safetensors
 
 from applications.common.errors import InputError
+
+ARCHITECTURES = ("bert", "albert")
+# Whatever these say, KerasHub builds the same transformer.
+_UNDERSTOOD = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
 def tokenizer_of(path):
@@ -17,16 +24,32 @@ def backbone_of(path, **options):
     by `load_weights=False`; `InputError` where KerasHub finds a tensor missing or of another shape."""
     import keras_hub
 
-    backbone = _read(path, keras_hub.models.Backbone.from_preset, name="backbone", **options)
-    if not isinstance(backbone, keras_hub.models.BertBackbone | keras_hub.models.AlbertBackbone):
-        raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {type(backbone).__name__}")
-    return backbone
+    return _read(path, keras_hub.models.Backbone.from_preset, name="backbone", **options)
 
 
 def _read(path, from_preset, **options):
+    _check(path)
     try:
         return from_preset(str(path), **options)
-    except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError, SafetensorError) as error:
+    except ImportError as error:
+        raise InputError(f'--weights: {path} needs another package: {error} pip install "keras_vattn[apps]"') from error
+    except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
         # Keras's messages have several lines, and all values of a variable at their end.
         reason = " ".join(str(error).partition(", value=")[0].split())
         raise InputError(f"--weights: {path} cannot be read: {reason}") from error
+
+
+def _check(path):
+    file = pathlib.Path(path, "config.json")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("expected a JSON object")
+    except (OSError, ValueError) as error:
+        raise InputError(f"--weights: {file} cannot be read: {error}") from error
+    name = config.get("model_type") or config.get("registered_name") or config.get("class_name", "")
+    if name.rpartition(">")[2].lower().removesuffix("backbone") not in ARCHITECTURES:
+        raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {name or 'no class name'}")
+    for option, known in _UNDERSTOOD.items():
+        if config.get(option, known[0]) not in known:
+            raise InputError(f"--weights: {file}: {option}: expected {known[0]}. Received: {config[option]}")

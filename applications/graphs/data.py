@@ -12,6 +12,7 @@ import tensorflow as tf
 from applications.common.batches import prefetched
 from applications.common.errors import InputError
 from applications.graphs.files import read_edges, read_nodes, read_npz
+from applications.graphs.sampling import sampled_batches
 
 
 @dataclasses.dataclass
@@ -70,17 +71,30 @@ class Part:
             "classes": len(graph.classes),
         }
 
-    @property
-    def batches(self):
-        """The only batch: the whole graph."""
+    def num_batches(self, options):
+        """Return the number of training steps of an epoch."""
+        return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
+
+    def batches(self, options, first_epoch=None):
+        """Return batches, of the whole graph unless training draws neighbours."""
+        if first_epoch is not None and options.sampling.neighbors:
+            return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
-        return prefetched(tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels))))
+        if options.sampling.neighbors:
+            # The model that is trained on drawn neighbours reads masks of the padding.
+            counts = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
+            inputs |= {name: tf.fill((count,), True) for name, count in counts.items()}
+        batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
+        return prefetched(batch if first_epoch is None else batch.repeat())
 
 
 def read(options):
     """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
     place, graph, splits = read_graph(options.graph)
     splits = _checked(place, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
+    empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
+    if empty.size:
+        raise InputError(f"{place}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
@@ -99,15 +113,18 @@ def read_other(options, evaluation, labelled=True):
 
 
 def encode(options, codec, part, training=False):
-    """Return a part with the features on the scale of a codec, and labels by the numbers of its classes; `InputError`
-    for other features or classes."""
+    """Return a part with the features in the order and on the scale of a codec, and labels by the numbers of its
+    classes; `InputError` for other features or classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
+    if columns and graph.columns not in (None, columns):
+        if sorted(graph.columns) != sorted(columns):
+            missing = [f"has no feature {name}" for name in columns if name not in graph.columns]
+            unknown = [f"has a feature {name}" for name in graph.columns if name not in columns]
+            raise InputError(f"the graph {(missing + unknown)[0]}; the model reads {', '.join(columns)[:200]}.")
+        features = np.ascontiguousarray(features[:, [graph.columns.index(name) for name in columns]])
     if features.shape[1] != codec["width"]:
         raise InputError(f"the graph has {features.shape[1]} features; the model reads {codec['width']}.")
-    if columns and graph.columns not in (None, columns):
-        received = ", ".join(graph.columns)
-        raise InputError(f"the graph has the features {received}; the model reads {', '.join(columns)}.")
     unknown = [name for name in graph.classes if name not in classes]
     if unknown:
         raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(classes)}.")
@@ -117,7 +134,9 @@ def encode(options, codec, part, training=False):
         labels = np.array([*(classes.index(name) for name in graph.classes), -1], np.int32)[labels]
     if features is graph.features and labels is graph.labels:
         return part
-    return Part(dataclasses.replace(graph, features=features, labels=labels, classes=classes), part.nodes)
+    return Part(
+        dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns), part.nodes
+    )
 
 
 def read_graph(options, labelled=True):
@@ -135,7 +154,7 @@ def read_graph(options, labelled=True):
         place, splits = "the digits", None
         features, labels, edges = digits()
     features = np.asarray(features, np.float32)
-    _check_arrays(place, features, labels, edges)
+    _check_arrays(place, features, labels, edges, names, columns)
     listed = len(edges)
     if not options.directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
@@ -162,14 +181,18 @@ def digits(num_neighbors=8):
     return features, labels, np.stack(edges, axis=1)
 
 
-def _check_arrays(place, features, labels, edges):
+def _check_arrays(place, features, labels, edges, names, columns):
     """Raise `InputError` for features that are no finite numbers, missing labels, and edges to nowhere."""
     count = len(features)
     wrong = np.argwhere(~np.isfinite(features))
     if len(wrong):
-        raise InputError(f"{place}: feature {wrong[0][1]} of node {wrong[0][0]}, both from 0, is no finite number.")
-    if len(labels) != count or labels.max(initial=-1) >= count:
-        raise InputError(f"{place}: expected {count} labels below {count}. Received: {len(labels)} labels")
+        node, column = wrong[0]
+        name, feature = node if names is None else names[node], column + 1 if columns is None else columns[column]
+        raise InputError(f"{place}: node {name}: feature {feature} is no finite number.")
+    if len(labels) != count:
+        raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
+    if labels.max(initial=-1) >= count:
+        raise InputError(f"{place}: the label {labels.max()} is too large for {count} nodes.")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
     if wrong.size:
         source, target = edges[wrong[0]]
@@ -195,12 +218,17 @@ def _drawn_splits(options, graph):
 
 def _checked(place, graph, splits):
     """Return the splits without the nodes that have no label; `InputError` where they overlap or go too far."""
-    nodes, counts = np.unique(np.concatenate(list(splits.values())), return_counts=True)
-    wrong = nodes[(nodes < 0) | (nodes >= len(graph.labels)) | (counts > 1)]
+    every = np.concatenate(list(splits.values()))
+    wrong = every[(every < 0) | (every >= len(graph.labels))]
     if wrong.size:
-        raise InputError(f"{place}: node {wrong[0]} stands in the parts twice, or there is no such node.")
+        raise InputError(f"{place}: a part has the node {wrong[0]}; there are {len(graph.labels)}.")
+    nodes, counts = np.unique(every, return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"{place}: the node {graph.name(nodes[counts > 1][0])} stands in the parts twice.")
     parts = {name: nodes[graph.labels[nodes] >= 0] for name, nodes in splits.items()}
     for name in ("train", "valid"):
-        if not len(parts.get(name, ())):
+        if name not in parts:
+            raise InputError(f"{place}: has the parts {', '.join(parts)}, and no part {name}.")
+        if not len(parts[name]):
             raise InputError(f"{place}: the part {name} has no node with a label.")
     return {name: nodes for name, nodes in parts.items() if len(nodes)}

@@ -13,6 +13,7 @@ from applications.common.errors import InputError
 from applications.text.readers import table_rows
 
 SPLITS = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
+_SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
 # Dimensions and kind of the numbers of each array in an archive.
 _ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, np.integer)}
 _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
@@ -23,16 +24,21 @@ def read_npz(path):
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
-        if "features" not in arrays:
-            content = tuple(arrays[f"feat_{name}"] for name in ("data", "indices", "indptr"))
-            features = scipy.sparse.csr_matrix(content, shape=tuple(arrays["feat_shape"]))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays.") from error
+    for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
+        if name not in arrays:
+            raise InputError(f"{path}: has no {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
+    if "features" not in arrays:
+        *content, shape = (arrays[name] for name in _SPARSE)
+        try:
+            features = scipy.sparse.csr_matrix(tuple(content), shape=tuple(shape))
             features.check_format()
             arrays["features"] = features.toarray()
-    except (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as a NumPy archive with the features of a graph: {error}") from error
-    for name in ("labels", "edges"):
-        if name not in arrays:
-            raise InputError(f"{path}: has no {name}. Received: {', '.join(arrays)}")
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: feat_data and what belongs to it are no matrix: {error}") from error
     for name, (ndim, kind) in _ARRAYS.items():
         array = arrays.get(name)
         if array is not None and (array.ndim != ndim or not np.issubdtype(array.dtype, kind)):
@@ -51,39 +57,48 @@ def read_nodes(path, labelled=True):
     head = rows[0][1] if rows else []
     if "node" not in head or (labelled and "label" not in head):
         raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {head}")
+    twice = [name for index, name in enumerate(head) if name in head[:index]]
+    if twice:
+        raise InputError(f"{path}:1: two columns are named {twice[0]}.")
     columns = [name for name in head if name not in ("node", "label", "split")]
-    names, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
+    lines, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
     for line, cells in rows[1:]:
+        place = f"{path}:{line}"
+        if len(cells) != len(head):
+            raise InputError(f"{place}: expected {len(head)} columns. Received: {len(cells)}")
         row = dict(zip(head, cells))
-        split = row.get("split")
-        if len(cells) != len(head) or row["node"] in names or (split and split not in splits):
-            expected = f"{len(head)} columns, a node of a new name, and one of {', '.join(SPLITS)} or nothing as split"
-            raise InputError(f"{path}:{line}: expected {expected}. Received: {', '.join(cells)[:80]}")
+        node, split = row["node"], row.get("split")
+        if node in lines:
+            raise InputError(f"{place}: the node {node} stands in line {lines[node]} already.")
         try:
             features.append([float(row[name]) for name in columns])
         except ValueError as error:
-            raise InputError(f"{path}:{line}: expected numbers as features: {error}") from error
+            raise InputError(f"{place}: expected numbers as features: {error}") from error
         if split:
-            splits[split].append(len(names))
+            if split not in splits:
+                raise InputError(f"{place}: split: expected {', '.join(SPLITS)} or nothing. Received: {split}")
+            splits[split].append(len(lines))
         labels.append(row.get("label", ""))
-        names[row["node"]] = len(names)
-    if not columns or not names:
+        lines[node] = line
+    if not columns or not lines:
         raise InputError(f"{path}: expected nodes with a feature at least.")
     classes = sorted(set(labels) - {""})
     labels = np.array([classes.index(label) if label else -1 for label in labels])
     splits = {name: np.array(nodes) for name, nodes in splits.items() if nodes}
-    return list(names), np.array(features, np.float32), columns, labels, classes, splits or None
+    return list(lines), np.array(features, np.float32), columns, labels, classes, splits or None
 
 
 def read_edges(path, numbers):
     """Return the edges (E, 2) of a CSV of names; `numbers` is a dictionary from names to numbers."""
     edges = []
     for line, ends in _rows(path):
+        if len(ends) != 2:
+            raise InputError(f"{path}:{line}: expected a source and a target. Received: {len(ends)} columns")
         unknown = [name for name in ends if name not in numbers]
-        if line == 1 and len(ends) == len(unknown) == 2:
+        if line == 1 and len(unknown) == 2:
             continue  # a header
-        if len(ends) != 2 or unknown:
-            raise InputError(f"{path}:{line}: expected the names of two nodes. Received: {', '.join(ends)[:80]}")
+        if unknown:
+            raise InputError(f"{path}:{line}: there is no node {unknown[0]}.")
         edges.append([numbers[name] for name in ends])
     return np.array(edges, np.int64).reshape(-1, 2)
 

@@ -44,7 +44,8 @@ class Models:
     """The model that is trained and the one that predicts; they share their layers.
 
     Attributes:
-        training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C).
+        training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); where neighbours are drawn, with
+            "nodes_mask" (N,) and "edges_mask" (E,).
         prediction: {"features" (N, D), "edges" (E, 2)} -> logits (N, C).
     """
 
@@ -54,6 +55,7 @@ class Models:
 
 def build(options, codec):
     """Return the `Models` of `Options` and a codec, whose features are D and whose classes C."""
+    # Layers.
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
@@ -62,16 +64,20 @@ def build(options, codec):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
         for weight in layer.trainable_weights:
-            if network.l2:
+            if network.l2 and (network.l2_of == "all" or "bias" not in weight.name):
                 weight.regularizer = keras.regularizers.L2(network.l2 / 2.0)
+    # The functional graph.
     features, edges = keras.Input((width,), name="features"), keras.Input((2,), dtype="int32", name="edges")
     targets = keras.Input((), dtype="int32", name="targets")
-    inputs = {"features": features, "edges": edges}
+    inputs, masks = {"features": features, "edges": edges}, {}
     logits = second(first(features, edges), edges)
     prediction = keras.Model(inputs, logits)
+    if options.sampling.neighbors:
+        masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
+        logits = second(first(features, edges, **masks), edges, **masks)
     # The loss is float32 where the rest is computed in half precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
-    return Models(keras.Model(inputs | {"targets": targets}, logits), prediction)
+    return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
 
 def attention(options, index, units, num_heads, **kwargs):

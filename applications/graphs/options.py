@@ -52,8 +52,9 @@ class GraphOptions:
     @property
     def scaling(self):
         """The scaling that `scale_features` means for these files."""
-        of_files = "rows" if self.nodes is None else "columns"
-        return of_files if self.scale_features == "auto" else self.scale_features
+        if self.scale_features != "auto":
+            return self.scale_features
+        return "rows" if self.nodes is None else "columns"
 
     def check(self):
         check_sources(self)
@@ -74,7 +75,9 @@ class NetworkOptions:
     coefficient_dropout: common.Dropout = 0.6
     """Rate of dropout on the attention weights."""
     l2: common.NotNegativeFloat = 5e-4
-    """Factor on half the sum of the squares of all weights, also of biases and the prior's network, as published."""
+    """Factor on half the sum of the squares of weights."""
+    l2_of: Literal["all", "kernels"] = "all"
+    """Weights that l2 is about; all: biases and the network of the prior too, as published."""
 
     @property
     def drops(self):
@@ -99,9 +102,25 @@ class AlignmentOptions(PublishedOptions):
 
 
 @dataclasses.dataclass
+class SamplingOptions:
+    """Mini-batches; without them a step sees the whole graph, whatever --batch-size is"""
+
+    neighbors: tuple[common.Positive, ...] = ()
+    """10 10: a training step has batch_size training nodes, ten drawn neighbours of each, and ten of each of these.
+    Reports see all."""
+
+    def check(self):
+        if len(self.neighbors) not in (0, 2):
+            raise InputError(f"--neighbors: one number for each of the two layers. Received: {len(self.neighbors)}")
+
+
+@dataclasses.dataclass
 class ReportOptions:
     """Reports"""
 
+    criterion: Literal["published", "accuracy", "nll"] = "published"
+    """Measure on validation that keeps weights and stops early. published: keep an epoch whose accuracy and NLL are the
+    best so far; stop where neither has been. accuracy: the best one, the lower NLL of equals. nll: the lowest."""
     num_draws: common.NoneOrSeveral = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
 
@@ -116,6 +135,7 @@ class Options:
     graph: GraphOptions = common.group(GraphOptions)
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: AlignmentOptions = common.group(AlignmentOptions)
+    sampling: SamplingOptions = common.group(SamplingOptions)
     fit: common.FitOptions = common.group(
         common.FitOptions,
         batch_size=512,

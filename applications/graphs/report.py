@@ -28,6 +28,8 @@ from keras_vattn import metrics
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # Draws of weights behind their standard deviation, and the seed.
 NUM_DRAWS, SEED = 16, 0
+# Noise on the features that a model should notice, in standard deviations of a feature.
+CORRUPTION = 5.0
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
 
 
@@ -51,6 +53,8 @@ COLUMNS = (
     Column("NLL, both", f"{_OF_DRAWS}.both.nll"),
     Column("ECE, both", f"{_OF_DRAWS}.both.ece"),
     Column("PAvPU, both", f"{_OF_DRAWS}.both.pavpu"),
+    Column("AUROC of noise, entropy", "report.noise.entropy"),
+    Column("AUROC of noise, attention drawn", "report.noise.mutual_information"),
     Column("sd of the weights", deviation, differs=False),
     Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
     Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
@@ -73,6 +77,7 @@ def evaluate(run, part, evaluation=None):
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
     if num_draws:
         report["uncertainty"], predicting = {}, predictor(run, part)
+        report["noise"] = noise_detection(run, part, probabilities, num_draws)
         for name in predicting.kinds:
             draws = predicting.draws(num_draws, name)
             tested = metrics.pavpu(draws, labels)
@@ -86,6 +91,17 @@ def evaluate(run, part, evaluation=None):
             }
             outputs |= {"draws": draws, "p_values": tested.p_values}
     return report, outputs
+
+
+def noise_detection(run, part, probabilities, num_draws):
+    """Return the AUROCs with which the entropy of one prediction and, where attention is drawn, the mutual information
+    of draws tell nodes with noise on their features from nodes without."""
+    predicting, noisy = predictor(run, part), predictor(run, part, CORRUPTION)
+    scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
+    if "attention" in predicting.kinds:
+        draws = (of.draws(num_draws, "attention") for of in (predicting, noisy))
+        scores["mutual_information"] = [*map(metrics.mutual_information, draws)]
+    return {name: metrics.out_of_distribution_detection(*of)["auroc"] for name, of in scores.items()}
 
 
 def predictor(run, part, corruption=0.0):
@@ -174,7 +190,7 @@ def example_of(part):
 
 
 def summary(report):
-    count, drawn = report["num_nodes"], report.get("uncertainty", {}).get("attention")
+    count, drawn, noise = report["num_nodes"], report.get("uncertainty", {}).get("attention"), report.get("noise")
     lines = [f"{out_of(report['accuracy'], count)} nodes have the right class."]
     if drawn:
         layers = " and ".join(f"{of['weights_sd']:.3f} ({name} layer)" for name, of in report["attention"].items())
@@ -182,6 +198,8 @@ def summary(report):
             f"The attention's draws move a weight by {layers}, one standard deviation.",
             f"With {drawn['num_draws']} draws: {out_of(drawn['accuracy'], count)} right, NLL {drawn['nll']:.3f} nats "
             f"(without: {report['nll']:.3f}).",
+            f"Noise detection, AUROC: draws {noise['mutual_information']:.2f}, entropy of one prediction "
+            f"{noise['entropy']:.2f}, chance 0.50.",
         ]
     return lines
 
@@ -271,4 +289,4 @@ def fan(comparison):
     return [titled(f"Table 1 of Fan et al. 2020; {data_of_both('fan_1', comparison.records)}", table(heads, rows))]
 
 
-LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, corruption=5.0)}
+LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, CORRUPTION)}

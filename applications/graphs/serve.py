@@ -81,7 +81,7 @@ def generate(run, options):
     # The file may have more nodes by now; classes and scale are the model's.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
-    lines, place = read_input(options), options.input or "standard input"
+    lines, place = read_input(options, is_text=False), options.input or "standard input"
     for number, line in enumerate(lines, start=1):
         if has_word(line) and line.strip() not in numbers:
             raise InputError(f"{place}:{number}: there is no node {line.strip()}.")

@@ -12,8 +12,7 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
-    # A step sees the whole graph.
-    run.schedule(1)
+    run.schedule(train.num_batches(options))
     run.open()
     with run.scope():
         model.compile(
@@ -26,7 +25,8 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
-    run.fit(lambda epoch: train.batches.repeat(), valid.batches, [Criterion(run.folder)], best, better)
+    for stage in run.stages([Criterion(run)], score=best, patience_score=better):
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 
@@ -41,15 +41,17 @@ def codec_of(options, part):
 
 
 class Criterion(keras.callbacks.Callback):
-    """Adds two counts to the log, as the published code selects weights: `val_best` falls in an epoch whose accuracy
-    and NLL are both the best so far, `val_better` where one of them is. A resumed run reads them off its history."""
+    """Adds to the log the numbers of the best weights and of early stopping, which fall where an epoch is better.
 
-    def __init__(self, folder):
+    It reads them off the history, which a resumed run has.
+    """
+
+    def __init__(self, run):
         super().__init__()
-        self.folder = folder
+        self.run = run
 
     def on_train_begin(self, logs=None):
-        rows = self.folder.history()
+        rows = self.run.folder.history()
         self.accuracy = max((row["val_accuracy"] for row in rows), default=0.0)
         self.nll = min((row["val_nll"] for row in rows), default=np.inf)
         self.best = min((row["val_best"] for row in rows), default=0.0)
@@ -57,8 +59,15 @@ class Criterion(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         accuracy, nll = logs["val_accuracy"], logs["val_nll"]
-        at_best = accuracy >= self.accuracy, nll <= self.nll
-        self.best -= all(at_best)
-        self.better -= any(at_best)
+        criterion = self.run.options.reports.criterion
+        if criterion == "published":
+            at_best = accuracy >= self.accuracy, nll <= self.nll
+            self.best -= all(at_best)
+            self.better -= any(at_best)
+        elif criterion == "accuracy":
+            # A step of the accuracy is larger than this share of any NLL.
+            self.best = self.better = -accuracy + 1e-6 * min(nll, 10.0)
+        else:
+            self.best = self.better = nll
         self.accuracy, self.nll = max(accuracy, self.accuracy), min(nll, self.nll)
         logs |= {"val_best": float(self.best), "val_better": float(self.better)}

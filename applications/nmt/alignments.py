@@ -1,18 +1,28 @@
-"""Word alignments: read from text, computed from attention weights, and scored.
+"""Word alignments: reading gold ones, taking them from attention weights, and measuring their quality.
 
 A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
 per target word or piece, one column per source word or piece. Scores are shares between 0 and 1, entropies in nats.
 """
 
 import dataclasses
+import re
+import typing
 
 import numpy as np
+from scipy.special import entr
+
+from applications.common.errors import InputError
+
+_LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The links (i, j) of one pair of sentences: those that a good alignment must have, and those that it may have.
-    Sure links are possible too.
+    """The links of one pair of sentences.
+
+    Args:
+        sure: Links (i, j) that a good alignment must have.
+        possible: Links that it may have as well. The sure ones are added.
     """
 
     sure: frozenset
@@ -23,12 +33,19 @@ class Links:
         object.__setattr__(self, "possible", self.sure | frozenset(self.possible))
 
 
-def links_of_text(text):
-    """Return the `Links` of a text such as "0-0 1p2": i-j is sure, ipj is possible."""
+def links_of_line(path, number, line):
+    """Return the `Links` of a line of a Pharaoh file; messages name its path and number."""
     sure, possible = set(), set()
-    for field in text.split():
-        links, mark = (sure, "-") if "-" in field else (possible, "p")
-        links.add(tuple(map(int, field.split(mark))))
+    for field in line.split():
+        match = _LINK.fullmatch(field)
+        if not match:
+            raise InputError(
+                f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
+            )
+        i, j = int(match[1]), int(match[3])
+        if i < 0 or j < 0:
+            raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {field!r}")
+        (sure if match[2] == "-" else possible).add((i, j))
     return Links(sure, possible)
 
 
@@ -60,8 +77,17 @@ def links_of(weights):
     return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 
 
+class AlignmentScores(typing.NamedTuple):
+    """Precision, recall, F1 and alignment error rate. A low `aer` is good."""
+
+    precision: float
+    recall: float
+    f1: float
+    aer: float
+
+
 def alignment_scores(predicted, gold):
-    """Return "precision", "recall", "f1" and "aer" of two lists of `Links`: A predicted, S sure and P possible.
+    """Return the `AlignmentScores` of two lists of `Links`, by the counts of links A predicted, S sure and P possible.
 
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
     ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over the pairs before they are divided.
@@ -73,8 +99,13 @@ def alignment_scores(predicted, gold):
     num_predicted, num_sure, in_sure, in_possible = np.sum(np.reshape(counts, (-1, 4)), axis=0)
     precision, recall = _ratio(in_possible, num_predicted), _ratio(in_sure, num_sure)
     f1 = _ratio(2.0 * precision * recall, precision + recall)
-    error_rate = 1.0 - _ratio(in_sure + in_possible, num_predicted + num_sure)
-    return {"precision": precision, "recall": recall, "f1": f1, "aer": error_rate}
+    return AlignmentScores(precision, recall, f1, 1.0 - _ratio(in_sure + in_possible, num_predicted + num_sure))
+
+
+def entropy(weights):
+    """Return the entropies (...) in nats of distributions (..., S), float64; 0 for a row of zeros."""
+    # A sum of -0.0 would print as a negative number.
+    return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 
 def _ratio(numerator, denominator):

@@ -9,7 +9,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 from applications.common.runs import replacing
-from applications.nmt.alignments import Links, links_of_text
+from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder
 from applications.text import pairs
 from applications.text.options import DATA_SEED, PARTS
@@ -35,8 +35,12 @@ def built_in_pairs(name):
 
     Sure links join translations of each other; possible links are for words without a counterpart of their own.
     """
-    rows = (line.split("\t") for line in read_lines(pathlib.Path(__file__).with_name(f"{name}.tsv.gz"))[1:])
-    return [AlignedPair(source, target, links_of_text(links)) for source, target, links in rows]
+    path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
+    rows = [line.split("\t") for line in read_lines(path)[1:]]
+    return [
+        AlignedPair(source, target, links_of_line(path, number, links))
+        for number, (source, target, links) in enumerate(rows, start=2)
+    ]
 
 
 @dataclasses.dataclass
@@ -51,6 +55,12 @@ def read(options):
     cut 80/10/10."""
     text = options.text
     parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
+    for part in ("valid", "test"):
+        path = getattr(text, f"{part}_links")
+        if path is not None:
+            if part not in parts or not text.has_training_pairs:
+                raise InputError(f"--{part}-links is given without {part} files.")
+            parts[part].links = gold_links(path, parts[part])
     if "valid" not in parts:
         parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)
     parts["valid"] = parts["valid"].rows(range(len(parts["valid"]))[: text.max_valid_pairs])
@@ -63,7 +73,42 @@ def read(options):
 def read_other(options, evaluation):
     """Return the `AlignedText` of the files that `EvaluateNmt` names, or `None`."""
     other = pairs.read_other(options.text, evaluation)
-    return None if other is None else AlignedText(**vars(other))
+    if other is None:
+        return None
+    other = AlignedText(**vars(other))
+    if evaluation.links is not None:
+        other.links = gold_links(evaluation.links, other)
+    return other
+
+
+def gold_links(path, text):
+    """Return the `Links` of each pair of a `ParallelText`.
+
+    Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
+    possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
+    line per link.
+    """
+    if text.skipped:
+        raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
+    lines, links = read_lines(path), []
+    if len(lines) != len(text):
+        raise InputError(
+            f"{path}:{min(len(lines), len(text)) + 1}: the file has {len(lines)} lines of links, "
+            f"but there are {len(text)} pairs of sentences"
+        )
+    for number, (line, *pair) in enumerate(zip(lines, text.sources, text.targets, strict=True), start=1):
+        entry = links_of_line(path, number, line)
+        num_source, num_target = (len(sentence.split()) for sentence in pair)
+        for i, j in sorted(entry.possible):
+            if i >= num_source or j >= num_target:
+                raise InputError(
+                    f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
+                    f"{num_source} source and {num_target} target words."
+                )
+        links.append(entry)
+    if not any(entry.sure for entry in links):
+        raise InputError(f"{path}: there is no sure link in the file.")
+    return links
 
 
 @dataclasses.dataclass
@@ -78,7 +123,7 @@ class Codec:
         """Fit the segmentation on the training pairs only."""
         size, lowercase = options.text.vocabulary_size, options.text.lowercase
         if options.resolved["segmentation"] == "bpe":
-            sentences = TextRows.of(itertools.chain(distinct(train.sources), train.targets))
+            sentences = TextRows(itertools.chain(distinct(train.sources), train.targets))
             joint = SubwordEncoder.fit(sentences, size, lowercase)
             return cls(joint, joint)
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
@@ -119,8 +164,8 @@ class EncodedText(pairs.EncodedPairs):
 def encode(options, codec, part, training=False):
     """Encode an `AlignedText`.
 
-    For training, pairs beyond `max_length` tokens and pairs with a side of no token are left out and counted. Otherwise
-    sentences are cut.
+    For training, pairs beyond `max_length` tokens are left out and counted, and a pair with a side of no token is an
+    `InputError`, or counted (`skip_invalid`). Otherwise sentences are cut.
     """
     limit = None if training else options.text.max_length
     encoded = EncodedText.encode(codec, part, limit, limit)
@@ -130,6 +175,12 @@ def encode(options, codec, part, training=False):
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
     # The mark of a space is text until it is normalised.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
+    if is_empty.any() and not options.text.skip_invalid:
+        first = int(is_empty.argmax())
+        raise InputError(
+            f"pair {first + 1} of the training split: segmentation leaves nothing of a side. Received: "
+            f"{part.sources[first]!r}, {part.targets[first]!r}"
+        )
     rows = np.flatnonzero(~is_empty & ~is_long)
     if not len(rows):
         raise InputError(f"--max-length: no pair is that short. Received: {options.text.max_length}")
@@ -153,27 +204,27 @@ def _read(options):
     """Return the parts that have files; files that options name stand before the files in `data`."""
     parts = {}
     for part in PARTS:
-        text = pairs.read_part(options, part)
+        text, files = pairs.read_part(options, part), None
         if text is None and options.data is not None:
-            text = _read_folder(options, part)
+            files = _files_of(options, part)
+            if files is None and part == "train":
+                raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
+        if files is not None:
+            text = read_parallel(*files, options.skip_invalid)
         if text is not None:
             parts[part] = AlignedText(**vars(text))
-    if "train" not in parts:
-        raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
     return parts
 
 
-def _read_folder(options, part):
-    """Return the `ParallelText` of a part's two files in `data`, or `None` where it has neither."""
-    folder = pathlib.Path(options.data)
+def _files_of(options, part):
+    """Return the paths of a part's two files in `data`, or `None` where it has neither."""
+    folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
-        sides = [_plain_or_gz(folder, f"{name}.{ending}") for ending in (options.data_source, options.data_target)]
-        if all(sides):
-            return read_parallel(*sides, options.skip_invalid)
-        if any(sides):
-            raise InputError(f"--data: {folder} has one side of {name} alone.")
+        paths = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]
+        source, target = (next((path for path in side if path.is_file()), None) for side in paths)
+        if source and target:
+            return source, target
+        if source or target:
+            missing = endings[1] if source else endings[0]
+            raise InputError(f"--data: {folder} has one side of {name} alone; {name}.{missing} is missing.")
     return None
-
-
-def _plain_or_gz(folder, name):
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)

@@ -5,16 +5,16 @@ import tensorflow as tf
 from keras import ops, tree
 
 import keras_vattn
+from applications.common.inference import Inference
 from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph
-from applications.nmt.inference import Inference
 from applications.nmt.model import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.readers import beside
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
@@ -31,16 +31,18 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an inference, or `None` for the model's own.
         num_beams: Beams, or `None` for the run's.
+        draws: Whether `uncertainty` draws; without draws it has the figures at the mean alone.
     """
 
-    def __init__(self, run, inference=None, num_beams=None):
+    def __init__(self, run, inference=None, num_beams=None, draws=True):
         super().__init__(run, run.options.text.max_length, run.options.text.max_length)
         self._kind = MODELS[run.options.model]
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
         has_dropout = run.options.network.dropout > 0
-        self.noise = Untracked(noise_of(run.models.training, self._kind.is_continuous, has_dropout))
+        noise = noise_of(run.models.training, self._kind.is_continuous, has_dropout) if draws else None
+        self.noise = Untracked(noise)
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -64,9 +66,11 @@ class Translator(PairModule):
         """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
         the end, and the figures of `uncertainty_of`."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
+        # Draws of the attention alone share the encoder.
+        memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
         def log_words():
-            hidden, log_weights = self._emitting(source, shifted(ids), ids)
+            hidden, log_weights = self._emitting(source, shifted(ids), ids, memory)
             return words(hidden, log_weights=log_weights)
 
         written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
@@ -111,15 +115,17 @@ class Translator(PairModule):
             alignments["exact"] = ops.softmax(masked(log_prior + models.emission.words(hidden, target)))
         return alignments
 
-    def _emitting(self, source, target_input, target):
-        """Return the result of `_candidates` for every word of the target."""
-        memory, source_mask, decoded = self._read(source, target_input, target)
+    def _emitting(self, source, target_input, target, memory=None):
+        """Return the result of `_candidates` for every word of the target; `memory` is the encoder's output, if there
+        is one already."""
+        memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
-    def _read(self, source, target_input, target):
+    def _read(self, source, target_input, target, memory=None):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
-        memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
+        memory = models.encoder(source) if memory is None else memory
+        source_mask = ops.not_equal(source, PAD)
         decoded = models.decoder(
             models.target_dropout(models.target_embedding(target_input)),
             memory,
@@ -209,9 +215,10 @@ def _repeat(tensors, count):
 def generate(run, options):
     """Yield the translation of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
-    translator = Translator(run)
+    translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
     if options.uncertainty:
-        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids), blank=None))
+        require_noise(translator.noise.value, options.num_draws)
+        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids, options.num_draws), blank=None))
     else:
         yield from beside(lines, translate(translator, run.codec, ids))
 
@@ -231,11 +238,12 @@ def translate(translator, codec, sources, title="translating"):
     return _in_batches(write, sources, title)
 
 
-def translate_with_uncertainty(translator, sources):
-    """Return the same sentences with their uncertainty, results of `written_of`."""
+def translate_with_uncertainty(translator, sources, num_draws=None):
+    """Return the same sentences with their uncertainty, results of `written_of`; 10 draws, or another number."""
+    num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):
-        figures = translator.uncertainty(ids, NUM_DRAWS, number)
+        figures = translator.uncertainty(ids, num_draws, number)
         return written_of(figures.pop("texts").numpy(), figures.pop("words").numpy(), figures)
 
     return _in_batches(write, sources, "translating")

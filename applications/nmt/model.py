@@ -12,15 +12,14 @@ draw weights, and of gaussian_0 and gaussian_mean, which draw the attended vecto
 """
 
 import dataclasses
-import math
 
 import keras
 from keras import ops
 
 import keras_vattn
 from applications.common.errors import InputError
+from applications.common.inference import Inference
 from applications.common.seeds import draw_initial_weights
-from applications.nmt.inference import Inference
 from applications.text.text import PAD
 
 
@@ -163,8 +162,10 @@ class Models:
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; shared ones are generative."""
-        generative = sum(math.prod(weight.shape) for weight in self.generative)
-        total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
+        total, generative = (
+            sum(weight.value.shape.num_elements() for weight in weights)
+            for weights in (self.training.trainable_weights, self.generative)
+        )
         return {"generative": generative, "inference": total - generative}
 
     @property
@@ -201,12 +202,14 @@ def build(options, codec):
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
 
+    # Encoder.
     words = source_dropout(source_embedding(source))
     memory = _recurrent_stack(options, "encoder", words, source_mask, 7)
     if options.resolved["emission"] == "words":
         memory = ops.concatenate([words, memory], axis=-1)
     encoder = keras.Model(source, memory, name="encoder")
 
+    # Inference network.
     posterior, posterior_logits = None, None
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
@@ -218,6 +221,7 @@ def build(options, codec):
         posterior_logits = bilinear(target_states, source_states)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
+    # Decoder.
     decoder = keras_vattn.AttentionDecoder(
         network.units,
         _attention(options, kind),
@@ -239,6 +243,7 @@ def build(options, codec):
         return_logits=True,
     )
 
+    # Objective.
     emission, latent = Emission(options, codec.target.vocabulary_size), None
     if kind.objective is None:
         candidates = emission.projected(decoded["context"])[:, :, None]

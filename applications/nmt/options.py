@@ -5,8 +5,9 @@ from typing import Literal
 
 from applications.common import options as common
 from applications.common.bayesian_options import BayesianOptions, PosteriorOptions
+from applications.common.errors import InputError
+from applications.common.inference import Inference
 from applications.common.program import Program
-from applications.nmt.inference import Inference
 from applications.text.options import (
     DecodeOptions,
     EvaluatePairsOptions,
@@ -49,6 +50,10 @@ class TextOptions(PairOptions):
     """Ending of the target files in `data`."""
     valid_fraction: common.Fraction = 0.05
     """Share of train that is held out where there are no validation pairs."""
+    valid_links: common.File | None = None
+    """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
+    test_links: common.File | None = None
+    """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
     """bpe: a joint SentencePiece model. words: tokens between spaces. none: words for built-in pairs, bpe for files."""
     vocabulary_size: VocabularySize = 8000
@@ -132,21 +137,34 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateNmt(EvaluatePairsOptions):
+class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
     """Report on a part of the data of a run, or on other pairs."""
 
+    links: common.File | None = None
+    """Gold word alignments of other pairs, a line a pair."""
     inference: str | None = None
     """exact, kmax:K, soft or sample:n; the model's own where it is left out."""
 
     def check(self):
-        super().check()
-        if self.inference is not None:
-            Inference.parse(self.inference)
+        EvaluatePairsOptions.check(self)
+        UncertaintyOptions.check(self)
+        _check_inference(self.inference)
+        if self.links is not None and not self.names_other:
+            raise InputError("--links: a run's own pairs have their links from training; see --test-links.")
 
 
 @dataclasses.dataclass
 class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Translate lines of text, from a file or standard input."""
+
+    inference: str | None = None
+    """exact, kmax:K, soft or sample:n; the model's own where it is left out. Draws depend on the lines beside one."""
+    num_beams: common.Positive | None = None
+    """Number of beams; the run's where it is left out."""
+
+    def check(self):
+        super().check()
+        _check_inference(self.inference)
 
 
 @dataclasses.dataclass
@@ -157,8 +175,13 @@ class CompareNmt(common.CompareOptions):
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["deng", "fan"], ...] = ()
-    """Also the tables of Deng et al. 2018 or Fan et al. 2020."""
+    layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
+    """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
+
+
+def _check_inference(name):
+    if name is not None:
+        Inference.parse(name)
 
 
 PROGRAM = Program(

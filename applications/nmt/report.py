@@ -3,7 +3,6 @@
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
-from scipy.special import entr
 
 import keras_vattn
 from applications.common.attention_pictures import draw_alignments
@@ -11,15 +10,17 @@ from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.serving import mean_of_draws
 from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
-from applications.common.significance import mean_with_error
+from applications.common.significance import corpus_score, mean_with_error
 from applications.common.tables import out_of
 from applications.nmt import alignments, tables
-from applications.nmt.decode import BATCH, Translator, translate
+from applications.nmt.decode import BATCH, Translator, translate, translate_with_uncertainty
 from applications.nmt.model import MODELS
 from applications.text.batching import has_other, other_sentence, teacher_forced
+from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
+from applications.text.uncertainty import words_with_nats
 
 # Pairs whose alignments are shown, and pairs of these in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
@@ -27,13 +28,13 @@ NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
-LAYOUTS = {"deng": tables.deng, "fan": tables.fan}
+LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
 
 
 def evaluate(run, part, evaluation=None):
     """Return the report on an `EncodedText`, and the sentences behind it."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
-    translator = Translator(run, name)
+    translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
     report = {"num_sentences": len(part.pairs), "inference": name}
     report["likelihood"] = likelihood_of(translator, run, part) | bound_of(run, part)
@@ -43,6 +44,10 @@ def evaluate(run, part, evaluation=None):
     report["translation"] = quality(hypotheses, references, run.options.text.lowercase)
     outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses}
     outputs["is_built_in"] = is_built_in(run.options.text, evaluation)
+    if evaluation is not None and evaluation.uncertainty:
+        outputs["sentences"] = translate_with_uncertainty(translator, part.sources, evaluation.num_draws)
+        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, references)
+        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
     return report, outputs
 
 
@@ -74,13 +79,16 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    samples = []
-    for source, reference, text in zip(outputs["sources"], outputs["references"], outputs["hypotheses"], strict=True):
-        sample = [("source", source), ("reference", reference), ("translation", text)]
-        # The built-in text has one right translation; other text has several.
-        if outputs["is_built_in"]:
+    hypotheses = texts = outputs["hypotheses"]
+    if "sentences" in outputs:
+        hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
+    labels = ("source", "reference", "translation")
+    columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
+    samples = [list(zip(labels, row, strict=True)) for row in columns]
+    # The built-in text has one right translation; other text has several.
+    if outputs["is_built_in"]:
+        for sample, text, reference in zip(samples, texts, outputs["references"], strict=True):
             sample.append(verdict("" if text == reference else "differs from the reference"))
-        samples.append(sample)
     return Shown(samples, attention(run, part))
 
 
@@ -109,15 +117,28 @@ def normalized(codec, sentences):
 def quality(hypotheses, references, lowercase):
     """Return BLEU and chrF with sacrebleu's signatures, and the share of sentences that equal their reference."""
     report = {}
-    metrics = {
-        "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
-        "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
-    }
-    for name, metric in metrics.items():
+    for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
     report["exact_match"] = float(np.mean([one == other for one, other in zip(hypotheses, references, strict=True)]))
     return report
+
+
+def translation_metrics(lowercase):
+    """Return sacrebleu's metrics of translations; their signatures say whether the model writes lower case."""
+    return {
+        "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
+        "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
+    }
+
+
+def uncertainty_report(sentences, run, references):
+    """Return the `coverage_report` of results of `translate_with_uncertainty`, in BLEU and chrF."""
+    hypotheses = [sentence["text"] for sentence in sentences]
+    metrics = translation_metrics(run.options.text.lowercase)
+    scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
+    kind = "attention" if MODELS[run.options.model].is_continuous else "dropout"
+    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
 
 
 def likelihood_of(translator, run, part):
@@ -182,7 +203,7 @@ def alignment_report(translator, codec, part):
         sources, targets = ([side[row] for row in rows] for side in (part.sources, part.targets))
         for name, weights in align(translator, sources, targets).items():
             for row, matrix in zip(rows, weights, strict=True):
-                entropies.setdefault(name, []).append(entr(matrix.astype("float64")).sum(axis=-1))
+                entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
                     # Without the end of the sentence, and without pieces that were cut.
                     source_words = words[0][row][: len(part.sources[row])]
@@ -191,7 +212,7 @@ def alignment_report(translator, codec, part):
                     merged = alignments.merge_to_words(pieces, source_words, target_words)
                     predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
-    return report | {name: alignments.alignment_scores(rows, links) for name, rows in predicted.items()}
+    return report | {name: alignments.alignment_scores(rows, links)._asdict() for name, rows in predicted.items()}
 
 
 def align(translator, sources, targets):

@@ -102,6 +102,14 @@ class SubwordEncoder(PieceEncoder):
     """Strings to the ids of a SentencePiece model, and back.
 
     `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
+
+    Example:
+
+    >>> encoder = SubwordEncoder.fit(["the cat sat", "the mat"], vocabulary_size=40)
+    >>> encoder.tokenizer.token_lists(["The cat"]), encoder.words_of_pieces(["The cat"])
+    ([['▁the', '▁cat']], [array([0, 1])])
+    >>> encoder.decode(encoder.encode(["The  cat"])).numpy()
+    array([b'the cat'], dtype=object)
     """
 
     def __init__(self, model, lowercase=True):
@@ -111,8 +119,9 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Train byte-pair encoding on *training* sentences, at most `MOST_SENTENCES`, spread evenly.
+        """Train byte-pair encoding on *training* sentences; in the same order they give the same model.
 
+        Of more than `MOST_SENTENCES`, which SentencePiece has in memory, as many are read, spread evenly.
         `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)

@@ -3,6 +3,7 @@
 from applications.common.papers import beside
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
+from applications.text.coverage import compared_coverage
 
 # The lines of Table 8 and of Table 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
@@ -12,6 +13,8 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
+# Metrics of the most certain translations.
+QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
@@ -104,12 +107,17 @@ def fan(comparison):
     return parts
 
 
+def uncertainty(comparison):
+    """Return the BLEU and chrF of the translations that every model is most certain of."""
+    return compared_coverage(comparison, QUALITY)
+
+
 def _title(name, short=False):
     """Return the paper's title of an entry of `compare`; unless `short`, with how the expectation is taken."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation
-        is_shared = sum(each.title == title for each in MODELS.values()) > 1
+        is_shared = [each.title for each in MODELS.values()].count(title) > 1
         return f"{title} + {expectation}" if is_shared and not short else title
 
     return title_from(name, title_of)

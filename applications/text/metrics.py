@@ -13,16 +13,21 @@ import sacrebleu.metrics
 import scipy.stats
 
 
-def distinct(draws, n):
+def distinct(draws, n, published=False):
     """Return Dist-n: the share of different ones among the n-grams of the draws for an input, averaged over inputs.
 
-    An input without an n-gram counts as 0. N-grams lie inside one draw.
+    An input without an n-gram counts as 0. By default n-grams lie inside one draw, and are divided by the number of
+    n-grams. `published` computes what the code of Bahuleyan et al. 2018 does: the tokens of all draws are one sequence,
+    so n-grams cross from one draw into the next, and they are divided by the number of *tokens*.
     """
 
     def share(sentences):
         tokens = [sentence.split() for sentence in sentences]
+        if published:
+            tokens = [[token for sentence in tokens for token in sentence]]
         ngrams = [tuple(row[start : start + n]) for row in tokens for start in range(len(row) - n + 1)]
-        return len(set(ngrams)) / len(ngrams) if ngrams else 0.0
+        total = len(tokens[0]) if published else len(ngrams)
+        return len(set(ngrams)) / total if total else 0.0
 
     return float(np.mean([share(sentences) for sentences in draws]))
 

@@ -107,6 +107,13 @@ class UncertaintyOptions:
 
     uncertainty: bool = False
     """Also how sure the model is of what it writes: likelihood, entropy and mutual information."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none,
+    and 10 where it is left out."""
+
+    def check(self):
+        if self.num_draws is not None and not self.uncertainty:
+            raise InputError("--num-draws belongs to --uncertainty.")
 
 
 def _named_files(options, prefix=""):

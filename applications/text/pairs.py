@@ -1,6 +1,7 @@
 """Pairs of sentences as programs read, encode and batch them, and the lines that a user gives them."""
 
 import dataclasses
+import sys
 
 from applications.common.runs import write_text_atomically
 from applications.common.shown import random_rows
@@ -17,7 +18,7 @@ def read_part(options, part):
 
 def read_other(options, evaluation):
     """Return the `ParallelText` that `EvaluatePairsOptions` name, or `None`."""
-    return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid)
+    return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
 def _read(options, source, target, table, skip_invalid):
@@ -76,9 +77,17 @@ class EncodedPairs:
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the lines that `GenerateOptions` name, and the ids of those with a word, `IdRows`."""
+    """Return the lines that `GenerateOptions` name, and the ids of those with a word, `IdRows`; print how much encoding
+    lost."""
     lines = read_input(options)
-    return lines, encoder.encode_numpy(list(filter(has_word, lines)), max_length)[0]
+    ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
+    if report.num_truncated or report.num_unknown:
+        print(
+            f"{report.num_truncated} lines were truncated to {max_length} tokens, "
+            f"{report.num_unknown} of {report.num_tokens} tokens are unknown",
+            file=sys.stderr,
+        )
+    return lines, ids
 
 
 def write_samples(path, rows):

@@ -2,7 +2,8 @@
 
 A reader checks its whole input before it returns, and raises `InputError` with the file and, where there is one, the
 line. Files may end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a reader leaves out and
-counts rows with a sentence without a word, bytes that are not UTF-8 or, in a table, a wrong number of fields.
+counts rows with a sentence without a word, bytes that are not UTF-8 or, in a table, a wrong number of fields; `None`
+says that the command has no such option.
 """
 
 import csv
@@ -29,6 +30,8 @@ from applications.text.rows import TextRows, ranks, taken
 # surrogate.
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
+# Names of files whose lines are no plain text.
+_RECORDS = (".json", ".jsonl", ".csv")
 # Unicode categories of white space and of characters that nobody sees.
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
 # The default is 131,072 characters.
@@ -42,6 +45,11 @@ def has_word(text):
     (True, False)
     """
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+
+
+def mending(skip_invalid):
+    """Return the end of an error about a line: how to mend it."""
+    return "mend the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
 
 @dataclasses.dataclass
@@ -75,12 +83,12 @@ class ParallelText:
         return dataclasses.replace(self, **{name: once[id(column)] for name, column in columns.items()})
 
 
-def read_parallel(source_path, target_path, skip_invalid=False):
+def read_parallel(source_path, target_path, skip_invalid=None):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
     paths = source_path, target_path
 
     def pairs():
-        sides = (_file_lines(path, skip_invalid) for path in paths)
+        sides = (_text_lines(path, skip_invalid) for path in paths)
         for number, pair in enumerate(itertools.zip_longest(*sides), start=1):
             if None in pair:
                 shorter, longer = paths if pair[0] is None else paths[::-1]
@@ -94,7 +102,7 @@ def read_parallel(source_path, target_path, skip_invalid=False):
     return ParallelText(*columns, skipped=skipped)
 
 
-def read_table(path, source_column, target_column, group_column=None, skip_invalid=False):
+def read_table(path, source_column, target_column, group_column=None, skip_invalid=None):
     """Return the `ParallelText` of two named columns of a table with a header line.
 
     .csv means commas and double quotes, and quoted fields may span lines; .tsv means tabs and no quoting. Blank lines
@@ -117,13 +125,14 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
             elif skip_invalid:
                 yield line, [""] * len(positions)
             else:
-                raise InputError(f"{path}:{line}: {len(row)} fields, but the header has {len(header)}")
+                expected = f"{len(row)} fields, but the header has {len(header)}"
+                raise InputError(f"{path}:{line}: {expected}; {mending(skip_invalid)}")
 
     columns, skipped = _read_columns([path] * len(positions), fields(), skip_invalid)
     return ParallelText(*columns, skipped=skipped)
 
 
-def read_sentences(path, column="text", skip_invalid=False):
+def read_sentences(path, column="text", skip_invalid=None):
     """Return the sentences of a file, and the number of lines left out.
 
     A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line.
@@ -131,7 +140,7 @@ def read_sentences(path, column="text", skip_invalid=False):
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         return table.sources, table.skipped
-    lines = enumerate(_file_lines(path, skip_invalid), start=1)
+    lines = enumerate(_text_lines(path, skip_invalid), start=1)
     (texts,), skipped = _read_columns([path], ((number, [line]) for number, line in lines), skip_invalid)
     return texts, skipped
 
@@ -170,10 +179,10 @@ def json_entries(path, content, name, kind, layout):
         raise InputError(f"{path}: expected {layout}. Received at {place}: {reprlib.repr(first['input'])}") from error
 
 
-def read_input(options):
-    """Return the lines that `GenerateOptions` name, from a file or from standard input."""
+def read_input(options, is_text=True):
+    """Return the lines that `GenerateOptions` name, text or names, from a file or from standard input."""
     if options.input is not None:
-        return read_lines(options.input)
+        return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)
     lines = list(_checked_lines("standard input", file))
     # The buffer stays open.
@@ -247,7 +256,16 @@ def _suffix(path):
     return pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
 
 
-def _file_lines(path, skip_invalid=False):
+def _text_lines(path, skip_invalid=None):
+    """Return the `_file_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
+    their quotes and braces would be words."""
+    kind = _suffix(path)
+    if kind in _RECORDS:
+        raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
+    return _file_lines(path, skip_invalid)
+
+
+def _file_lines(path, skip_invalid=None):
     """Yield the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
     path = pathlib.Path(path)
     if not path.is_file():
@@ -261,21 +279,22 @@ def _file_lines(path, skip_invalid=False):
         raise InputError(f"{path}: not a whole gzip file ({error})") from error
 
 
-def _checked_lines(place, file, skip_invalid=False):
+def _checked_lines(place, file, skip_invalid=None):
     for number, line in enumerate(file, start=1):
         if not skip_invalid and not _is_utf8(line):
-            raise InputError(f"{place}:{number}: bytes that are not UTF-8")
+            raise InputError(f"{place}:{number}: bytes that are not UTF-8; {mending(skip_invalid)}")
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def table_rows(path, kind=None, skip_invalid=False):
+def table_rows(path, kind=None, skip_invalid=None):
     """Yield (number of the row's first line, fields) for the header and every row that is not blank.
 
     `kind` is ".csv" or ".tsv" where the name of the file does not say it.
     """
     lines = _file_lines(path, skip_invalid)
-    kind = kind or _suffix(path)
-    if kind not in (".csv", ".tsv"):
+    suffix = _suffix(path)
+    kind = kind or suffix
+    if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
         raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")
     # strict: an unclosed quote would otherwise swallow the rest of the file into one field.
     form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
@@ -312,7 +331,8 @@ def _read_columns(paths, rows, skip_invalid):
                 skipped += 1
             else:
                 path = next(path for path, field in zip(paths, fields, strict=True) if not has_word(field))
-                raise InputError(f"{path}:{number}: an empty sentence or field, without a word")
+                problem = "an empty sentence or field, without a word"
+                raise InputError(f"{path}:{number}: {problem}; {mending(skip_invalid)}")
 
     columns = TextRows.columns(valid(), len(paths))
     if not len(columns[0]):

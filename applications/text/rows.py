@@ -6,6 +6,7 @@ bytes a row.
 
 import array
 import collections.abc
+import copy
 import mmap
 import operator
 import os
@@ -31,8 +32,9 @@ class _Writer:
         # Python warns of a file that an error leaves open.
         weakref.finalize(self, self._file.close)
 
-    def add(self, content):
-        self._sizes.append(len(content))
+    def extend(self, content, sizes):
+        """Add several rows, joined, of these sizes in bytes."""
+        self._sizes.extend(sizes)
         try:
             self._file.write(content)
         except OSError as error:
@@ -55,27 +57,29 @@ class _Writer:
 
 
 class Rows(collections.abc.Sequence):
-    """A sequence of rows; a slice of it is a list. Base class of `TextRows` and `IdRows`."""
+    """A sequence of rows; a slice of it is a list. Base class of `TextRows` and `IdRows`.
 
-    def __init__(self, content, starts, sizes):
-        self._content, self._starts, self._sizes = content, starts, sizes
+    Args:
+        rows: Iterable of rows.
+    """
+
+    def __init__(self, rows):
+        writer = _Writer()
+        for row in rows:
+            content = self._encoded(row)
+            writer.extend(content, [len(content)])
+        self._content, self._starts, self._sizes = writer.finish()
 
     @classmethod
     def of(cls, rows):
-        """Return an iterable of rows as this class."""
-        if isinstance(rows, cls):
-            return rows
-        (column,) = cls.columns(((row,) for row in rows), 1)
-        return column
+        """Return rows as this class."""
+        return rows if isinstance(rows, cls) else cls(rows)
 
     @classmethod
-    def columns(cls, rows, number):
-        """Return as many sequences as a row of an iterable has fields."""
-        writers = [_Writer() for _ in range(number)]
-        for row in rows:
-            for writer, field in zip(writers, row, strict=True):
-                writer.add(cls._encoded(field))
-        return [cls(*writer.finish()) for writer in writers]
+    def _written(cls, writer):
+        rows = cls.__new__(cls)
+        rows._content, rows._starts, rows._sizes = writer.finish()
+        return rows
 
     def __len__(self):
         return len(self._starts)
@@ -95,21 +99,55 @@ class Rows(collections.abc.Sequence):
 
     def take(self, indices):
         """Return the rows of these indices, in their order; they are not copied."""
-        return type(self)(self._content, self._starts[indices], self._sizes[indices])
+        taken = copy.copy(self)
+        taken._starts, taken._sizes = self._starts[indices], self._sizes[indices]
+        return taken
+
+    _are_equal = staticmethod(operator.eq)
+
+    @staticmethod
+    def _encoded(row):
+        raise NotImplementedError
+
+    @staticmethod
+    def _decoded(content):
+        raise NotImplementedError
 
 
 class TextRows(Rows):
     """A sequence of str."""
 
-    _are_equal = staticmethod(operator.eq)
-    _encoded = staticmethod(str.encode)
-    _decoded = staticmethod(bytes.decode)
+    @classmethod
+    def columns(cls, rows, number):
+        """Return as many `TextRows` as a row of an iterable has fields."""
+        writers = [_Writer() for _ in range(number)]
+        for row in rows:
+            for writer, field in zip(writers, row, strict=True):
+                content = field.encode()
+                writer.extend(content, [len(content)])
+        return list(map(cls._written, writers))
+
+    @staticmethod
+    def _encoded(row):
+        return row.encode()
+
+    @staticmethod
+    def _decoded(content):
+        return content.decode()
 
 
 class IdRows(Rows):
     """A sequence of int32 arrays, which cannot be written to."""
 
     _are_equal = staticmethod(np.array_equal)
+
+    @classmethod
+    def joined(cls, parts):
+        """Return the rows of an iterable of (ids of neighbouring rows, int32, and their lengths)."""
+        writer = _Writer()
+        for ids, lengths in parts:
+            writer.extend(ids.tobytes(), (4 * lengths).tolist())
+        return cls._written(writer)
 
     @property
     def lengths(self):

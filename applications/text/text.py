@@ -116,10 +116,18 @@ class Vocabulary:
     @classmethod
     def load(cls, path):
         """Read a file of `save`; another file is an `InputError`."""
+        path = pathlib.Path(path)
+        if not path.is_file():
+            raise InputError(f"{path}: no such vocabulary")
         try:
-            tokens = pathlib.Path(path).read_bytes().decode().removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: no vocabulary ({error})") from error
+            tokens = path.read_bytes().decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: a vocabulary must be UTF-8 text") from error
+        if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise InputError(f"{path}: a vocabulary begins with the lines {', '.join(SPECIAL_TOKENS)}")
+        wrong = [token for token, count in collections.Counter(tokens).items() if count > 1 or token.split() != [token]]
+        if wrong:
+            raise InputError(f"{path}: {wrong[0]!r} is empty, holds white space, or is there twice")
         return cls(tokens[len(SPECIAL_TOKENS) :])
 
 
@@ -194,9 +202,9 @@ class TextEncoder(tf.Module):
                 values = ids.flat_values.numpy()
                 report.num_unknown += int(np.sum(values == UNKNOWN))
                 report.num_tokens += len(values)
-                yield from np.split(values, ids.row_splits.numpy()[1:-1])
+                yield values, ids.row_lengths().numpy()
 
-        return IdRows.of(encoded()), report
+        return IdRows.joined(encoded()), report
 
     def tokens(self, ids):
         """Return the tokens of int ids, strings of their shape."""

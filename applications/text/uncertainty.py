@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.text.text import PAD, START
 from keras_vattn import random
 from keras_vattn.metrics import sequence_uncertainty
@@ -15,6 +16,12 @@ from keras_vattn.metrics import sequence_uncertainty
 PLAIN = ("num_words", "log_likelihood", "entropy")
 DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
 OF_WORDS = ("word_entropy", "word_mutual_information")
+
+
+def require_noise(noise, num_draws):
+    """Raise InputError for a number of draws that somebody gave, of a model in which nothing is random."""
+    if num_draws and noise is None:
+        raise InputError(f"--num-draws: nothing is drawn in this model, and no dropout. Received: {num_draws}")
 
 
 def noise_of(model, draws, drops):
@@ -75,6 +82,13 @@ def written_of(texts, words, figures):
         sentence |= {name: figures[name][row] for name in (*PLAIN, *DRAWN) if name in figures}
         sentences.append(sentence | {name: figures[name][row, :count] for name in OF_WORDS if name in figures})
     return sentences
+
+
+def words_with_nats(sentence):
+    """Return the words of a result of `written_of` with what the model is unsure of at each of them, (word, nats): the
+    part of the entropy that draws disagree on, or the whole of it where there are none."""
+    nats = sentence.get("word_mutual_information", sentence["word_entropy"])
+    return [(word, float(of_word)) for word, of_word in zip(sentence["words"], nats, strict=True)]
 
 
 def lines_of(sentences):

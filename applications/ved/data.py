@@ -3,11 +3,12 @@
 import dataclasses
 import pathlib
 
+from applications.common.errors import InputError
 from applications.text import pairs
 from applications.text.options import DATA_SEED, PARTS
 from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.rows import distinct
-from applications.text.text import TextEncoder, Tokenizer, Vocabulary
+from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 
 _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
@@ -59,10 +60,18 @@ class Codec:
     @classmethod
     def fit(cls, options, train):
         """Fit both vocabularies on the training pairs only."""
-        tokenizer, text = _tokenizer(options), options.text
-        source = Vocabulary.fit(tokenizer.count(distinct(train.sources)), text.source_vocabulary_size)
-        target = Vocabulary.fit(tokenizer.count(train.targets), text.target_vocabulary_size)
-        return cls(TextEncoder(tokenizer, source), TextEncoder(tokenizer, target))
+        tokenizer, text, encoders = _tokenizer(options), options.text, []
+        for name, sentences, size in (
+            ("source", distinct(train.sources), text.source_vocabulary_size),
+            ("target", train.targets, text.target_vocabulary_size),
+        ):
+            vocabulary = Vocabulary.fit(tokenizer.count(sentences), size, text.min_count)
+            if len(vocabulary) == len(SPECIAL_TOKENS):
+                raise InputError(
+                    f"--min-count: no {name} word of the pairs occurs that often. Received: {text.min_count}"
+                )
+            encoders.append(TextEncoder(tokenizer, vocabulary))
+        return cls(*encoders)
 
     def save(self, folder):
         """Write both vocabularies into a run's folder."""

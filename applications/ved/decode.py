@@ -11,7 +11,7 @@ from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.readers import beside
 from applications.text.text import END, START
-from applications.ved.model import MODELS, initial_state_of
+from applications.ved.model import MODELS
 from keras_vattn import decoding
 
 BATCH = 64
@@ -72,7 +72,7 @@ class Generator(PairModule):
 
         return decoding.greedy(
             step,
-            models.decoder.start(batch_size, memory, initial_state_of(encoded)),
+            models.start(source, encoded, memory),
             tf.fill([batch_size], START),
             END,
             num_steps,

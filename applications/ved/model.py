@@ -107,11 +107,20 @@ class Models:
     target_embedding: keras.layers.Embedding
     logits: Output
 
+    def set_embeddings(self, source_matrix, target_matrix):
+        """Put pretrained vectors, (V, D) each, in the place of the initial ones."""
+        self.encoder.get_layer("source_embedding").embeddings.assign(source_matrix)
+        self.target_embedding.embeddings.assign(target_matrix)
+
     def prepare(self, source, encoded):
         """Return the decoder's memory for encoded sources, which every step reads."""
         if self.decoder.attention is None:
             return self.decoder.prepare_memory()
         return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
+
+    def start(self, source, encoded, memory):
+        """Return the decoder's first state."""
+        return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def log_likelihood(self, target_input, target, encoded, source):
         """Return log p(target), (B,) nats, after encoded sources; `source` (B, S) says what is padding."""

@@ -5,11 +5,12 @@ from typing import Literal
 
 from applications.common import options as common
 from applications.common.bayesian_options import DrawnOptions
+from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions, VocabularySize
 
-MODELS = ("ded", "ded_dattn", "ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet")
-MODELS += ("ved_position",)
+DETERMINISTIC = ("ded", "ded_dattn")
+VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
 # Names that earlier versions had for a model with other values of its options.
 OLD_MODELS = {
     "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
@@ -34,6 +35,8 @@ class TextOptions(PairOptions):
     """Most words of the source side."""
     target_vocabulary_size: VocabularySize = 8000
     """Most words of the target side."""
+    min_count: common.Positive = 1
+    """A rarer word of the training pairs is an unknown one."""
     max_source_length: common.Positive = 40
     """Longest source in tokens; longer ones are cut."""
     max_target_length: common.Positive = 25
@@ -100,7 +103,7 @@ class ReportOptions(DecodeOptions):
 class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
 
-    model: Literal[MODELS] = "ved_vattn_mean"
+    model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
     """A model of the paper's tables, or its network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
@@ -127,6 +130,10 @@ class GenerateVed(common.GenerateOptions):
     """0 for one sentence at the posterior means; otherwise that many draws per line, separated by tabs."""
     seed: common.Seed32 = 0
     """Seed of the draws."""
+
+    def check_run(self, options):
+        if self.num_samples and options.model in DETERMINISTIC:
+            raise InputError(f"--num-samples: the model {options.model} draws nothing.")
 
 
 @dataclasses.dataclass

@@ -22,15 +22,11 @@ from applications.ved.model import MODELS
 
 # Sentences whose alignments are shown, every second one of them in the picture.
 NUM_ALIGNMENTS = 8
-# Titles of the paper's columns, and digits.
 FIGURES = {
-    "bleu_1": ("BLEU-1", 2),
-    "bleu_2": ("BLEU-2", 2),
-    "bleu_3": ("BLEU-3", 2),
-    "bleu_4": ("BLEU-4", 2),
-    "entropy": ("entropy (nats)", 3),
-    "dist_1": ("Dist-1", 3),
-    "dist_2": ("Dist-2", 3),
+    **{f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)},
+    "entropy": "entropy (nats)",
+    "dist_1": "Dist-1",
+    "dist_2": "Dist-2",
 }
 # Table 1 is the pilot study.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
@@ -42,16 +38,23 @@ CURVES = {
     "val_entropy": "entropy (nats)",
     "val_dist_1": "Dist-1",
 }
+
+
+def _digits(name):
+    return 2 if name.startswith("bleu") else 3
+
+
 COLUMNS = (
     Column("BLEU-4, MAP", "report.map.bleu_4", 2),
     *(
-        Column(f"{title.removesuffix(' (nats)')}, draws", f"report.sampling.{name}", digits)
-        for name, (title, digits) in FIGURES.items()
+        Column(f"{title.removesuffix(' (nats)')}, draws", f"report.sampling.{name}", _digits(name))
+        for name, title in FIGURES.items()
     ),
     Column("PPL (plug-in)", "report.likelihood.perplexity", logarithm=True),
     Column("PPL (ELBO)", "report.likelihood.elbo_perplexity", logarithm=True),
     Column("KL of z (nats)", "report.likelihood.kl.latent_kl"),
     Column("KL of attention (nats)", "report.likelihood.kl.attention_kl"),
+    Column("active units of z", "report.likelihood.active_units", 0),
     *(
         Column(f"other {name} (nats)", f"report.controls.{name}.nats", differs=False)
         for name in ("z", "attended", "source")
@@ -73,7 +76,11 @@ def diversity(draws, references, lowercase):
     ]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
     report |= {"entropy": unigram_entropy(draws), "dist_1": distinct(draws, 1), "dist_2": distinct(draws, 2)}
+    report |= {f"dist_{n}_published": distinct(draws, n, published=True) for n in (1, 2)}
     report["self_bleu"] = self_bleu(draws) if len(draws[0]) > 1 else None
+    valid = [len(set(sentences) & set(answers)) for sentences, answers in zip(draws, references, strict=True)]
+    report["distinct_references_among_draws"] = float(np.mean(valid))
+    report["distinct_draws"] = float(np.mean([len(set(sentences)) for sentences in draws]))
     return report
 
 
@@ -105,11 +112,15 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Return how many questions are right: at the means, and of the draws, if any."""
+    """Return how many questions are right: at the means, and of the draws, if any.
+
+    `different` is the mean number of different right questions among the draws of a source.
+    """
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
-        report["num_draws"] = sum(map(len, draws))
-        report["draws"] = sum(not fault_of(x, of[1]) for of in zip(draws, references, strict=True) for x in of[0])
+        right = [[x for x in of if not fault_of(x, answers)] for of, answers in zip(draws, references, strict=True)]
+        report |= {"draws": sum(map(len, right)), "num_draws": sum(map(len, draws))}
+        report["different"] = float(np.mean([len(set(of)) for of in right]))
     return report
 
 
@@ -129,10 +140,14 @@ def summary(report):
     else:
         sentences = [f"{judged['map']:,} of {count:,} questions at the means name what their statement is about."]
         if "draws" in judged:
-            sentences.append(f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do.")
-    for name, label in (("z", "z"), ("attended", "attention")):
-        if name in controls:
-            sentences.append(f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence.")
+            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
+            sentences.append(f"{drawn}; the draws of a statement have {judged['different']:.1f} different right ones.")
+    names = {"z": "z", "attended": "attention"}
+    sentences += [
+        f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence."
+        for name, label in names.items()
+        if name in controls
+    ]
     return sentences
 
 
@@ -147,7 +162,10 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for a model with z, the ELBO with its parts, of one posterior draw a pair."""
+    """Return the plug-in perplexity and, for a model that draws, the ELBO in nats per sentence with its parts.
+
+    The ELBO is estimated with one posterior draw per pair.
+    """
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -155,6 +173,8 @@ def likelihood_of(run, part, generator):
     )
     if not MODELS[run.options.model].latent:
         return report
+    means = [models.encoder(inputs["source"])["z"] for inputs, _ in batches]
+    report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(inputs, target, seed):
@@ -223,7 +243,14 @@ def shown(run, part, outputs):
 def report(run, part, record, outputs, shown):
     if shown.alignments:
         draw_alignments({"": shown.alignments[::2]}, run.folder.file("alignment.png"))
-    return write_samples(run.folder.file("samples.txt"), shown.samples)
+    lines = write_samples(run.folder.file("samples.txt"), shown.samples)
+    if not outputs["draws"]:
+        return lines
+    sampling, count = record["report"]["sampling"], run.options.reports.num_draws
+    sentence = f"of {count} draws a source {sampling['distinct_draws']:.2f} are different, "
+    sentence += f"{sampling['distinct_references_among_draws']:.2f} of them different references"
+    sentence += "" if sampling["self_bleu"] is None else f"; self-BLEU {sampling['self_bleu']:.1f}"
+    return [sentence, "", *lines]
 
 
 def _alignments(run, sources):
@@ -238,6 +265,7 @@ def _alignments(run, sources):
     for row, words in enumerate(run.codec.source.tokenizer.token_lists(sources)):
         words, count = words[:length], int(decoded["lengths"][row])
         target = [*greedy[row].split(), "<end>"][:count]
+        target += [""] * (count - len(target))
         alignments.append(Alignment(sources[row], target, {"": weights[row, :count, : len(words)]}, source=words))
     return alignments
 
@@ -246,11 +274,10 @@ def paper_table(number, comparison):
     """Return a table of Bahuleyan et al. 2018, beside the paper's figures, at the means ("map") and of draws."""
     tables = []
     for inference in ("map", "sampling"):
-        columns = []
-        for name in PAPER_TABLES[number]:
-            title, digits = FIGURES[name]
-            columns.append(Column(title, f"report.{inference}.{name}", digits))
-        records = {name: of for name, of in comparison.records.items() if columns[0].value(of[0]) is not None}
+        columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]
+        records = {
+            name: of for name, of in comparison.records.items() if any(x.value(of[0]) is not None for x in columns)
+        }
         if records:
             title = f"Table {number} of Bahuleyan et al. 2018, {inference}"
             tables.append(beside(title, f"bahuleyan_{number}_{inference}", columns, records))

@@ -20,13 +20,16 @@ def train(options):
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
-    if run.is_new and options.text.embeddings is not None:
+    if run.is_new and options.text.embeddings is None:
+        print("word vectors start at random; --embeddings FILE names pretrained ones", flush=True)
+    elif run.is_new:
         set_embeddings(run)
     run.open()
     with run.scope():
         loss, perplexity = loss_and_perplexity(MODELS[options.model].attention == "position")
         model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
-    run.fit(lambda epoch: batches_of(run, train, epoch), batches_of(run, valid), [DecodeValidation(run)])
+    for stage in run.stages([DecodeValidation(run)]):
+        run.fit(stage, batches_of(run, train, stage.epoch), batches_of(run, valid))
     run.finish()
 
 
@@ -47,17 +50,20 @@ def batches_of(run, part, first_epoch=None):
 
 def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
-    codec, models, width = run.codec, run.models, run.options.network.embedding_width
-    source_embedding = models.encoder.get_layer("source_embedding")
-    for layer, encoder in ((source_embedding, codec.source), (models.target_embedding, codec.target)):
-        matrix, num_known = load_embeddings(run.options.text.embeddings, encoder.vocabulary, width)
-        print(f"{layer.name}: {num_known} of {len(encoder.vocabulary)} words have a pretrained vector", flush=True)
-        layer.embeddings.assign(matrix)
+    text, width, matrices = run.options.text, run.options.network.embedding_width, []
+    for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
+        matrix, num_known = load_embeddings(text.embeddings, vocabulary, width)
+        print(f"{side} embeddings: {num_known} of {len(vocabulary)} words found", flush=True)
+        matrices.append(matrix)
+    run.models.set_embeddings(*matrices)
 
 
 class DecodeValidation(keras.callbacks.Callback):
-    """Decodes validation inputs every few epochs and adds BLEU to the log, and of a model with z the BLEU, the entropy
-    (nats) and Dist-1 of draws (Figures 4 and 5)."""
+    """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
+    4 and 5).
+
+    Entropy and Dist-1 are computed from `num_draws` draws; a deterministic model has neither.
+    """
 
     def __init__(self, run):
         super().__init__()

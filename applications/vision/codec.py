@@ -4,6 +4,7 @@ Shapes: N images, B of a batch, R regions, D width of a region's features.
 """
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -14,14 +15,18 @@ from applications.common.records import read_record
 from applications.common.runs import write_json
 from applications.vision import scenes
 from applications.vision.extractors import Extractor, extract, make_extractor
+from applications.vision.features import extractor_beside
 from applications.vision.images import Images, open_images
+from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions
-from applications.vision.regions import Regions
+from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
 # Entries of it, attributes of a `RegionCodec`.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
+# Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.
+_MOST_IN_MEMORY = 2**26
 # Batches that are read at a time, and batches that wait: memory does not depend on the number of cores.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
@@ -60,7 +65,8 @@ def open_sources(options, num_scenes, attributes, size=64):
     images = None if options.images is None else open_images(options.images)
     if options.features is None:
         return Sources(images, None)
-    return Sources(images, open_regions(options.features))
+    path = pathlib.Path(options.features)
+    return Sources(images, open_regions(path / REGIONS if (path / REGIONS).exists() else path))
 
 
 class RegionCodec:
@@ -83,7 +89,7 @@ class RegionCodec:
         """Return the codec of `RegionOptions`, `Sources` and the ids of the training images; the network words is
         trained here, on a dictionary from some of the ids to the words about the image."""
         if sources.regions is not None:
-            extractor = None
+            extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))
             width, max_regions = sources.regions.width, min(options.max_regions, most)
         else:
@@ -115,18 +121,26 @@ class RegionCodec:
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of sources, or the extractor's of their images, made once."""
-        regions, images = sources.regions, sources.images
+        """Return the `Regions` of sources, or the extractor's of their images; made once, in memory if they are few."""
+        source = sources.source
+        # Keeps the source alive, so that its id stays unique.
+        if id(source) not in self._known:
+            self._known[id(source)] = source, self._regions_of(sources)
+        return self._known[id(source)][1]
+
+    def _regions_of(self, sources):
+        regions = sources.regions
         if regions is None:
             if self.extractor is None:
                 raise InputError("--images: this run was trained on features, and cannot make them of images.")
-            # Keeps the images alive, so that their id stays unique.
-            if id(images) not in self._known:
-                self._known[id(images)] = images, extract(self.extractor, images)
-            return self._known[id(images)][1]
+            return extract(self.extractor, sources.images)
         if regions.width != self.width:
             raise InputError(f"--features: expected regions of width {self.width}. Received: {regions.width}")
-        return regions
+        num_regions = min(self.max_regions, int(max(regions.counts)))
+        if len(regions) * num_regions * (regions.width + 4) > _MOST_IN_MEMORY:
+            return regions
+        features, boxes, counts = regions.read(np.arange(len(regions)), num_regions)
+        return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
         """Return the regions as the model sees them, (B, R, D) or (B, R, D + 4), in graph."""

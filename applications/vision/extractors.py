@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from applications.common.errors import InputError
 from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
 from applications.vision.images import decode_image, reading, resized
@@ -86,6 +87,9 @@ class Extractor:
         path, network = pathlib.Path(folder, CONFIG), None
         with reading(path, "an extractor of this program"):
             config = json.loads(path.read_text(encoding="utf-8"))
+            # Earlier versions had more networks, and windows.
+            if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
+                raise InputError(f"{path}: this version has no network {config['name']} of {config['regions']}.")
             if config["network"] is not None:
                 # No code of the file runs.
                 network = keras.saving.load_model(path.with_name(config["network"]), compile=False)
@@ -93,7 +97,7 @@ class Extractor:
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` that `RegionOptions` describe. The network words is trained on `Images` and a
+    """Return the `Extractor` that `ExtractorOptions` describe. The network words is trained on `Images` and a
     dictionary from ids of training images to the words about the image."""
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":

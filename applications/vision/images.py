@@ -8,6 +8,8 @@ import contextlib
 import dataclasses
 import pathlib
 import re
+import zipfile
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +20,14 @@ from applications.common.progress import progress
 ENDINGS = (".jpg", ".jpeg", ".png")
 # Files of features are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
+# Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
+_UNREADABLE = (
+    *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
+# EXIF: the tag of the orientation, and the type of its value, 16 bits.
+_ORIENTATION, _SHORT = 0x0112, 3
 
 
 def image_id(name):
@@ -53,7 +62,7 @@ def reading(place, expected="a file that can be read"):
         yield
     except InputError:
         raise
-    except Exception as error:
+    except _UNREADABLE as error:
         (received, *_) = str(error).strip().split("\n")
         raise InputError(f"{place}: expected {expected}. Received: {received}") from error
 
@@ -147,10 +156,48 @@ def _read_array(path):
 def decode_image(content):
     """Return the JPEG or PNG in a string of bytes, uint8 (H, W, 3), in graph.
 
-    Grey becomes RGB, 16 bits become 8, transparency is left out.
+    Grey becomes RGB, 16 bits become 8, transparency is left out, and an image is turned upright as its EXIF says.
     """
     # This operation reads JPEG too, and refuses a BMP, whose palette it would read as grey.
-    return tf.io.decode_png(content, channels=3)
+    return _upright(tf.io.decode_png(content, channels=3), content)
+
+
+@tf.function(
+    input_signature=[tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([], tf.string)],
+    autograph=False,
+)
+def _upright(image, content):
+    """Return an image (H, W, 3) turned as the EXIF of its file says."""
+    orientation = _orientation(content)
+
+    def turned():
+        swapped = tf.cond(orientation >= 5, lambda: tf.transpose(image, (1, 0, 2)), lambda: image)
+        is_reversed = [tf.reduce_any(orientation == values) for values in ((3, 4, 7, 8), (2, 3, 6, 7))]
+        return tf.reverse(swapped, tf.boolean_mask([0, 1], is_reversed))
+
+    return tf.cond(orientation > 1, turned, lambda: image)
+
+
+def _orientation(content):
+    """Return the orientation in the EXIF of a JPEG or PNG, 1 to 8; 1, upright, without EXIF. In graph."""
+    before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
+    # EXIF is a TIFF. Padded, so that every field of a damaged one can be read.
+    tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
+    size, is_little = tf.strings.length(tiff), tf.strings.substr(tiff, 0, 4) == b"II*\0"
+    is_tiff = is_little | (tf.strings.substr(tiff, 0, 4) == b"MM\0*")
+
+    def numbers(start, kind, count=1):
+        field = tf.strings.substr(tiff, start, count * kind.size)
+        return tf.cast(tf.where(is_little, *(tf.io.decode_raw(field, kind, x) for x in (True, False))), tf.int32)
+
+    start = numbers(4, tf.int32)[0]
+    start = tf.where((start >= 8) & (start < size - 14), start, size - 14)
+    num_entries = tf.minimum(numbers(start, tf.uint16)[0], (size - start - 2) // 12)
+    # An entry is a tag, the type of its value, their number in 32 bits, and the value in 32 bits.
+    entries = tf.reshape(numbers(start + 2, tf.uint16, 6 * num_entries), (-1, 6))
+    values = tf.boolean_mask(entries[:, 4], (entries[:, 0] == _ORIENTATION) & (entries[:, 1] == _SHORT))
+    value = tf.concat([values, [1]], axis=0)[0]
+    return tf.where(is_tiff & (value >= 1) & (value <= 8), value, 1)
 
 
 def resized(image, size):

@@ -75,12 +75,13 @@ def open_regions(path):
     with reading(path, expected), h5py.File(path, "r") as file:
         num_regions, width = file[FEATURES].shape
         spans, ids = file[SPANS][:].astype(np.int64), file[IDS].asstr()[:]
-        starts, ends = spans.T
-        if not (len(set(ids)) == len(ids) == len(spans) and starts.min() >= 0 and ends.max() <= num_regions):
-            raise ValueError(f"{SPANS} that are no rows of {num_regions} regions, or {IDS} that are no others for each")
-        if (ends <= starts).any():
-            raise ValueError("an image without regions")
-    return HDF5Regions(path, list(map(image_id, ids)), ends - starts, width, starts, _sample(path))
+        if spans.shape != (len(ids), 2) or (spans < 0).any() or (spans > num_regions).any():
+            raise ValueError(f"{SPANS} that are no rows of {num_regions} regions for {len(ids)} images")
+        if not len(ids) or (spans[:, 1] <= spans[:, 0]).any():
+            raise ValueError("an image without regions, or no image")
+        if len(set(ids)) < len(ids):
+            raise ValueError("an image that occurs twice")
+    return HDF5Regions(path, list(map(image_id, ids)), spans[:, 1] - spans[:, 0], width, spans[:, 0], _sample(path))
 
 
 def write_regions(path, images):

@@ -39,6 +39,10 @@ class Regions:
         """Return the rows of ids; `InputError` for an id without an image."""
         return rows_by_id(self.place, self.ids, ids)
 
+    def num_cut(self, max_regions):
+        """Return how many images have more regions than `read` returns."""
+        return int(np.count_nonzero(self.counts > max_regions))
+
     def read(self, rows, max_regions):
         """Return the first R regions of the images of rows, int (B,); several threads may call it at once.
 

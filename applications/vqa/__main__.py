@@ -1,4 +1,4 @@
-"""`python -m applications.vqa {train,evaluate,predict,compare,export,uncertainty}`."""
+"""`python -m applications.vqa {train,evaluate,predict,compare,export,features}`."""
 
 import sys
 

@@ -73,13 +73,22 @@ def embedded(rendered):
     return {"train": train, "valid": valid, "test": test}, tags
 
 
+def region_options(options):
+    """Return the `RegionOptions` of a run: of rendered scenes the regions are their cells."""
+    regions = options.regions
+    if options.questions.train_questions is not None:
+        return regions
+    own = {"grid": regions.grid or scenes.GRID, "image_size": regions.image_size or scenes.GRID * 16}
+    return dataclasses.replace(regions, **own)
+
+
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its answers."""
     asked, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, asked.min_answer_count, asked.max_answers)
     words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
-    regions = RegionCodec.fit(options.regions, part.sources, questions.images, words)
+    regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)
     return Codec(vocabulary, regions, answers)
 
 
@@ -109,11 +118,11 @@ class EncodedPart:
         return len(self.rows)
 
     def sample(self, count):
-        """Return the part of up to `count` random rows, in their order."""
+        """Return up to `count` random rows, sorted; and the part of these rows."""
         rows = random_rows(len(self), count)
         votes = dataclasses.replace(self.votes, ids=self.votes.ids[rows], counts=self.votes.counts[rows])
         questions, images, words = self.questions.rows(rows), self.rows[rows], self.words[rows]
-        return dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
+        return rows, dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch of training has: of the questions with a known answer."""
@@ -172,15 +181,18 @@ def _drawn(ids, counts, noise):
 
 def encode(options, codec, part, training=False):
     questions, length = part.questions, options.questions.max_question_length
-    rows = codec.regions.regions_of(part.sources).rows_of(questions.images)
+    regions = codec.regions.regions_of(part.sources)
+    rows = regions.rows_of(questions.images)
     arrays, counts = codec.words.encode_numpy(questions.texts, length)
     words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
     votes = Votes.of(questions.votes, codec.answers)
     report = {
         "questions": len(questions),
+        "images": len(set(questions.images)),
         "questions_cut": counts.num_truncated,
         "unknown_words": counts.num_unknown,
         "without_a_known_answer": int(np.sum(~votes.usable)),
+        "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
     }
     if not np.any(votes.usable):
         raise InputError(

@@ -91,6 +91,7 @@ class Models:
             at their mean.
         drawn: As `prediction`, for a draw of the attention wherever the model is asked for draws; `None` where the
             attention is deterministic.
+        weights: Its inputs -> all attention weights, a list of (B, H, T, S); `None` of the architecture updown.
         embedding: The words' vectors.
         num_draws: Draws of `drawn` whose mean is predicted, 0 for the result of `prediction`.
     """
@@ -98,6 +99,7 @@ class Models:
     training: keras.Model
     prediction: keras.Model
     drawn: keras.Model | None
+    weights: keras.Model | None
     embedding: keras.layers.Embedding
     num_draws: int = 0
 
@@ -207,7 +209,7 @@ def _updown(options, inputs, embedding, num_answers):
     }
     training = keras.Model({**inputs, "answer": answer}, bound, name=options.model)
     num_draws = NUM_DRAWS if model.objective == "relaxed" else 0
-    return Models(training, predictions["prediction"], predictions.get("drawn"), embedding, num_draws)
+    return Models(training, predictions["prediction"], predictions.get("drawn"), None, embedding, num_draws)
 
 
 class _Posterior:
@@ -268,7 +270,7 @@ def _mcan(options, inputs, embedding, num_answers):
     outputs = {"log_probabilities": log_probabilities, "weights": weights}
     prediction = keras.Model(inputs, outputs, name=f"{options.model}_prediction")
     drawn = None if MODELS[options.model].distribution is None else prediction
-    return Models(training, prediction, drawn, embedding)
+    return Models(training, prediction, drawn, keras.Model(inputs, unit.weights), embedding)
 
 
 class _Unit:
@@ -277,6 +279,7 @@ class _Unit:
 
     def __init__(self, options):
         self.options = options
+        self.weights = []
         self.count = 16
 
     def attention(self, name, query, value, mask):
@@ -293,8 +296,8 @@ class _Unit:
             name=f"{name}_attention",
             **drawn,
         )
-        # A call for the output alone may compute it in another way, with other last bits.
-        attended, _ = layer(query, value, value_mask=mask, return_attention_scores=True)
+        attended, weights = layer(query, value, value_mask=mask, return_attention_scores=True)
+        self.weights.append(weights)
         return self._added(f"{name}_attention", query, attended)
 
     def feed_forward(self, name, x):

@@ -8,7 +8,7 @@ from applications.common.bayesian_options import PosteriorOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.vision import options as vision
-from applications.vision.options import EXTRACTOR_OPTIONS, RegionOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
 # The models of each network, Deng et al. 2018 and Fan et al. 2020.
 UPDOWN = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed", "variational_enum", "variational_sample")
@@ -160,6 +160,10 @@ class EvaluateVqa(common.EvaluateOptions):
     """Other questions, in a layout of --train-questions."""
     annotations: common.File | None = None
     """Their annotations."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty metrics instead of the run's."""
+    feature_noise: common.NotNegativeFloat | None = None
+    """Variance of the noise instead of the run's."""
 
     def check(self):
         if self.annotations is not None and self.questions is None:
@@ -199,6 +203,22 @@ class CompareVqa(OtherQuestions, common.CompareClassesOptions):
     """Also the tables of Deng et al. 2018, of Fan et al. 2020; what the uncertainty of the models is worth."""
 
 
+@dataclasses.dataclass
+class FeaturesVqa(FeaturesOptions):
+    """Turn images into region features, a file and what made it, to train on with --features."""
+
+    questions: common.File | None = None
+    """Training questions whose answers are the words of the network words."""
+    annotations: common.File | None = None
+    """Their annotations."""
+
+    def check(self):
+        super().check()
+        self.check_words("questions", self.questions)
+        if self.annotations is not None and self.questions is None:
+            raise InputError("--annotations is given without --questions.")
+
+
 PROGRAM = Program(
     "applications.vqa",
     {
@@ -208,6 +228,7 @@ PROGRAM = Program(
         "compare": CompareVqa,
         "export": common.ExportOptions,
         "uncertainty": UncertaintyVqa,
+        "features": FeaturesVqa,
     },
     may_change=("num_draws", "feature_noise", "noise_scale"),
     codec_options=(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.methods import Uncertainty
+from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
@@ -31,6 +32,8 @@ NUM_SAMPLES = 20
 NUM_CARDS = 6
 # Most questions of the uncertainty metrics; of more, that many are drawn at random.
 MAX_UNCERTAIN = 2000
+# Questions whose attention weights are drawn for their standard deviation.
+NUM_STATISTICS = 32
 # p below which PAvPU takes a prediction for certain.
 SIGNIFICANCE = 0.05
 # Seeds of draws and noise: reports of equal runs are equal.
@@ -39,13 +42,15 @@ _SEED = 0
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the predictions."""
+    options = evaluation, run.options.reports
+    num_draws, feature_noise = (first_value(name, *options) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
-    report["uncertainty"] = uncertainty(run, part)
-    feature_noise = run.options.reports.feature_noise
+    report["weights_sd"] = weights_deviation(run, part)
+    report["uncertainty"], p_values = uncertainty(run, part, num_draws)
     if feature_noise:
         report["noisy"], _ = predicted(run, part, feature_noise)
-        report["noisy"]["uncertainty"] = uncertainty(run, part, feature_noise)
-    return report, outputs | {"part": part}
+        report["noisy"]["uncertainty"], _ = uncertainty(run, part, num_draws, feature_noise)
+    return report, outputs | {"part": part, "p_values": p_values}
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
@@ -86,7 +91,10 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     accuracies = np.array([vqa_accuracy(*row) for row in zip(answers, part.questions.votes, strict=True)])
     report = {
         "num_questions": len(part),
+        "num_right": int(np.sum(accuracies == 1.0)),
+        "types": dict(collections.Counter(part.questions.types)),
         "nll": float(nats[part.votes.usable].mean()),
+        "num_nll": int(part.votes.usable.sum()),
         "accuracy": {name: float(accuracies[rows].mean()) for name, rows in rows_by_type(part).items()},
         "entropy": float(scipy.special.entr(weights).sum(axis=1).mean()),
     }
@@ -105,38 +113,41 @@ def rows_by_type(part):
     return {name: of_type for name, of_type in rows.items() if of_type.any()}
 
 
-def uncertainty(run, part, feature_noise=0.0):
+def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
-    them, on a sample of the questions.
+    them, on a sample of the questions. Also return, for the last kind of draws, p-values of the test of the two best
+    answers, a dictionary from the rows of the sample.
 
     The mean of the draws predicts. Only figures of equal numbers of draws compare.
     """
-    report, num_draws = {}, run.options.reports.num_draws
+    report, p_values = {}, {}
     if num_draws < 2:
-        return report
-    part = part.sample(MAX_UNCERTAIN)
+        return report, p_values
+    sampled, part = part.sample(MAX_UNCERTAIN)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     predicting = predictor(run, part, feature_noise)
     for kind in predicting.kinds:
         draws = predicting.draws(num_draws, kind)
-        pavpu = {
-            name: metrics.pavpu(draws[:, rows], accuracies=accuracies[rows], significance=SIGNIFICANCE).pavpu
+        tested = {
+            name: metrics.pavpu(draws[:, rows], accuracies=accuracies[rows], significance=SIGNIFICANCE)
             for name, rows in rows_by_type(part).items()
         }
+        p_values = dict(zip(sampled, tested["all"].p_values.tolist(), strict=True))
         report[kind] = {
             "num_draws": num_draws,
+            "significance": SIGNIFICANCE,
             "num_questions": len(part),
-            "pavpu": pavpu,
+            "pavpu": {name: of_type.pavpu for name, of_type in tested.items()},
+            "certain": float(tested["all"].certain.mean()),
             **means(draws),
             **calibration(draws[:, usable], labels[usable]),
         }
-    return report
+    return report, p_values
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` of up to `MAX_UNCERTAIN` questions of a part, with noise of a variance on the regions."""
-    part = part.sample(MAX_UNCERTAIN)
+    """Return the `Predictor` of a part, with noise of this variance on the regions."""
     votes = part.votes.of_answers(slice(None))
     return Predictor(
         np.where(part.votes.usable, votes.argmax(axis=1), -1),
@@ -148,9 +159,24 @@ def predictor(run, part, feature_noise=0.0):
     )
 
 
+def sampled_predictor(run, part, feature_noise):
+    """Return the same of at most `MAX_UNCERTAIN` of the questions."""
+    return predictor(run, part.sample(MAX_UNCERTAIN)[1], feature_noise)
+
+
 def other_questions(options, path, codec=None):
     """Return the questions of a file."""
     return read_other(options, EvaluateVqa(run="", questions=path))
+
+
+def weights_deviation(run, part):
+    """Return the standard deviation of an attention weight over draws, averaged over the weights that are not masked;
+    `None` of weights that are not drawn."""
+    if run.models.weights is None or run.models.drawn is None:
+        return None
+    _, part = part.sample(NUM_STATISTICS)
+    draws = keras_vattn.posterior_predictive(run.models.weights, questions_with_noise(run, part), 16, seed=_SEED)
+    return float(np.concatenate([weights.std(axis=0)[weights.mean(axis=0) > 0] for weights in draws]).mean())
 
 
 def files(outputs):
@@ -160,7 +186,12 @@ def files(outputs):
 
 
 def heading(record):
-    return f"{record['report']['num_questions']} {record['split']} questions"
+    report, figures = record["report"], tables.last_kind(record)
+    text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
+    if not figures:
+        return text
+    drawn = f"{figures['num_draws']} draws on {figures['num_questions']} questions"
+    return f"{text}; uncertainty: {drawn}, certain at p < {figures['significance']:g}"
 
 
 def example_of(part):
@@ -168,7 +199,9 @@ def example_of(part):
 
 
 def summary(report):
-    lines = [f"{100 * report['accuracy']['all']:.1f}% of the answers are right, by the metric of VQA."]
+    accuracy, count = report["accuracy"], report["num_questions"]
+    shares = [f"{100 * accuracy[x]:.1f}% of {report['types'][x]:,} {x}" for x in TYPES if x in report["types"]]
+    lines = [f"{report['num_right']:,} of {count:,} answers are right. Accuracy: {', '.join(shares)} questions."]
     if "pointing" in report:
         lines.append(
             f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "
@@ -202,13 +235,16 @@ def people_of(votes):
 
 
 def draw_cards(run, part, outputs):
-    """Draw where the model looked for the answers to some questions into cards.png."""
+    """Draw where the model looked for the answers to some questions, with the p-values of its uncertainty, into
+    cards.png: Figure 2 of Fan et al. 2020."""
+    sampled, _ = part.sample(MAX_UNCERTAIN)
     panels = []
-    for row in random_rows(len(part), NUM_CARDS):
+    for row in sampled[random_rows(len(sampled), NUM_CARDS)]:
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
         if picture is not None:
             image, boxes = picture
-            answer = f"{outputs['answers'][row]} {outputs['probabilities'][row]:.2f}"
+            p = f", p = {outputs['p_values'][row]:.3f}" if row in outputs["p_values"] else ""
+            answer = f"{outputs['answers'][row]} {outputs['probabilities'][row]:.2f}{p}"
             people = people_of(part.questions.votes[row])
             title = f"{part.questions.texts[row]}\npeople: {people}\n{run.options.model}: {answer}"
             panels.append((image, outputs["weights"][row][: len(boxes)], boxes, title))
@@ -220,5 +256,5 @@ def draw_cards(run, part, outputs):
 LAYOUTS = {
     "deng": tables.deng,
     "fan": tables.fan,
-    "uncertainty": Uncertainty(predictor, other_questions, corruption=5.0),
+    "uncertainty": Uncertainty(sampled_predictor, other_questions, corruption=5.0),
 }

@@ -75,7 +75,7 @@ def answer_lines(predicted):
 def generate(run, options):
     """Yield the answers to the question of each line, an image, a tab and a question."""
     answerer, place = Answerer(run), options.input or "standard input"
-    lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options)]
+    lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options, is_text=False)]
     for number, (image, tab, question) in enumerate(lines, start=1):
         if image + tab + question and not (has_word(image) and has_word(question)):
             received = f"{image}{tab}{question}"[:40]

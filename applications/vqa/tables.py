@@ -1,7 +1,7 @@
 """Columns of the tables, and the papers' layouts."""
 
 from applications.common.papers import beside
-from applications.common.tables import Column, title_from
+from applications.common.tables import Column, spread, title_from
 from applications.vqa.model import MODELS
 from applications.vqa.questions import TYPES
 
@@ -28,12 +28,14 @@ COLUMNS = (
     ENTROPY,
     Column("pointing (%)", "report.pointing", 1, 100),
     Column("chance (%)", "report.pointing_chance", 1, 100, differs=False),
+    Column("questions of PAvPU", lambda record: last_kind(record).get("num_questions"), 0, differs=False),
     Column("PAvPU (%)", pavpu(), 2, 100),
     Column("ECE", lambda record: last_kind(record).get("ece")),
     Column("MI (nats)", lambda record: last_kind(record).get("mutual_information"), 4),
     Column("noisy NLL (nats)", "report.noisy.nll"),
     Column("noisy accuracy (%)", "report.noisy.accuracy.all", 2, 100),
     Column("noisy PAvPU (%)", pavpu(noisy=True), 2, 100),
+    Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),

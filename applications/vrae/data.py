@@ -53,12 +53,14 @@ def read_file(path, options, skip_invalid):
 
 def read_other(options, evaluation):
     """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
-    return None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid)
+    return (
+        None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
+    )
 
 
 def _cut(place, sentences, share, seed):
     """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
-    group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
+    group_of_row = ranks(TextRows(map(folded, sentences.texts)))
     # Groups in the order in which they come first.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(share * len(groups)))

@@ -4,32 +4,36 @@ Shapes: B sentences, S words, T words with the end, Z units of z_enc, L words of
 """
 
 import contextlib
+import dataclasses
+import itertools
 
 import tensorflow as tf
 from keras import ops
 from tensorflow_probability import distributions as tfd
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS, TEXTS
 from applications.text.readers import beside, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-BATCH = 64
+# The defaults of `generate --num`, and the sentences of a batch.
+NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
 
 
 class Writer(tf.Module):
-    """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn at a
-    temperature, by default the run's. The functions of codes are of models with z_enc alone."""
+    """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn by
+    `SamplingOptions`, by default the run's. The functions of codes are of models with z_enc alone."""
 
-    def __init__(self, run, temperature=None):
+    def __init__(self, run, sampling=None):
         super().__init__(name="writer")
         self.variables_of_model = [variable.value for variable in run.models.training.variables]
         self.text_encoder = run.codec
-        self._models, self._temperature = Untracked(run.models), temperature or run.options.reports.temperature
+        self._models, self._sampling = Untracked(run.models), Untracked(sampling or run.options.sampling)
         self._max_length, self._width = run.options.text.max_length, run.options.network.latent_units
 
     @in_graph(_INTEGER, _INTEGER)
@@ -41,8 +45,9 @@ class Writer(tf.Module):
         if models.attends:
             with keras_vattn.posterior_draws(models.training, seed=random.fold_in(seed, 1)):
                 noise = models.decoder.draw_noise(num, self._max_length + 1, models.decoder.prepare_memory())
-        drawing = {"seed": random.fold_in(seed, 2), "temperature": self._temperature}
-        return self.text_encoder.decode(decoding.sample(self._step(z, noise), **self._start(num), **drawing)["ids"])
+        words = dataclasses.asdict(self._sampling.value)
+        step, start = self._step(z, noise), self._start(num)
+        return self.text_encoder.decode(decoding.sample(step, **start, seed=random.fold_in(seed, 2), **words)["ids"])
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
@@ -63,13 +68,18 @@ class Writer(tf.Module):
     def reconstruct(self, texts):
         """Return the sentence (B,) that is written greedily from the mean of q(z_enc | x), z_t and c~_t at the means of
         their priors (algorithm 2)."""
-        z = self.posterior(self._ids(texts))["mean"]
-        return self.text_encoder.decode(decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"])
+        return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
 
     @in_graph(IDS)
     def posterior(self, source):
         """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
         return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
+
+    @in_graph(_CODES)
+    def write_from(self, z):
+        """Return ids (B, L) of the greedy sentence, given z_enc (B, Z)."""
+        z = tf.ensure_shape(z, (None, self._width))
+        return decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"]
 
     @in_graph(IDS, IDS, IDS, _CODES)
     def at(self, source, target_input, target, z):
@@ -191,15 +201,24 @@ class Writer(tf.Module):
 
 
 def generate(run, options):
-    """Yield new sentences, or the sentence that stands for each input."""
-    writer = Writer(run, options.temperature)
+    """Yield new sentences, the sentence that stands for each input, or the sentences from each input to the next."""
+    values = {name: getattr(options, name) for name in ("temperature", "top_p")}
+    changed = {name: value for name, value in values.items() if value is not None}
+    writer = Writer(run, dataclasses.replace(run.options.sampling, **changed))
     if options.mode == "new":
-        for number, start in enumerate(range(0, options.num, BATCH)):
-            count = min(BATCH, options.num - start)
-            yield from strings(writer.generate(count, seed_of_batch(options.seed, number)))
+        num = options.num or NUM_NEW
+        for number, start in enumerate(range(0, num, BATCH)):
+            yield from strings(writer.generate(min(BATCH, num - start), seed_of_batch(options.seed, number)))
         return
     lines = read_input(options)
-    yield from beside(lines, _reconstructed(writer, list(filter(has_word, lines))))
+    if options.mode == "reconstruct":
+        yield from beside(lines, _reconstructed(writer, list(filter(has_word, lines))))
+        return
+    if len(lines) < 2:
+        raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
+    for pair in itertools.pairwise(lines):
+        has_words = all(map(has_word, pair))
+        yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN)) if has_words else ""
 
 
 def _reconstructed(writer, lines):
@@ -214,6 +233,14 @@ def endpoints(run, options=None):
 
 def strings(texts):
     return [text.decode() for text in texts.numpy()]
+
+
+def interpolated(writer, texts, num_steps=NUM_BETWEEN):
+    """Return the sentences between two, at equal distances of their z_enc."""
+    z = writer.encode(tf.constant(texts))["mean"]
+    shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
+    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
+    return strings(writer.text_encoder.decode(ids))
 
 
 def seed_of_batch(seed, number):

@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 
 from applications.common.errors import InputError
+from applications.text import python_topics
 
 _ENDING = ".txt.data"
 
@@ -24,8 +25,9 @@ def read_topics(folder, references=None):
     folder of references."""
     folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
-        lines = map(str.strip, _text(path).splitlines())
-        topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(map(str.isalnum, line))])
+        # A document of an old Mac ends its lines with a carriage return alone.
+        lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
+        topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
             paths = _files(pathlib.Path(references, topic.name), "*")
             topic.references = [text for text in (" ".join(_text(each).split()) for each in paths) if text]
@@ -35,15 +37,26 @@ def read_topics(folder, references=None):
             raise InputError(f"{path}: no sentence in the document")
         topics.append(topic)
     if not topics:
-        raise InputError(f"{folder}: no files NAME{_ENDING}")
+        inner = next(folder.glob(f"*/*{_ENDING}"), None)
+        hint = "" if inner is None else f"; there are some in {inner.parent}"
+        raise InputError(f"{folder}: no files NAME{_ENDING}{hint}")
     return topics
 
 
+def embedded_topics(min_sentences=20):
+    """Return the topics of Python's documentation that have so many sentences."""
+    topics = python_topics.topics().items()
+    return [Topic(name, sentences) for name, sentences in topics if len(sentences) >= min_sentences]
+
+
 def _text(path):
+    content = path.read_bytes()
     # Opinosis has typographic quotation marks of Windows.
     for encoding in ("utf-8-sig", "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
-            return path.read_bytes().decode(encoding)
+            text = content.decode(encoding)
+            if "\0" not in text:
+                return text
     raise InputError(f"{path}: neither UTF-8 nor text of Windows")
 
 

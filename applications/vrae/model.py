@@ -22,7 +22,7 @@ from keras import ops
 
 import keras_vattn
 from applications.common.seeds import draw_initial_weights
-from applications.text.text import PAD
+from applications.text.text import PAD, START, UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Models:
 
     Attributes:
         embedding: The words' vectors, which encoder and decoder share.
-        input_dropout: Of the decoder's input.
+        word_dropout, input_dropout: Of the decoder's input.
         encoder, latent: The encoder and z_enc, or `None` in the model lstm.
         decoder: A `StochasticDecoder`, or an `AttentionDecoder` without attention.
         words: A `TokenLogLikelihood`.
@@ -59,6 +59,7 @@ class Models:
     """
 
     embedding: keras.Layer
+    word_dropout: keras.Layer
     input_dropout: keras.Layer
     encoder: keras.Layer | None
     latent: keras.Layer | None
@@ -77,7 +78,7 @@ class Models:
 
     def inputs(self, target_input, z=None):
         """Return the inputs of the decoder (B, T, D): words, and z_enc (B, Z) beside each where the model has it."""
-        read = self.input_dropout(self.embedding(target_input))
+        read = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return read
         # A product with ones repeats it over a length that is not known here.
@@ -116,7 +117,7 @@ def build(options, codec):
     if kind.latent:
         states = {"return_sequences": True, "return_state": True, "use_cudnn": options.fit.use_cudnn}
         encoder = keras_vattn.fast.LSTM(network.units, name="encoder", **states)
-        schedule = keras_vattn.LinearAnnealing(kl.kl_steps, kl.kl_hold, initial_value=kl.kl_start)
+        schedule = annealed(kl.annealing, kl.kl_start, kl.kl_hold, kl.kl_steps)
         latent = keras_vattn.GaussianLatent(
             network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
         )
@@ -125,13 +126,14 @@ def build(options, codec):
     embedding = keras.layers.Embedding(
         codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
     )
+    word_dropout = keras_vattn.WordDropout(
+        network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
+    )
     input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
-    if kind.attention:
-        decoder = stochastic_decoder(options)
-    else:
-        decoder = keras_vattn.AttentionDecoder(network.units, name="decoder")
+    plain = keras_vattn.AttentionDecoder
+    decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
     words = keras_vattn.TokenLogLikelihood(codec.vocabulary_size, ignore_class=PAD, name="words")
-    models = Models(embedding, input_dropout, encoder, latent, decoder, words)
+    models = Models(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
     sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
     source, target_input, target = sentence.values()
     z = memory = None
@@ -152,11 +154,10 @@ def stochastic_decoder(options):
     """Return the decoder with a latent variable at every step, informed by attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
     informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
-    schedule = None
-    if variational.step_annealing == "linear":
-        schedule = keras_vattn.LinearAnnealing(variational.step_kl_steps, initial_value=variational.step_kl_start)
+    schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
     latent = keras_vattn.GaussianLatent(
         network.latent_units,
+        free_bits=variational.step_free_bits,
         free_nats=variational.step_free_nats,
         initial_log_scale=variational.step_log_scale,
         kl_annealing=schedule,
@@ -183,3 +184,8 @@ def stochastic_decoder(options):
     return keras_vattn.StochasticDecoder(
         network.units, latent, attention, context, informed=informs_latent, name="decoder"
     )
+
+
+def annealed(form, start, hold, steps):
+    """Return the weight of a KL over the steps, or `None` for 1."""
+    return keras_vattn.LinearAnnealing(steps, hold, initial_value=start) if form == "linear" else None

@@ -1,12 +1,13 @@
 """Options of the variational recurrent autoencoder. presets/ has the presets, model.py the parts of a model."""
 
 import dataclasses
+import re
 from typing import Literal
 
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.text.options import VocabularySize
+from applications.text.options import DecodeOptions, VocabularySize
 from applications.vrae.documents import read_topics
 
 MODELS = ("lstm", "vrae", "vrae_sa", "vrae_sa_aux")
@@ -42,8 +43,15 @@ class TextOptions:
     """Longest sentence in tokens; longer ones are cut, and counted."""
 
     def check(self):
-        if self.train_text is None and (self.valid_text or self.test_text or self.test_fraction):
-            raise InputError("--valid-text, --test-text and --test-fraction need --train-text.")
+        if not self.test_fraction < 1:
+            raise InputError(f"--test-fraction: must be less than 1. Received: {self.test_fraction:g}")
+        if self.train_text is None:
+            for name in ("valid_text", "test_text", "test_fraction"):
+                if getattr(self, name):
+                    raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
+            return
+        if self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
+            raise InputError(f"--text-column: {self.train_text} is no CSV or TSV.")
 
 
 @dataclasses.dataclass
@@ -56,24 +64,29 @@ class NetworkOptions:
     """Width of encoder, decoder and context."""
     latent_units: common.Positive = 16
     """Width of z_enc and of z_t."""
+    word_dropout: common.Dropout = 0.0
+    """Share of the words that the decoder reads as unknown."""
     input_dropout: common.Dropout = 0.0
     """Rate of dropout on the word vectors of the decoder."""
 
 
 Document = Literal["mixture", "sequence"]
+Annealing = Literal["linear", "none"]
 
 
 @dataclasses.dataclass
 class VariationalOptions:
     """Random variables"""
 
+    annealing: Annealing = "linear"
+    """Form of the weight of KL(z_enc) over the steps."""
     kl_start: common.NotNegativeFloat = 0.1
     """First weight of KL(z_enc)."""
     kl_hold: common.NotNegative = 0
     """Steps before it grows."""
     kl_steps: common.Positive = 600
     """Steps from there until it is 1."""
-    step_annealing: Literal["linear", "none"] = "none"
+    step_annealing: Annealing = "none"
     """Form of the weight of the KLs of z_t. While it is small, the decoder learns to read coming words from z_t."""
     step_kl_start: common.NotNegativeFloat = 0.01
     """First weight of the KLs of z_t."""
@@ -81,6 +94,8 @@ class VariationalOptions:
     """Steps until it is 1."""
     free_bits: common.NotNegativeFloat = 1.25
     """Nats per dimension of z_enc that its KL leaves alone."""
+    step_free_bits: common.NotNegativeFloat = 0.0
+    """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
     step_free_nats: common.NotNegativeFloat = 0.0
     """Nats of z_t a sentence that its KL leaves alone, at whichever of its steps they are."""
     informed: Literal["latent", "both", "none"] = "latent"
@@ -100,17 +115,31 @@ class VariationalOptions:
     context_floor: float = -3.0
     """Smallest log sigma of p(c | z_t)."""
 
+    def check(self):
+        if self.step_free_bits and self.step_free_nats:
+            raise InputError("--step-free-nats: of a sentence, or --step-free-bits, of a dimension? Name one.")
+
 
 @dataclasses.dataclass
-class ReportOptions:
+class ReportOptions(DecodeOptions):
     """Reports"""
 
+    num_decoded: common.Positive = 200
+    """Validation sentences behind the columns of the log."""
     num_draws: common.Positive = 20
     """Draws of the importance-weighted bound."""
     max_bound: common.Positive = 500
     """Sentences of this bound."""
+
+
+@dataclasses.dataclass
+class SamplingOptions:
+    """How words are drawn"""
+
     temperature: common.PositiveFloat = 0.5
-    """Temperature of the words' probabilities in new sentences."""
+    """Temperature of the words' probabilities."""
+    top_p: common.Share | None = None
+    """Draw one of the most probable words that have this probability together."""
 
 
 # Defaults for two CPU cores and a few minutes on the built-in sentences.
@@ -127,6 +156,7 @@ class Options:
     fit: common.FitOptions = common.group(
         common.FitOptions, batch_size=64, epochs=16, learning_rate=4e-3, schedule="cosine"
     )
+    sampling: SamplingOptions = common.group(SamplingOptions)
     reports: ReportOptions = common.group(ReportOptions)
 
 
@@ -135,25 +165,35 @@ class EvaluateVrae(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other sentences."""
 
     text: common.File | None = None
-    """Other sentences, in the form of the run's own."""
+    """Other sentences, in the form of the run's own; the run's --skip-invalid applies."""
+    num_draws: common.Positive | None = None
+    """Draws of the importance-weighted bound instead of the run's."""
 
 
 @dataclasses.dataclass
 class GenerateVrae(common.GenerateOptions):
     """Write new sentences; or sentences from the z_enc of lines of text."""
 
-    mode: Literal["new", "reconstruct"] = "new"
-    """new: from the priors. reconstruct: each line from the mean of its z_enc."""
-    num: common.Positive = 10
-    """How many new sentences."""
+    mode: Literal["new", "reconstruct", "interpolate"] = "new"
+    """new: from the priors. reconstruct: each line from the mean of its z_enc. interpolate: from each line to the
+    next, separated by tabs."""
+    num: common.Positive | None = None
+    """How many new sentences, by default 10, or sentences of an interpolation with both ends, by default 5."""
     temperature: common.PositiveFloat | None = None
-    """Temperature of the words' probabilities in new sentences instead of the run's."""
+    """Temperature of the words' probabilities instead of the run's, as top_p."""
+    top_p: common.Share | None = None
+    """Draw one of the most probable words that have this probability together."""
     seed: common.Seed32 = 0
     """Seed of the draws."""
 
     def check(self):
         if self.mode == "new" and self.input is not None:
             raise InputError("--input: new sentences need none; name a --mode.")
+        if self.mode == "reconstruct" and self.num is not None:
+            raise InputError("--num: a sentence is rebuilt once.")
+        for name in ("temperature", "top_p"):
+            if self.mode != "new" and getattr(self, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')}: words are drawn for new sentences alone.")
 
     def check_run(self, options):
         if self.mode != "new" and options.model == "lstm":
@@ -166,16 +206,20 @@ class SummarizeVrae:
 
     run: common.TrainedRun
     """Folder of a run."""
-    documents: common.Folder
-    """Folder of files NAME.txt.data, one for each topic."""
+    documents: common.Folder | None = None
+    """Folder of files NAME.txt.data, one for each topic; without one, the topics of Python's documentation."""
     references: common.Folder | None = None
     """Summaries by people, a folder for each topic."""
-    max_words: common.Positive = 25
-    """Longest summary in words."""
+    max_words: common.Positive | None = None
+    """Longest summary in words; by default 25 with --documents, otherwise 250."""
     document: Document = "mixture"
     """Model of a document: the moments of a mixture of its sentences' models, or the model of all its words in turn."""
     out: str | None = None
     """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
+
+    def check(self):
+        if self.references is not None and self.documents is None:
+            raise InputError("--references: of which documents? Name --documents, too.")
 
 
 @dataclasses.dataclass
@@ -193,16 +237,19 @@ class CompareVrae(common.CompareOptions):
     """Documents of table_3, as `summarize` has them."""
     references: common.Folder | None = None
     """Their summaries by people."""
-    max_words: common.Positive = 25
-    """Longest summary of table_3 in words."""
+    max_words: common.Positive | None = None
+    """Longest summary of table_3 in words, 25 where it is left out."""
     document: Document = "mixture"
     """Model of a document, as in `summarize`; sequence is the paper's."""
 
     def check(self):
         super().check()
-        if "table_3" in self.layout:
-            if self.documents is None or self.references is None:
-                raise InputError("--layout table_3 needs --documents and --references.")
+        if "table_3" not in self.layout and (self.max_words is not None or self.document != "mixture"):
+            raise InputError("--max-words, --document: are of --layout table_3 alone.")
+        given = {self.documents is not None, self.references is not None}
+        if given != {"table_3" in self.layout}:
+            raise InputError("--layout table_3, --documents and --references belong together.")
+        if self.documents is not None:
             read_topics(self.documents, self.references)
 
 

@@ -3,12 +3,15 @@
 Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 """
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from scipy.special import entr, logsumexp
 
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import perplexity
+from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.reporting import COLLAPSED_NATS
@@ -19,7 +22,7 @@ from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
 from applications.text.text import PAD
 from applications.vrae import grammar
-from applications.vrae.decode import Writer, seed_of_batch, strings
+from applications.vrae.decode import Writer, interpolated, seed_of_batch, strings
 from applications.vrae.documents import read_topics
 from applications.vrae.model import MODELS
 from applications.vrae.summarize import PARTS, means
@@ -49,6 +52,8 @@ COLUMNS = (
     Column("I(x; z_enc) (nats)", "report.code.mutual_information", 3),
     Column("other z_enc (nats)", "report.controls.shuffled.nats", 3, differs=False),
     Column("other z_enc, standard error", "report.controls.shuffled.standard_error", 3, differs=False),
+    Column("no z_enc (nats)", "report.controls.zero.nats", 3, differs=False),
+    Column("no z_enc, standard error", "report.controls.zero.standard_error", 3, differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
@@ -56,10 +61,13 @@ COLUMNS = (
 CURVES = {
     "perplexity": "perplexity without KL, training",
     "val_perplexity": "perplexity without KL, validation",
+    "val_mutual_information": "I(x; z_enc), validation",
 }
 # Numbers of generated and of rebuilt sentences, of samples of each, and of sentences whose attention is shown; the
 # first and the last of these are in the picture.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
+# Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
+NUM_INTERPOLATED = 65
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 
@@ -67,17 +75,19 @@ _SEED = 0
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and sentences to read."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
+    num_draws = first_value("num_draws", evaluation, reports)
     likelihood, codes = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.
     chosen = part.rows(evenly(len(part), reports.max_bound))
     # Without a latent variable every draw is the same, and exact.
-    num_draws = reports.num_draws if kind.latent else 1
+    num_draws = num_draws if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
     if kind.latent:
         report["code"] = {
             "active_units": metrics.active_units(codes["mean"]),
             "mutual_information": metrics.latent_mutual_information(codes["mean"], codes["log_scale"], seed=_SEED),
+            "most_mutual_information": float(np.log(len(part))),
         }
         report["controls"] = _controls(run, chosen, writer)
     if kind.attention and run.options.variational.informed != "none":
@@ -126,28 +136,33 @@ def shown(run, part, outputs):
     rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
     rebuilt = outputs["reconstructed"]
     rows += [list(zip(("sentence", "rebuilt"), rebuilt[row])) for row in random_rows(len(rebuilt), NUM_SAMPLES)]
+    if outputs["interpolated"]:
+        rows.append([("between", text) for text in outputs["interpolated"]])
     if outputs["is_built_in"]:
-        rows = [[*row, verdict(fault_of([text for _, text in row]))] for row in rows]
+        rows = [[*row, verdict(fault_of(row))] for row in rows]
     return Shown(rows, attention(run, part))
 
 
-def fault_of(texts):
-    """Return what is wrong with a generated sentence, or with a source and its reconstruction, by the built-in grammar;
-    "" if nothing is. A reconstruction has to have the slots of its source."""
-    slots = [grammar.parse(text) for text in texts]
+def fault_of(sample):
+    """Return what is wrong with a sample of `shown` by the built-in grammar, "" if nothing is.
+
+    Every sentence has to be grammatical, and a rebuilt one to have the slots of its source."""
+    slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
-    return ", ".join(name for name, words in slots[0].items() if slots[-1][name] != words)
+    if sample[0][0] == "sentence" and slots[0] != slots[1]:
+        return ", ".join(name for name, words in slots[0].items() if slots[1][name] != words)
+    return ""
 
 
 def _grammar(outputs):
     """Return counts of generated sentences that the built-in grammar has, and of rebuilt ones with equal slots."""
-    generated, rebuilt = outputs["generated"], outputs["reconstructed"]
+    rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
-        "num_generated": len(generated),
-        "num_grammatical": sum(not fault_of([text]) for text in generated),
+        "num_generated": len(outputs["generated"]),
+        "num_grammatical": sum(grammar.parse(text) is not None for text in outputs["generated"]),
         "num_rebuilt": len(rebuilt),
-        "num_same": sum(not fault_of(pair) for pair in rebuilt),
+        "num_same": sum(source is not None and source == again for source, again in rebuilt),
     }
 
 
@@ -165,7 +180,7 @@ def sentences_of(run, part):
 
 def _likelihood(run, part, writer, kind):
     """Return the figures of all sentences, and the parameters of q(z_enc | x), (N, Z)."""
-    totals, codes, num_tokens, rows = {}, {"mean": [], "log_scale": []}, 0, len(part)
+    totals, codes, num_words, rows = {}, {"mean": [], "log_scale": []}, 0, len(part)
     informed = run.options.variational.informed if kind.attention else "none"
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
         source, _, target = sentences
@@ -174,17 +189,17 @@ def _likelihood(run, part, writer, kind):
         drawn["published"] = writer.published(*sentences, seed).numpy()
         for name, x in drawn.items():
             totals[name] = totals.get(name, 0.0) + float(x.sum(dtype="float64"))
-        num_tokens += int(np.count_nonzero(target))
+        num_words += int(np.count_nonzero(target)) - len(target)
         if kind.latent:
             for name, x in writer.posterior(source).items():
                 codes[name].append(x.numpy())
+    num_tokens = num_words + rows
     bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"] - totals["kl_context"]
     report = {
+        "num_words": num_words,
+        "num_tokens": num_tokens,
         # As in the paper: without a KL, and the end of a sentence does not count as a word.
-        "published": {
-            "nats": -totals["published"] / rows,
-            "perplexity": perplexity(-totals["published"] / (num_tokens - rows)),
-        },
+        "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
         "kl_steps": totals["kl_steps"] / rows if informed != "none" else None,
@@ -205,26 +220,30 @@ def _importance_weighted(run, part, writer, num_draws):
     return {
         "num_sentences": len(part),
         "num_draws": num_draws,
+        "nats": total / len(part),
         "perplexity": perplexity(total / num_tokens),
+        "elbo_nats": elbo / len(part),
         "elbo_perplexity": perplexity(elbo / num_tokens),
     }
 
 
 def _controls(run, part, writer):
-    """Return by how much the reconstruction worsens, in nats a sentence, with the z_enc of another sentence, all other
-    latents as they are: the mean and the standard error of the differences. `None` for a single sentence."""
+    """Return by how much the reconstruction worsens, in nats a sentence, with the z_enc of another sentence, and with
+    zeros, all other latents as they are: means and standard errors of the differences. `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
     # Neighbours have about the same length: the other z_enc is wrong about more than the length.
-    others, differences, start = np.roll(codes, 1, axis=0), [], 0
+    others = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
+    differences, start = {name: [] for name in others}, 0
     for sentences in progress(batches, "controls"):
         rows = slice(start, start + len(sentences[0]))
-        one, other = (writer.at(*sentences, z[rows])["log_likelihood"].numpy() for z in (codes, others))
-        differences.append(one - other)
+        log_likelihood = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
+        for name, other in others.items():
+            differences[name].append(log_likelihood - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
         start = rows.stop
-    return {"shuffled": mean_with_error(np.concatenate(differences))}
+    return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
 
 
 def _map(run, part, writer):
@@ -242,12 +261,24 @@ def _mean_of(values, mask):
     return np.where(mask, values, 0.0).sum(axis=1) / mask.sum(axis=1)
 
 
+def looks(run, text):
+    """Return the words of a sentence, and the attention (T, S) of the decoder at each of them and at the end."""
+    models, words = run.models, run.codec
+    source = words.encode(tf.constant([text]), run.options.text.max_length)
+    target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
+    memory, last = models.encode(source)
+    decoded = models.decode(target_input, target, models.latent(last), memory, source, return_attention_scores=True)
+    return words.tokenizer.token_lists([text])[0][: source.shape[1]], decoded["weights"][0].numpy()
+
+
 def samples_of(run, part, writer):
-    """Return sentences to read: new ones, and pairs of some of the part with their reconstructions."""
-    samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": []}
+    """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
+    samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
+        between = interpolated(writer, texts[:2], NUM_INTERPOLATED) if len(texts) > 1 else []
+        samples["interpolated"] = [text for text, _ in itertools.groupby(between)]
     return samples
 
 
@@ -255,25 +286,17 @@ def attention(run, part):
     """Return where the decoder looks in some sentences, which it writes again."""
     if not run.models.attends:
         return []
-    writer, alignments = Writer(run), []
-    short = np.flatnonzero(part.ids.lengths <= 20)
-    part = part.rows(short) if len(short) else part
-    for row in random_rows(len(part), NUM_ALIGNMENTS):
-        text = part.texts[row]
-        words = run.codec.tokenizer.token_lists([text])[0][: len(part.ids[row])]
-        (sentences,) = sentences_of(run, part.rows([row]))
-        weights = writer.looks(*sentences)[0].numpy()
-        alignments.append(Alignment(text, [*words, "<end>"], {"": weights}, source=words))
+    short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
+    alignments = []
+    for row in random_rows(len(short), NUM_ALIGNMENTS):
+        words, weights = looks(run, short[row])
+        alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
     return alignments
-
-
-def title_of(name):
-    """Return the first cell of an entry of `compare`; other ways to choose sentences have no title."""
-    return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 
 def paper(comparison):
     """Return the columns of Tables 1 and 2 of the paper, beside its figures, and bounds."""
+    title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
     records = comparison.records
     return [
         *(beside(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=title_of) for n in (1, 2)),
@@ -286,25 +309,27 @@ def table_3(comparison):
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references]
-    words += ["--document", options.document, "--max-words", str(options.max_words)]
+    words += ["--document", options.document]
+    words += [] if options.max_words is None else ["--max-words", str(options.max_words)]
 
     def arguments_of(run):
         return [*words, "--out", f"{run.options.run.out}/{folder}"]
 
     reports = comparison.evaluate(folder, arguments_of, command="summarize", written=f"{folder}/summaries.json")
+    of_model = lambda report: {"rouge": means(report["systems"][report["model"]])}  # noqa: E731
     records = {
-        name: [
-            record | {"rouge": means(report["systems"][report["model"]])}
-            for record, report in zip(comparison.records[name], of, strict=True)
-        ]
+        name: [record | of_model(report) for record, report in zip(comparison.records[name], of, strict=True)]
         for name, of in reports.items()
     }
     first = next(iter(reports.values()))[0]
     # Other ways to choose sentences have no seeds.
     others = {name: [{"rouge": means(of)}] for name, of in first["systems"].items() if name != first["model"]}
-    columns = [Column(head, f"rouge.{part}") for part, head in PARTS.items()]
-    title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {options.max_words} words, document: "
-    return [beside(title + options.document, "vrae_3", columns, records | others, first_of=title_of)]
+    titles = {name: model.title for name, model in MODELS.items()}
+    title_of = lambda name: (title_from(name, lambda model: titles.get(model, model)),)  # noqa: E731
+    columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
+    title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
+    title += first["document"]
+    return [beside(title, "vrae_3", columns, records | others, first_of=title_of)]
 
 
 LAYOUTS = {"paper": paper, "table_3": table_3}

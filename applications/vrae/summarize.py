@@ -18,12 +18,15 @@ from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
 from applications.common.training import load_run
 from applications.vrae.decode import Writer
-from applications.vrae.documents import read_topics
+from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.options import PROGRAM
 
+MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Random summaries of a topic, whose figures are averaged.
-NUM_RANDOM = 20
+# Random summaries of a topic, whose figures are averaged; and summaries that are printed where there are no figures.
+NUM_RANDOM, NUM_SHOWN = 20, 3
+# LexRank: the least similarity that counts (Erkan and Radev 2004, section 3.2); PageRank's share of steps along links.
+_LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
 _BATCH = 64
 
 
@@ -63,12 +66,31 @@ def extract(order, sentences, max_words):
     return " ".join(text.split()[:max_words])
 
 
+def lexrank(sentences):
+    """Return the indices of sentences, the most central first: PageRank on the cosines of their tf-idf (LexRank, Erkan
+    and Radev 2004, its continuous form)."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
+    similar = (vectors @ vectors.T).toarray()
+    # A sentence that is like no other one is not central for being like itself.
+    np.fill_diagonal(similar, 0.0)
+    similar[similar < _LEAST_SIMILARITY] = 0.0
+    # A sentence that is like none goes on to any.
+    similar[~similar.any(axis=1)] = 1.0
+    follows = similar / similar.sum(axis=1, keepdims=True)
+    rank = np.linalg.solve(np.eye(len(similar)) - _DAMPING * follows.T, np.ones(len(similar)))
+    return np.argsort(-rank, kind="stable")
+
+
 def rouge(summary, references):
-    """Return ROUGE-1 of a summary, stemmed: recall, precision and F, means over the references."""
+    """Return ROUGE-1, -2 and -L of a summary, stemmed: a dictionary of recall, precision and F by measure, means over
+    the references."""
     from rouge_score import rouge_scorer
 
-    scorer = rouge_scorer.RougeScorer(["rouge1"], use_stemmer=True)
-    return means([scorer.score(reference, summary)["rouge1"]._asdict() for reference in references])
+    scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
+    scores = [scorer.score(reference, summary) for reference in references]
+    return means([{name: score._asdict() for name, score in of.items()} for of in scores])
 
 
 def means(figures):
@@ -76,64 +98,81 @@ def means(figures):
     return tf.nest.map_structure(lambda *values: float(np.mean(values)), *figures)
 
 
-def gaussians(run, writer, texts, max_length):
-    """Return the `Gaussians` of texts by the trained model of a `Run`; with a `max_length` of `None`, of all words."""
-    batches = []
-    for start in range(0, len(texts), _BATCH):
-        batch = tf.constant(texts[start : start + _BATCH])
-        target_input, target, _ = run.codec.encode_targets(batch, max_length)
-        batches.append(writer.describe(run.codec.encode(batch, max_length), target_input, target))
-    parameters = ([batch[name].numpy().astype("float64") for batch in batches] for name in ("mean", "log_scale"))
-    return Gaussians(*map(np.concatenate, parameters))
+class Summarizer:
+    """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
+    def __init__(self, run, document="mixture"):
+        self._writer, self._words = Writer(run), run.codec
+        self._document, self._max_length = document, run.options.text.max_length
+        # Counts of all documents so far.
+        self.num_tokens = self.num_unknown = 0
 
-def ordered(run, writer, sentences, document):
-    """Return the indices of sentences, the nearest to their document first; `document` is as in `SummarizeVrae`."""
-    of_sentences = gaussians(run, writer, sentences, run.options.text.max_length)
-    if document == "mixture":
-        of_document = of_sentences.mixture()
-    else:
-        of_document = gaussians(run, writer, [" ".join(sentences)], None)
-    return np.argsort(divergences(of_document, of_sentences), kind="stable")
+    def order(self, sentences):
+        """Return the indices of sentences, the nearest to the document first."""
+        _, counts = self._words.encode_numpy(sentences)
+        self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
+        each = self._gaussians(sentences, self._max_length)
+        document = each.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
+        return np.argsort(divergences(document, each), kind="stable")
+
+    def _gaussians(self, texts, max_length):
+        batches = []
+        for start in range(0, len(texts), _BATCH):
+            batch = tf.constant(texts[start : start + _BATCH])
+            target_input, target, _ = self._words.encode_targets(batch, max_length)
+            batches.append(self._writer.describe(self._words.encode(batch, max_length), target_input, target))
+        parameters = ([batch[name].numpy().astype("float64") for batch in batches] for name in ("mean", "log_scale"))
+        return Gaussians(*map(np.concatenate, parameters))
 
 
 def summarize(options):
     """Write summaries of documents as `SummarizeVrae` says. Where there are references, print the figures beside the
     figures of other ways to choose sentences."""
     run = load_run(PROGRAM.application(), options.run)
-    topics = read_topics(options.documents, options.references)
+    if options.documents is None:
+        topics, max_words = embedded_topics(), options.max_words or 250
+    else:
+        topics, max_words = read_topics(options.documents, options.references), options.max_words or 25
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
-    writer, generator, model = Writer(run), np.random.default_rng(0), run.options.model
-    systems = {model: [], "lead": [], "random": []}
+    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(0)
+    model = run.options.model
+    orders_of = {
+        model: lambda sentences: [summarizer.order(sentences)],
+        "lead": lambda sentences: [range(len(sentences))],
+        "random": lambda sentences: [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)],
+        "LexRank": lambda sentences: [lexrank(sentences)],
+    }
+    systems = {name: [] for name in orders_of}
     for topic in progress(topics, "summaries"):
-        sentences = topic.sentences
-        orders = {
-            model: [ordered(run, writer, sentences, options.document)],
-            "lead": [range(len(sentences))],
-            "random": [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)],
-        }
-        for name, of_system in orders.items():
-            systems[name].append([extract(order, sentences, options.max_words) for order in of_system])
-    folder.mkdir(parents=True, exist_ok=True)
-    for topic, (summary,) in zip(topics, systems[model], strict=True):
-        write_text_atomically(folder / f"{topic.name}.txt", f"{summary}\n")
+        for name, orders in orders_of.items():
+            systems[name].append([extract(order, topic.sentences, max_words) for order in orders(topic.sentences)])
+    summaries = {topic.name: summary for topic, (summary,) in zip(topics, systems[model], strict=True)}
     record = {
         "model": model,
         "seed": run.options.run.seed,
         "document": options.document,
-        "max_words": options.max_words,
+        "max_words": max_words,
         "num_topics": len(topics),
+        "num_tokens": summarizer.num_tokens,
+        "num_unknown": summarizer.num_unknown,
         "data_digest": digest,
     }
     if options.references is not None:
-        record["topics"] = [topic.name for topic in topics]
+        record["topics"] = list(summaries)
         record["systems"] = {
             name: [means([rouge(text, topic.references) for text in texts]) for topic, texts in zip(topics, of_system)]
             for name, of_system in systems.items()
         }
         print(table_of(record), end="\n\n")
+    else:
+        for name in list(summaries)[:NUM_SHOWN]:
+            print(f"{name}: {summaries[name]}", end="\n\n")
+    print(f"{summarizer.num_unknown / summarizer.num_tokens:.1%} of the documents' tokens are unknown to the model")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, summary in summaries.items():
+        write_text_atomically(folder / f"{name}.txt", f"{summary}\n")
     write_json(folder / "summaries.json", record)
     print(f"written: {folder}, a file for each of {len(topics)} topics, and summaries.json")
 
@@ -141,20 +180,19 @@ def summarize(options):
 def _require_same(folder, digest):
     """Raise `InputError` if the folder has something else than summaries of these documents."""
     path = folder / "summaries.json"
-    if path.is_file():
-        is_same = read_record(path, "Choose another folder.").get("data_digest") == digest
-    else:
-        is_same = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not is_same:
-        raise InputError(f"--out: {folder} has something else than summaries of these documents; name another folder.")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
+        raise InputError(f"--out: {folder} has something else; choose another folder.")
+    if path.is_file() and read_record(path, "Choose another folder.").get("data_digest") != digest:
+        raise InputError(f"--out: {folder} has the summaries of other documents; choose another folder.")
 
 
 def table_of(record):
     """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent."""
+    columns = {f"{title} {of}": (measure, part) for measure, title in MEASURES.items() for part, of in PARTS.items()}
     rows = []
     for name, topics in record["systems"].items():
-        cells = ([100.0 * topic[part] for topic in topics] for part in PARTS)
+        cells = ([100.0 * topic[measure][part] for topic in topics] for measure, part in columns.values())
         rows.append([name, *(interval_text(mean_interval(cell), 1) for cell in cells)])
-    title = f"ROUGE-1 (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
+    title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
     title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"
-    return titled(title, table(["system", *PARTS.values()], rows))
+    return titled(title, table(["system", *columns], rows))

@@ -1,15 +1,20 @@
 """Training of a language model with latent variables."""
 
 import keras
+import numpy as np
 
 import keras_vattn
 from applications.common.errors import InputError
+from applications.common.shown import evenly
 from applications.common.training import TrainingRun
+from applications.text.batching import padded
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.data import Codec
+from applications.vrae.decode import Writer
 from applications.vrae.model import MODELS
 from applications.vrae.options import PROGRAM
+from keras_vattn import metrics
 
 
 def train(options):
@@ -29,9 +34,11 @@ def train(options):
             metrics=[WordPerplexity()],
             jit_compile=options.fit.jit_compile,
         )
-    lags = options.variational.lagging_steps and MODELS[options.model].latent
-    callbacks = [LaggingInference(run.models, options.variational)] if lags else []
-    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks)
+    callbacks = [CodeValidation(run)] if MODELS[options.model].latent else []
+    if options.variational.lagging_steps and MODELS[options.model].latent:
+        callbacks.append(LaggingInference(run.models, options.variational))
+    for stage in run.stages(callbacks):
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 
@@ -64,3 +71,22 @@ class LaggingInference(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         for weight, _ in self.is_own:
             weight.trainable = True
+
+
+class CodeValidation(keras.callbacks.Callback):
+    """Adds active units and mutual information (nats) of z_enc on validation sentences to the log."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        part, count = run.data["valid"], run.options.reports.num_decoded
+        self.ids = [part.ids[row] for row in evenly(len(part), count)]
+        self.writer = Writer(run)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        code = self.writer.posterior(padded(self.ids))
+        means, log_scales = np.asarray(code["mean"]), np.asarray(code["log_scale"])
+        logs["val_active_units"] = metrics.active_units(means)
+        logs["val_mutual_information"] = metrics.latent_mutual_information(means, log_scales)

@@ -119,7 +119,7 @@ class Parts:
         self.parts = {name: self.encoded(part) for name, part in parts.items()}
 
     def encoded(self, part):
-        ids, num_first = self.encoder.encode(*map(tf.constant, part.columns))
+        ids, num_first, _ = self.encoder.encode_all(*part.columns)
         labels = np.array(part.labels, "float32" if self.task == "sts" else "int32")
         return ids, num_first.numpy(), labels
 

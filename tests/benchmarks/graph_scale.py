@@ -90,7 +90,7 @@ def epochs(name, output_heads, models, jit):
         network = model.build(options, codec).training
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         network.compile(keras.optimizers.Adam(5e-3), loss, jit_compile=jit)
-        train, valid = (iter(Part(graph, each).batches.repeat()) for each in nodes)
+        train, valid = (iter(Part(graph, each).batches(options, 0)) for each in nodes)
         found[kind] = _epoch(network, train, valid)
     return found, graph
 

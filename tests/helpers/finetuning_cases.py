@@ -41,8 +41,7 @@ def run_of(folder, **values):
 
 
 def pairs_with_scores(folder):
-    rows = "".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20))
-    (folder / "sts.csv").write_text(f"sentence1,sentence2,score\n{rows}")
+    (folder / "sts.csv").write_text("".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20)))
     return {"task": "sts", "train": str(folder / "sts.csv"), "test": None}
 
 

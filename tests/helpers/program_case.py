@@ -108,8 +108,8 @@ def until_fit(program, words):
     class Fits(BaseException):
         pass
 
-    def fit(run, batches_from, valid, *arguments):
-        raise Fits(run.models.training, batches_from(0), valid)
+    def fit(run, stage, batches, valid):
+        raise Fits(run.models.training, batches, valid)
 
     with mock.patch.object(TrainingRun, "fit", fit), contextlib.redirect_stdout(io.StringIO()):
         try:

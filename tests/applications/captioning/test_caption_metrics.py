@@ -153,11 +153,19 @@ def test_pointing_by_hand():
         np.array([[0.1, 0.9, 0.0, 0.0], [0.3, 0.2, 0.4, 0.1], [0.0, 0.0, 0.0, 1.0]]),
         np.array([[0.2, 0.8], [0.9, 0.1]]),
     ]
-    expected = {"accuracy": 0.5, "chance": pytest.approx((2 / 4 + 2 / 2) / 4), "num_words": 4}
-    assert pointing(weights, [(-1, 2, 0), [1, 1]]) == expected
+    cells, words = [(-1, 2, 0), [1, 1]], [["a", "red", "circle"], ["red", "square"]]
+    kinds = {"shape": {"circle", "square"}, "colour": {"red": 0}, "size": {"big"}}
+    assert pointing(weights, cells, words, kinds) == {
+        "all": {"accuracy": 0.5, "chance": pytest.approx((2 / 4 + 2 / 2) / 4), "num_words": 4},
+        "shape": {"accuracy": 0.0, "chance": pytest.approx((1 / 4 + 1 / 2) / 2), "num_words": 2},
+        "colour": {"accuracy": 1.0, "chance": pytest.approx((1 / 4 + 1 / 2) / 2), "num_words": 2},
+    }
+    assert list(pointing(weights, cells, words, {})) == ["all"]
 
 
 def test_equal_weights_point_as_often_as_chance():
-    found = pointing([np.full((5, 4), 0.25)], [[0, 1, 2, 3, -1]])
+    cells = [[0, 1, 2, 3, -1]]
+    found = pointing([np.full((5, 4), 0.25)], cells, [list("abcde")], {})["all"]
     assert found == {"accuracy": 0.25, "chance": 0.25, "num_words": 4}
-    assert pointing([np.array([[0.5, 0.5, 0.0]])], [[1]])["accuracy"] == 0.5
+    two = pointing([np.array([[0.5, 0.5, 0.0]])], [[1]], [["a"]], {})["all"]
+    assert two["accuracy"] == 0.5

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 from application_cases import changed
-from captioning_cases import run_of, scene_values
+from captioning_cases import options_of, run_of, scene_values
 from image_cases import color_of, colored_images
 
 from applications.captioning import data
-from applications.captioning.options import Options
+from applications.captioning.options import PROGRAM, FeaturesCaptioning, Options
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.vision import scenes
+from applications.vision.options import ExtractorOptions
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,14 @@ def test_rendered_scenes():
 def test_options_that_do_not_go_together(values, message):
     with pytest.raises(InputError, match=message):
         check(changed(Options(), **values))
+
+
+def test_features_of_words_of_captions(tmp_path):
+    """The network words learns the words of captions."""
+    options = options_of(tmp_path)
+    extractor = ExtractorOptions("words", grid=2, image_size=8)
+    captions, folder = options.captions.train_captions, tmp_path / "features"
+    values = FeaturesCaptioning(options.regions.images, str(folder), captions=captions, extractor=extractor)
+    PROGRAM.function("features")(values)
+    run = run_of(tmp_path, images=None, network="pixels", features=str(folder))
+    assert run.codec.regions.extractor.network is not None

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from captioning_cases import APPLICATION, captions_of, run_of_scenes
 
+import keras_vattn
 from applications.captioning import pictures
 from applications.captioning import report as reports
 from applications.captioning.decode import Captioner
@@ -33,6 +34,7 @@ def test_the_perplexity(made, eagerly, model, kind):
     assert (found["kind"], found["num_tokens"]) == (kind, np.count_nonzero(target))
     assert found["perplexity"] == pytest.approx(np.exp(-words.sum() / np.count_nonzero(target)), rel=1e-4)
     assert found["nats"] == pytest.approx(-words.sum() / len(target), rel=1e-4)
+    assert set(report["attention"]) == ({"entropy", "posterior"} if kind == "exact" else {"entropy"})
     metric = WordPerplexity()
     metric.update_state(target, run.models.training(inputs))
     assert float(metric.result()) == pytest.approx(found["perplexity"], rel=1e-4)
@@ -62,11 +64,14 @@ def test_where_the_words_of_scenes_are(of_scenes, eagerly):
                 for step, cell in enumerate(cells[len(found)]):
                     row[step] = np.arange(16) == max(cell, 0)
                 found.append(row)
-            return tf.zeros(target.shape), tf.constant(weights)
+            return {"log_likelihood": tf.zeros(target.shape), "weights": tf.constant(weights)}
 
     cells, captioner = reports.cells_of(part), Looking()
     report = reports.likelihood_report(captioner, of_scenes, part)["attention"]
-    assert (report["pointing"]["accuracy"], report["pointing"]["chance"], report["entropy"]) == (1.0, 1 / 16, 0.0)
+    assert {name: (of_kind["accuracy"], of_kind["chance"]) for name, of_kind in report["pointing"].items()} == {
+        name: (1.0, 1 / 16) for name in ("all", "color", "shape")
+    }
+    assert report["entropy"] == 0.0 and "posterior" not in report
 
 
 def test_the_report(of_scenes, eagerly, monkeypatch):
@@ -78,7 +83,8 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
     report, outputs = APPLICATION.evaluate(of_scenes, part, EvaluateCaptioning(""))
     assert (report["num_images"], report["num_captions"], report["true"]) == (2, 6, 0.5)
     assert report["captions"]["tokenizer"] == "rules without Java" and 0.5 < report["captions"]["bleu_1"] < 1.0
-    assert report["attention"]["pointing"]["chance"] == 1 / 16
+    assert report["attention"]["pointing"]["all"]["chance"] == 1 / 16
+    assert "weights_sd" not in report["attention"]
     ids = part.captions.ids
     assert APPLICATION.files(outputs) == {"captions": [f"{ids[0]}\t{texts[0]}", f"{ids[1]}\t{texts[1]}"]}
     assert reports.summary(report)[0] == "1 of 2 captions are true." and len(reports.summary(report)) == 2
@@ -88,10 +94,39 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
     assert text.removeprefix("wrong: ") in scenes.true_captions(part.scenes[1])
 
 
-def test_pictures(made, eagerly, tmp_path, monkeypatch):
-    """A panel for each word, with the weights that predict it."""
+def test_how_random_the_weights_are(made, eagerly):
+    assert reports.weights_deviation(made("soft"), made("soft").data["valid"]) == {}
+    deviations = []
+    for k in (1.0, 10.0, 1e5):
+        run = made("wc", weibull_k=k)
+        deviations.append(reports.weights_deviation(run, run.data["valid"])["weights_sd"])
+    assert deviations[0] > 5 * deviations[1] > 50 * deviations[2] and deviations[2] < 1e-3
+
+
+@pytest.mark.parametrize("model", ["wc", "lc"])
+def test_draws_of_the_prior(made, eagerly, model):
+    """With the published values one region is all of a draw; with a strong prior draws are what it expects."""
+    of_caption = lambda run: next(  # noqa: E731
+        iter(run.data["valid"].batches(run.options).unbatch().batch(1))
+    )[0]
+    draws = pictures.prior_draws(made(model), of_caption(made(model)), 200)
+    np.testing.assert_allclose(draws.sum(axis=1), 1.0)
+    assert draws.shape == (200, 4) and (draws.max(axis=1) > 0.99).mean() > 0.95
+    assert (np.bincount(draws.argmax(axis=1), minlength=4) > 20).all()
+    run = made(model, prior_beta=1e8, prior_sigma=1e-4)
+    _, memory, mask = run.models.decode(**of_caption(run))
+    psi = np.exp(
+        run.models.decoder.attention.alignment_prior.log_psi(memory, keras_vattn.DenseKeys(mask[:, None]))[0, 0]
+    )
+    draws = pictures.prior_draws(run, of_caption(run), 5)
+    np.testing.assert_allclose(draws, np.tile(psi, (5, 1)), rtol=5e-3)
+
+
+@pytest.mark.parametrize("model", ["categorical", "wc"])
+def test_pictures(made, eagerly, tmp_path, monkeypatch, model):
+    """A panel for each word; of BAM draws, elsewhere the weights that predict the words."""
     monkeypatch.setattr(pictures, "NUM_PICTURES", 2)
-    run = made("categorical")
+    run = made(model)
     part = run.data["test"]
     run.folder = RunFolder(tmp_path, {})
     captions = [part.captions.captions[row][0] for row in range(len(part))]
@@ -101,6 +136,9 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "pictures").glob("*.png")} == expected
     words, weights = pictures.attended(run, part, chosen[0], captions[chosen[0]])
     row = sum(map(len, part.captions.captions[: chosen[0]]))  # of the first caption of the image
-    assert words == part.tokens[row]
-    _, expected = Captioner(run).read(*(x[row : row + 1] for x in captions_of(run, "test")))
-    np.testing.assert_allclose(weights, expected[0, : len(words)], atol=1e-5)
+    assert words == part.tokens[row] and set(weights) == ({"prior", "posterior"} if model == "wc" else {"weights"})
+    for matrix in weights.values():
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-5)
+    if model == "categorical":
+        read = Captioner(run).read(*(x[row : row + 1] for x in captions_of(run, "test")))["weights"]
+        np.testing.assert_allclose(weights["weights"], read[0, : len(words)], atol=1e-5)

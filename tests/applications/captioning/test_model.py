@@ -24,7 +24,7 @@ def sigmoid(x):
 
 
 def recomputed(run, regions, num_regions, target_input, target):
-    """Return log p of the words of captions, (B, T), from the weights alone."""
+    """Return log p of the words of captions, (B, T), and p(region | word), (B, T, R), from the weights alone."""
     weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
     of_layer = lambda name: (weights[f"{name}/kernel"], weights[f"{name}/bias"])  # noqa: E731
     kernel, bias = of_layer("regions_embedded")
@@ -38,7 +38,7 @@ def recomputed(run, regions, num_regions, target_input, target):
     }
     there = np.arange(regions.shape[1]) < num_regions[:, None]
     hidden = state = np.zeros((len(regions), memory.shape[-1]))
-    found = []
+    found, posterior = [], []
     for step in range(target.shape[1]):
         asked = np.tanh((hidden @ score["query_kernel"])[:, None] + memory @ score["key_kernel"] + score["bias"])
         p = softmax(np.where(there, (asked @ score["scale"])[..., 0], -np.inf))
@@ -58,7 +58,8 @@ def recomputed(run, regions, num_regions, target_input, target):
         else:
             joint = p * softmax(hidden @ weights["words/kernel"] + weights["words/bias"])[rows, target[:, step], None]
         found.append(np.log(joint.sum(axis=-1)))
-    return np.where(target != PAD, np.stack(found, axis=1), 0.0)
+        posterior.append(joint / joint.sum(axis=-1, keepdims=True))
+    return np.where(target != PAD, np.stack(found, axis=1), 0.0), np.stack(posterior, axis=1)
 
 
 @every_model
@@ -67,9 +68,14 @@ def test_att2in_from_its_weights(made, eagerly, model):
     run = made(model)
     regions, _, target_input, target = captions_of(run)
     num_regions = np.arange(len(regions), dtype=np.int32) % 3 + 2
-    expected = recomputed(run, regions, num_regions, target_input, target)
-    log_likelihood, _ = Captioner(run).read(regions, num_regions, target_input, target)
-    np.testing.assert_allclose(log_likelihood, expected, rtol=1e-4, atol=1e-4)
+    expected, posterior = recomputed(run, regions, num_regions, target_input, target)
+    found = Captioner(run).read(regions, num_regions, target_input, target)
+    np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-4, atol=1e-4)
+    assert ("posterior" in found) == (model == "categorical")
+    if "posterior" in found:
+        there = np.arange(target.shape[1]) < np.count_nonzero(target, axis=1)[:, None]
+        np.testing.assert_allclose(found["posterior"].numpy()[there], posterior[there], atol=1e-4)
+        assert np.abs(posterior - found["weights"])[there].max() > 0.1
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
     bound = np.where(target != PAD, run.models.training(inputs), 0.0)
     np.testing.assert_allclose(bound, expected, rtol=1e-4, atol=1e-4)
@@ -81,16 +87,16 @@ def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, e
     regions, num_regions, target_input, target = captions_of(run, count=4)
     num_regions = np.full_like(num_regions, 3)
     captioner = Captioner(run)
-    before, weights_before = captioner.read(regions, num_regions, target_input, target)
+    before = captioner.read(regions, num_regions, target_input, target)
     padded, swapped = regions.copy(), target_input.copy()
     padded[:, 3:] = 17.0
     swapped[:, 3] = 4 + (swapped[:, 3] + 1) % 8
-    after, weights = captioner.read(padded, num_regions, swapped, target)
-    np.testing.assert_array_equal(after[:, :3], before[:, :3])
-    np.testing.assert_array_equal(weights[:, :4], weights_before[:, :4])
-    assert (np.abs(after - before)[:, 3] > 1e-6).all()
-    assert (weights.numpy()[:, :, 3:] == 0.0).all()
-    np.testing.assert_allclose(tf.reduce_sum(weights, axis=-1), 1.0, rtol=1e-5)
+    after = captioner.read(padded, num_regions, swapped, target)
+    np.testing.assert_array_equal(after["log_likelihood"][:, :3], before["log_likelihood"][:, :3])
+    np.testing.assert_array_equal(after["weights"][:, :4], before["weights"][:, :4])
+    assert (np.abs(after["log_likelihood"] - before["log_likelihood"])[:, 3] > 1e-6).all()
+    assert (after["weights"].numpy()[:, :, 3:] == 0.0).all()
+    np.testing.assert_allclose(tf.reduce_sum(after["weights"], axis=-1), 1.0, rtol=1e-5)
 
 
 def test_the_expected_states_of_drawn_regions(made):

@@ -57,6 +57,7 @@ def in_preset(case, preset):
     """Return the case with the values of a preset, but for whole numbers, which are sizes."""
     values = case.program.preset_values(preset)
     own = {name: x for name, x in case.options.items() if name not in values or type(x) is int}
+    own.pop("neighbors", None)
     return dataclasses.replace(case, options={"preset": preset} | own)
 
 

@@ -77,7 +77,8 @@ def comparison(asked, tmp_path):
     """Returns a comparison of a program's tiny runs with the layout, and the words of `compare` for it."""
 
     def comparison(case, *words, **changes):
-        words = asked(case, "--layout", "uncertainty", *words, **changes)
+        graph = {"neighbors": ()} if case.name == "graphs" else {}
+        words = asked(case, "--layout", "uncertainty", *words, **graph, **changes)
         return read_options(case.program, "compare", list(map(str, words[1:]))), words
 
     return comparison

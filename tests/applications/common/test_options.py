@@ -175,7 +175,7 @@ BAD_FILES = {
     "units: [": " cannot be read: ",
     "words: \x00": " cannot be read: ",
     "units: 2024-13-45": " cannot be read: ",
-    "\n": " must hold one option per line",
+    "\n": " is empty; a pipe can be read only once.",
 }
 
 

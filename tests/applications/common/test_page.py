@@ -64,13 +64,13 @@ def test_what_a_page_shows_is_text(tmp_path):
         tables=titled(ATTACK, table(("model", ATTACK), [(ATTACK, "1 | 2")])),
         summary=[ATTACK],
         pictures=[tmp_path / "curves.png"],
-        shown=Shown([[("source", ATTACK), (ATTACK, ATTACK)]], [sentence(ATTACK)]),
+        shown=Shown([[("source", ATTACK), (ATTACK, [(ATTACK, 0.25)])]], [sentence(ATTACK)]),
         details={"Options": {"data": ATTACK}},
     )
     elements = Elements(text)
     assert {tag for tag, _ in elements.tags} == {
         *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "table", "thead", "tbody", "tr"),
-        *("th", "td", "figure", "figcaption", "img", "script", "dl", "dt", "dd", "details", "summary"),
+        *("th", "td", "figure", "figcaption", "img", "script", "dl", "dt", "dd", "mark", "details", "summary"),
     }
     assert not [name for _, attributes in elements.tags for name in attributes if name.startswith("on")]
     assert elements.texts.count(ATTACK) >= 9 and "1 | 2" in elements.texts
@@ -124,7 +124,7 @@ def test_models_beside_each_other():
 
 
 def test_what_is_shown_is_read_again():
-    shown = Shown([[("source", "a"), ("translation", "b")]], [sentence()], drawn=object())
+    shown = Shown([[("source", "a"), ("translation", [("b", 0.5)])]], [sentence()], drawn=object())
     again = Shown.of(json.loads(json.dumps(shown.record())))
     assert again.samples[0][0] == ("source", "a")
     (one,), (other,) = again.alignments, shown.alignments
@@ -148,7 +148,7 @@ def test_in_a_browser(tmp_path, with_the_bundle):
 
     q = np.stack([weights(2, seed=1), weights(2, seed=2)])
     shown = Shown(
-        [[("source", ATTACK), ("translation", "b")]],
+        [[("source", ATTACK), ("translation", [("sure", 0.0), ("unsure", 0.9)])]],
         [sentence(ATTACK, p=weights(2), q=q), sentence("two", target=("c", "b", "a"))],
     )
     (tmp_path / "curves.png").write_bytes(PNG)

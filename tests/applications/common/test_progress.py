@@ -30,3 +30,12 @@ def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, 
         clock.now += seconds
     assert seen == list(range(7))
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
+    """It covers the line before it, and leaves nothing."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for seconds in progress.progress([9.0, 0.1, 0.2], "read"):
+        clock.now += seconds
+    first, last = "read: 1/3, 9 s, 18 s left", "read: 3/3, 9 s, 0 s left"
+    assert capsys.readouterr().err == f"\r{first}\r{last:{len(first)}}\r{'':{len(last)}}\r"

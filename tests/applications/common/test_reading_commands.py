@@ -4,12 +4,13 @@ import errno
 import io
 import os
 import pathlib
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from program_case import written
+from program_case import fewer, written
 from run_files import files_of, read_json
 
 from applications.common.training import load_run
@@ -40,6 +41,23 @@ def test_evaluate_on_other_files(toy, copied_toy, tmp_path):
     assert added == {"evaluation_files.json", "evaluation_files.html"}
     toy.succeeds("evaluate", *words, "--name", "again")
     assert read_json(copied_toy / "again.json")["data_digest"] == record["data_digest"]
+    path.write_text(fewer(path.read_text()), encoding="utf-8")
+    message = f"--name: {copied_toy / 'evaluation_files.json'} has the figures of other data; choose another name."
+    toy.fails(message, "evaluate", *words)
+    assert read_json(copied_toy / "evaluation_files.json") == record
+
+
+def test_names_of_reports(toy, copied_toy):
+    """No other file of a run is overwritten."""
+    (copied_toy / "thesis.json").write_text('["mine"]')
+    before = files_of(copied_toy)
+    for name, message in (
+        ("metrics", "--name: must name a file that the run's folder has not"),
+        ("../metrics", "--name: must be the name of a file, without a folder"),
+        ("thesis", "is no report; choose another name"),
+    ):
+        toy.fails(message, "evaluate", "--run", copied_toy, "--name", name)
+    assert files_of(copied_toy) == before
 
 
 def test_a_run_that_has_not_finished_says_so(toy, tmp_path, weights_only):
@@ -121,7 +139,7 @@ def test_weights_that_are_damaged(toy, copied_toy, damage):
 
 
 def test_export(toy, copied_toy, tmp_path):
-    """An export replaces another one."""
+    """An export replaces another one, and nothing else."""
     for words, path in (((), copied_toy / "saved_model"), (("--out", tmp_path / "served"), tmp_path / "served")):
         printed = toy.succeeds("export", "--run", copied_toy, *words)
         assert printed == f"written: {path}, endpoints predict, serving_default\n"
@@ -130,6 +148,39 @@ def test_export(toy, copied_toy, tmp_path):
     model = load_run(toy.program.application(), copied_toy).models.training
     np.testing.assert_allclose(served.predict(steps), model(steps), rtol=1e-5)
     assert set(served.signatures["predict"].structured_input_signature[1]) == {"steps"}
+    toy.fails("is not empty and holds no SavedModel", "export", "--run", copied_toy, "--out", copied_toy)
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Makes a folder read-only, which root could write into by its permissions."""
+
+    def read_only(folder):
+        temporary_file = tempfile.TemporaryFile
+
+        def opened(*arguments, dir=None, **options):
+            if pathlib.Path(dir).is_relative_to(folder):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return temporary_file(*arguments, dir=dir, **options)
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", opened)
+
+    return read_only
+
+
+def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_only, without_pictures):
+    """Commands say so before any work; `evaluate` writes into another folder."""
+    before, run = files_of(copied_toy), ["--run", copied_toy]
+    read_only(copied_toy)
+    for words, out in (
+        (["evaluate", *run], copied_toy),
+        (["train", "--resume", "--out", copied_toy], copied_toy),
+        (["compare", "--models", "gaussian", "--out", copied_toy / "deep/out"], copied_toy / "deep/out"),
+    ):
+        toy.fails(f"--out: {out} cannot be written: Read-only file system. Name another folder.", *words)
+    toy.succeeds("evaluate", *run, "--out", tmp_path / "report")
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"evaluation_valid.json", "evaluation_valid.html"}
+    assert files_of(copied_toy) == before
 
 
 def test_figures_are_printed_where_they_cannot_be_written(toy, copied_toy, monkeypatch):

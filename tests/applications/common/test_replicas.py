@@ -56,18 +56,19 @@ def test_two_workers_are_one_process(name, tmp_path):
 
 @pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
-    """They stop before there is a folder."""
+    """They stop before there is a folder, and show their own values of options."""
     case = CASES[TOY]
     words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
     if what != "data":
-        words[1] += ["--seed", "1"]
+        words[1] += ["--seed", "1", "--model", "deterministic"]
     else:
         (path,) = (tmp_path / "beta").glob("data*")
         path.write_text(fewer(path.read_text()))
     outcomes = run_workers(run_program, [(case.program.name, x) for x in words], tmp_path)
-    for status, output in outcomes:
-        assert status == 2 and "error: --strategy multi_worker: the workers have not the same " in output
-        assert f"{what}.\n" in output
+    for seed, (status, output) in enumerate(outcomes):
+        named = "data." if what == "data" else "--model (here '"
+        assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {named}" in output
+        assert what == "data" or f"--seed (here {seed})." in output
     assert not (tmp_path / "alpha/run").exists()
 
 

@@ -1,5 +1,8 @@
 """The small file of a comparison: it repeats the command and has the figures of every run."""
 
+import json
+import shutil
+
 import pytest
 from run_files import read_json
 
@@ -25,6 +28,39 @@ def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_picture
             assert (run["report"], run["steps"]) == (_plain(record["report"]), record["steps"])
             assert 0 < run["cpu_seconds"] == pytest.approx(record["cpu_seconds"], rel=1e-5)
             assert results["environment"]["commits"] == [str(record["environment"]["commit"])]
+
+
+def test_runs_of_other_models_stay(toy, asked, tmp_path, here, without_pictures):
+    """Two comparisons in one file leave what one of both models would."""
+    models = ("gaussian", "gaussian:learning_rate=0.02")
+    path, other = tmp_path / "results.json", tmp_path / "other.json"
+    words = asked(toy, "--seeds", 1, "--baseline", "gaussian", "--models")
+    toy.succeeds(*words, models[0], "--results", path)
+    toy.succeeds(*words, *models, "--results", other)
+    known = json.loads(path.read_text())
+    known["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
+    path.write_text(json.dumps(known))
+    # The runs of before may be gone.
+    shutil.rmtree(tmp_path / "out" / "gaussian_seed_0")
+    toy.succeeds(*words, models[1], "--results", path)
+    both, at_once = read_results(path), read_results(other)
+    environment, of_now = both.pop("environment"), at_once.pop("environment")
+    assert environment["numpy"] == f"1.0, {of_now['numpy']}" and environment["keras"] == of_now["keras"]
+    assert environment["commits"] == sorted([*of_now["commits"], "f00"]) and environment["uncommitted_changes"]
+    for run in (run for results in (both, at_once) for of in results["runs"].values() for run in of):
+        for name in ("step_seconds", "train_seconds", "cpu_seconds"):
+            del run[name]
+    assert both == at_once
+    # Another command, other data, and no file of results.
+    message = "is of another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
+    toy.fails(message, *words, "deterministic", "--units", 5, "--results", path)
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps(known | {"data": {"train": {"rows": 7}}}))
+    status, _, err = toy.call(*words, models[1], "--results", path)
+    assert status == 2 and err.endswith("are of other data; name another file.\n")
+    for content in ("[]", "{", '{"runs": []}'):
+        path.write_text(content)
+        toy.fails("is no file of results", *words, models[1], "--results", path)
 
 
 def test_six_digits_and_no_long_lists():

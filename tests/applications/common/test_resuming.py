@@ -1,6 +1,7 @@
 """A run that ended before its time, and goes on: bit for bit what it would have been."""
 
 import errno
+import json
 import os
 
 import numpy as np
@@ -112,6 +113,20 @@ def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_onl
     assert_same_run(tmp_path / "run", trained_toy)
 
 
+def test_a_state_of_an_earlier_version(toy, trained_toy, tmp_path, weights_only):
+    """It has shapes and types of variables, and the row of an unfinished epoch apart."""
+    toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
+    path = tmp_path / "run/checkpoints/checkpoint.npz"
+    record, arrays = read_checkpoint(tmp_path / "run")
+    record |= {"unfinished": record["rows"].pop(), "num_metrics": 4}
+    record["variables"] = [[name, [], "float32"] for name in record["variables"]]
+    np.savez(path, **arrays, record=np.frombuffer(json.dumps(record).encode(), "uint8"))
+    toy.succeeds("train", "--resume", "--out", tmp_path / "run")
+    assert len(read_history(tmp_path / "run")) == 2
+    toy.succeeds("train", "--resume", "--out", tmp_path / "run", "--max-steps", "none")
+    assert_same_run(tmp_path / "run", trained_toy)
+
+
 def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
     words = toy.train(tmp_path / "run", epochs=9, early_stopping=1, learning_rate=0.5)
     toy.succeeds(*words)
@@ -178,3 +193,5 @@ def test_overwriting_spares_what_is_no_run(toy, tmp_path):
         status, _, err = toy.call(*toy.train(other, overwrite=True))
         assert status == 2 and err.startswith("error: "), err
     assert (other / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "link").symlink_to(other)
+    toy.fails("is a link", *toy.train(tmp_path / "link", overwrite=True))

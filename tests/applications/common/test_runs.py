@@ -15,6 +15,7 @@ from applications.common import runs
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.runs import WEIGHTS, RunFolder, digest_of
+from applications.common.writers import unlock
 
 CONFIG = {
     "name": "ved",
@@ -23,6 +24,12 @@ CONFIG = {
     "epochs": 5,
     "note": None,
 }
+
+
+@pytest.fixture(autouse=True)
+def unlocked():
+    yield
+    unlock()
 
 
 def full_disk(monkeypatch):
@@ -58,6 +65,7 @@ def test_options_may_be_tuples_paths_and_data_classes(tmp_path):
 
 def test_other_options_are_named_with_both_values(tmp_path):
     RunFolder.open(tmp_path, CONFIG)
+    unlock()
     other = {**CONFIG, "hidden_units": 16, "rates": [1e-3], "seed": 3}
     del other["note"]
     with pytest.raises(InputError) as error:
@@ -69,6 +77,7 @@ def test_other_options_are_named_with_both_values(tmp_path):
         "seed: nothing in the folder, 3 asked for",
     ]
     assert RunFolder.load(tmp_path).config == CONFIG
+    unlock()
     RunFolder.open(tmp_path, {**CONFIG, "epochs": 9}, resume=True, may_differ=("epochs",))
     assert RunFolder.load(tmp_path).config["epochs"] == 9
 

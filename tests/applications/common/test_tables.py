@@ -10,10 +10,10 @@ import tensorflow as tf
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.bounds import bound_report
 from applications.common.errors import InputError
+from applications.common.inference import Inference
 from applications.common.reporting import collapsed_posteriors
 from applications.common.significance import mean_interval
 from applications.common.tables import Column, difference_table, figures_of, main_table, table
-from applications.nmt.inference import Inference
 
 COLUMNS = (
     Column("accuracy (%)", "report.accuracy", 1, scale=100.0),
@@ -146,7 +146,7 @@ def test_names_that_are_no_inference(name):
 
 def test_continuous_alignments_are_not_summed_over():
     for name in ("exact", "kmax:3"):
-        with pytest.raises(InputError, match=r"^--inference: this model.s alignments are continuous: .*" + name):
+        with pytest.raises(InputError, match=r"^--inference: the alignments of this model are continuous; .*" + name):
             Inference.parse(name, continuous=True)
     assert Inference.parse("sample:3", continuous=True).kind == "sample"
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from finetuning_cases import options_of, run_of
+from finetuning_cases import options_of
 
 from applications.common.errors import InputError
 from applications.finetuning import data, embedded
@@ -45,13 +45,24 @@ def test_layouts_of_glue(task, tmp_path):
     assert (found.firsts, found.seconds, found.labels) == (firsts, seconds, labels)
 
 
-def test_scores(tmp_path):
+def test_scores_with_and_without_a_header(tmp_path):
+    given = options_of(tmp_path, task="sts").texts
     (tmp_path / "plain.csv").write_text(
-        'index,sentence1,sentence2,score\n0,"A man, dancing.","A\n""man"".",5.0\n1,One.,Two.,.5\n'
+        'A man, dancing.,"A\n""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
     )
-    found = data.read_examples(str(tmp_path / "plain.csv"), options_of(tmp_path, task="sts").texts)
-    assert (found.firsts, found.labels) == (["A man, dancing.", "One."], [5.0, 0.5])
-    assert found.seconds == ['A "man".', "Two."]
+    plain = data.read_examples(str(tmp_path / "plain.csv"), given)
+    assert plain.firsts == ["A man, dancing.", "One."] and plain.labels == [5.0, 0.5]
+    assert plain.seconds == ['A "man".', "Two."]
+    (tmp_path / "headed.tsv").write_text("index\tsentence1\tsentence2\tscore\n0\tOne.\tTwo.\t3.25\n")
+    headed = data.read_examples(str(tmp_path / "headed.tsv"), given)
+    assert (headed.firsts, headed.seconds, headed.labels) == (["One."], ["Two."], [3.25])
+
+
+def test_columns_of_ones_own(tmp_path):
+    (tmp_path / "mine.csv").write_text("id,said,reply,kind\n1,hello,bye,x\n2,no,yes,y\n")
+    given = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
+    found = data.read_examples(str(tmp_path / "mine.csv"), given)
+    assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -60,16 +71,29 @@ def test_scores(tmp_path):
         (
             "sst2",
             "text\tlabel\na\t1\n",
-            "train.tsv:1: expected a header with one column sentence",
+            "train.tsv:1: expected a header with the column sentence. Received: text, label",
         ),
-        ("sst2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns; in a .csv"),
-        ("sst2", "sentence\tlabel\na\t\n", "train.tsv:2: expected a label of 0, 1. Received: ''"),
+        ("sst2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns at least. Received: 1"),
+        ("sst2", "sentence\tlabel\na\t\n", "train.tsv:2: the label is empty"),
+        ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: a text is empty"),
         ("sst2", "sentence\tlabel\n\u200b\t1\n", "train.tsv:2: a text is empty"),
+        (
+            "sst2",
+            "sentence\tsentence\tlabel\na\tb\t1\n",
+            "train.tsv:1: expected one column sentence. Received: sentence, sentence, label",
+        ),
         ("sst2", "sentence\tlabel\n", "expected examples. Received: none"),
         ("sst2", "sentence\tlabel\na\t1\nb\t1\n", "has one label, 1; two at least"),
-        ("cola", "gj04\t1\n", "train.tsv:1: expected 4 columns; in a .csv"),
-        ("score", "text\tscore\nb\tnan\n", "train.tsv:2: expected a score. Received: 'nan'"),
-        ("csv", "text,label\na,1\nb, and c,0\n", "train.csv:3: expected 2 columns; in a .csv"),
+        (
+            "cola",
+            "source\tjudgement\tmark\ttext\ngj04\t1\t\tThe sailors rode.\n",
+            "train.tsv:1: expected a label of 0, 1. Received: 'judgement'",
+        ),
+        ("cola", "gj04\t1\n", "train.tsv:1: expected 4 columns at least. Received: 2"),
+        ("sts", "a\tb\tmuch\n", "train.tsv:1: expected a score. Received: 'much'"),
+        ("sts", "a\tb\tnan\n", "train.tsv:1: expected a score. Received: 'nan'"),
+        ("sst2", "sentence\tlabel\na\t1\nb\tc\t1\n", "train.tsv:3: expected 2 columns, as the header has"),
+        ("csv", "text,label\na,1\nb, and c,0\n", "train.csv:3: expected 2 columns, as the header has"),
     ],
 )
 def test_what_is_wrong_with_tables(task, text, message, tmp_path):
@@ -85,9 +109,11 @@ def test_what_is_wrong_with_tables(task, text, message, tmp_path):
 
 
 def test_a_label_that_is_new_in_validation(tmp_path):
-    run = run_of(tmp_path)
-    with pytest.raises(InputError, match="no training example has the label c; they have False, True"):
-        data.encode(run.options, run.codec, data.Texts(["so"], None, ["c"]))
+    for name, labels in (("train", "ab"), ("valid", "ac")):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {each}\t{each}\n" for each in labels))
+    files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "valid")}
+    with pytest.raises(InputError, match="--valid: no training example has the label c; they have a, b"):
+        data.read(options_of(tmp_path, **files, test=None))
 
 
 def test_what_is_held_out(tmp_path):
@@ -106,7 +132,7 @@ def test_an_example_of_every_class_is_trained_on(tmp_path):
     assert set(parts["train"].labels) == set(labels) and len(parts["valid"]) == 3
     assert sorted(parts["train"].firsts + parts["valid"].firsts) == sorted(f"text {row}" for row in range(13))
     path.write_text("text\tlabel\nfirst\ta\nsecond\tb\n")
-    with pytest.raises(InputError, match=r"--valid: all 2 examples of .* are needed for training"):
+    with pytest.raises(InputError, match=r"2 examples, and all of them are needed for training.*--valid"):
         data.read(options_of(tmp_path, train=str(path), test=None))
     path.write_text("text\tscore\n" + "".join(f"text {row}\t{row}\n" for row in range(10)))
     parts = data.read(options_of(tmp_path, task="score", train=str(path), test=None, valid_fraction=0.5))

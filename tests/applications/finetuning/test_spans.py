@@ -45,7 +45,8 @@ def test_files_of_both_versions(tmp_path):
 @pytest.mark.parametrize(
     ("paragraph", "message"),
     [
-        (entry([("dogs", 5)]), "question q1: the answer 'dogs' does not stand at 5"),
+        (entry([("dogs", 5)]), "question q1: the answer 'dogs' does not stand at 5 of its context"),
+        (entry([("dogs", 900)]), "does not stand at 900"),
         (entry([("", 3)]), "the answer '' does not stand at 3"),
         (entry([(CONTEXT[-5:-2], -5)]), "does not stand at -5"),
         ({"context": CONTEXT}, "is no file of SQuAD"),

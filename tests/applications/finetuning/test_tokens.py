@@ -20,11 +20,11 @@ def names(ids):
 
 
 def test_a_text_and_a_pair():
-    ids, num_first = encoder().encode(["The dogs barked.", "a zebra"])
+    ids, num_first, cut = encoder().encode_all(["The dogs barked.", "a zebra"])
     assert names(ids[0]) == ["[CLS]", "the", "dog", "##s", "bark", "##ed", ".", "[SEP]"]
     assert names(ids[1]) == ["[CLS]", "a", "[UNK]", "[SEP]"]
-    assert num_first.numpy().tolist() == [8, 4]
-    ids, num_first = encoder().encode(["the dog", "a"], ["a cat .", ","])
+    assert num_first.numpy().tolist() == [8, 4] and not cut.numpy().any()
+    ids, num_first, _ = encoder().encode_all(["the dog", "a"], ["a cat .", ","])
     assert names(ids[0]) == ["[CLS]", "the", "dog", "[SEP]", "a", "cat", ".", "[SEP]"]
     assert num_first.numpy().tolist() == [4, 3]
 
@@ -39,15 +39,16 @@ def test_a_text_and_a_pair():
     ],
 )
 def test_the_longer_text_of_a_pair_loses_first(first, second, kept):
-    ids, num_first = encoder(8).encode([first], [second])
+    ids, num_first, cut = encoder(8).encode_all([first], [second])
     assert ids.row_lengths()[0] == sum(kept) + 3 <= 8
     assert names(ids[0])[1 : 1 + kept[0]] == first.split()[: kept[0]]
     assert names(ids[0])[num_first[0] : -1] == second.split()[: kept[1]]
+    assert cut == max(0, len(first.split()) + len(second.split()) - 5)
 
 
 def test_a_long_text_is_cut():
-    ids, _ = encoder(5).encode(["the dog a cat", "a"])
-    assert names(ids[0]) == ["[CLS]", "the", "dog", "a", "[SEP]"]
+    ids, _, cut = encoder(5).encode_all(["the dog a cat", "a"])
+    assert names(ids[0]) == ["[CLS]", "the", "dog", "a", "[SEP]"] and cut.numpy().tolist() == [1, 0]
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -56,7 +57,7 @@ def test_damaged_files_are_named(tmp_path):
     for name in ("labels.json", "tokenizer/tokenizer.json", "tokenizer/vocabulary.txt"):
         path = folder.path / name
         before = path.read_bytes()
-        for content in (b"", b"{}", None):
+        for content in (b"", b"{", b"[1]", b"{}", bytes(range(256)), None):
             path.unlink() if content is None else path.write_bytes(content)
             with pytest.raises(InputError, match=r"labels\.json|tokenizer"):
                 load_codec(None, folder)
@@ -70,9 +71,9 @@ def test_the_pieces_of_an_albert(tmp_path):
     """Of a sentencepiece model: the same in a graph, and after it was saved."""
     known = albert_tokenizer()
     texts, others = ["The dog has seen", "a zebra"], ["my friend.", ""]
-    ids, num_first = TextEncoder(known, 40).encode(texts, others)
+    ids, num_first, cut = TextEncoder(known, 40).encode_all(texts, others)
     pieces = [known.id_to_token(int(each)) for each in ids[0]]
-    assert pieces[0] == "[CLS]" and pieces[-1] == "[SEP]" == pieces[num_first[0] - 1]
+    assert pieces[0] == "[CLS]" and pieces[-1] == "[SEP]" == pieces[num_first[0] - 1] and not cut.numpy().any()
     assert "".join(pieces[1 : num_first[0] - 1]).endswith("\u2581dog\u2581has\u2581seen")
     assert "".join(pieces[num_first[0] : -1]) == "\u2581my\u2581friend."
     assert known.token_to_id("[MASK]") not in ids[0]

@@ -68,9 +68,22 @@ def test_a_preset_of_keras_hub(tmp_path):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
+        ({"model_type": "gpt2"}, {}, "expected a BERT or ALBERT. Received: gpt2"),
         ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight"),
         ({"hidden_size": 16}, {}, "variable.shape=(15, 16), Received: value.shape=(15, 8)"),
+        (
+            {},
+            {"encoder.layer.1.output.dense.weight": None},
+            "encoder.layer.1.output.dense.weight",
+        ),
         ({}, {"pooler.dense.bias": None}, "pooler.dense.bias"),
+        ({}, {"embeddings.LayerNorm.weight": None}, "embeddings.LayerNorm."),
+        ({"hidden_act": "relu"}, {}, "config.json: hidden_act: expected gelu. Received: relu"),
+        (
+            {},
+            {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")},
+            "variable.shape=(8, 12), Received: value.shape=(8, 9). Target variable: <Variable path=transformer",
+        ),
     ],
 )
 def test_folders_of_another_architecture(tmp_path, config, changes, message):
@@ -81,23 +94,24 @@ def test_folders_of_another_architecture(tmp_path, config, changes, message):
 
 
 def test_damaged_folders(tmp_path):
-    folder = tmp_path / "bert"
-    config = write_hugging_face(folder) and (folder / "config.json").read_text()
-    for name, content, message in (
-        ("model.safetensors", b"12345678{", "cannot be read: .*header"),
-        ("config.json", b"{", "cannot be read"),
-        ("config.json", config.replace('"hidden_size"', '"size"').encode(), "'hidden_size'"),
-        ("config.json", json.dumps({"model_type": "gpt2"}).encode(), "cannot be read"),
-        ("config.json", None, "cannot be read"),
-    ):
-        write_hugging_face(folder)
-        (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-        with pytest.raises(InputError, match=message):
-            backbone_of(folder)
-
-
-def test_another_transformer(tmp_path):
-    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 9}
-    keras_hub.models.DistilBertBackbone(15, **sizes).save_to_preset(str(tmp_path))
-    with pytest.raises(InputError, match=r"expected a BERT or ALBERT\. Received: DistilBertBackbone"):
-        backbone_of(tmp_path)
+    path = write_hugging_face(tmp_path / "bert")
+    (tmp_path / "bert" / "model.safetensors").write_bytes(b"12345678{")
+    with pytest.raises(InputError, match=r"bert cannot be read: .*header"):
+        backbone_of(path)
+    write_hugging_face(tmp_path / "bert")
+    whole = (tmp_path / "bert" / "model.safetensors").read_bytes()
+    (tmp_path / "bert" / "model.safetensors").write_bytes(whole[:-40])
+    with pytest.raises(InputError, match=r"bert cannot be read: .*[Ii]ncomplete"):
+        backbone_of(path)
+    write_hugging_face(tmp_path / "bert")
+    config = tmp_path / "bert" / "config.json"
+    config.write_text(json.dumps({name: x for name, x in HUGGING_FACE.items() if name != "hidden_size"}))
+    with pytest.raises(InputError, match="'hidden_size'"):
+        backbone_of(path)
+    config.write_text("{")
+    with pytest.raises(InputError, match=r"config\.json cannot be read"):
+        tokenizer_of(path)
+    for name in ("GPT2Backbone", "DistilBertBackbone"):
+        config.write_text(json.dumps({"registered_name": f"keras_hub>{name}", "config": {}}))
+        with pytest.raises(InputError, match=rf"expected a BERT or ALBERT\. Received: keras_hub>{name}"):
+            tokenizer_of(path)

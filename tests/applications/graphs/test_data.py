@@ -1,4 +1,4 @@
-"""Graphs from files: archives, tables; what is wrong with them; splits."""
+"""Graphs from files: archives, tables; what is wrong with them; splits; drawn neighbours."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from program_cases import GRAPHS_CASE
 
 from applications.common.errors import InputError
 from applications.common.option_values import check
-from applications.graphs import data
+from applications.graphs import data, sampling
 from applications.graphs.options import EvaluateGraphs
 
 FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
@@ -71,17 +71,23 @@ def test_an_archive(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, "features of a graph: 'feat_data"),
-        ({"labels": None}, "has no labels"),
+        ({"features": None}, "has no feat_data"),
         ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7: expected nodes from 0 to 6"),
         ({"edges": EDGES.T}, r"expected edges of shape \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
-        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "feature 1 of node 2, both from 0, is no finite"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: feature 2 is no finite number"),
         ({"labels": LABELS - 2}, "expected .* labels from -1 on"),
-        ({"labels": LABELS[:5]}, "expected 7 labels below 7. Received: 5 labels"),
-        ({"train_idx": np.array([0, 7])}, "node 7 stands in the parts twice, or there is no such node"),
-        ({"val_idx": None}, "the part valid has no node with a label"),
-        ({"features": np.array([object()])}, "cannot be read as a NumPy archive"),
+        ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
+        ({"train_idx": np.array([0, 7])}, "a part has the node 7; there are 7"),
+        ({"val_idx": np.array([3, 2])}, "the node 2 stands in the parts twice"),
+        ({"val_idx": None}, "has the parts train, test, and no part valid"),
+        (
+            {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
+            "part valid has no node with a label",
+        ),
+        ({"labels": LABELS + 1}, "no node has the label 0 of"),
+        ({"labels": LABELS + 100}, "the label 10[0-9] is too large for 7 nodes"),
+        ({"features": np.array([object()])}, "cannot be read as a NumPy archive of plain arrays"),
     ],
 )
 def test_what_is_wrong_with_archives(tmp_path, changes, message):
@@ -102,12 +108,16 @@ def test_tables(tmp_path):
     ("name", "text", "message"),
     [
         ("nodes", "node,class,f\na,x,1\n", r"nodes.txt:1: expected a header with node, label"),
-        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: expected 3 columns, a node of a new name, .* a, y, 2"),
+        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: the node a stands in line 2 already"),
         ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: expected numbers as features: .*'much'"),
+        ("nodes", "node,label,f,f\na,x,1,2\n", "nodes.txt:1: two columns are named f"),
         ("edges", "source,target\n", "nodes.txt: no edge joins two nodes"),
-        ("nodes", "node,label,split,f\na,x,dev,1\n", "one of train, valid, test or nothing as split"),
+        ("nodes", "node,label,f\na,x\n", "nodes.txt:2: expected 3 columns. Received: 2"),
+        ("nodes", "node,label,split,f\na,x,dev,1\n", "nodes.txt:2: split: expected train, valid, test or nothing"),
         ("nodes", "node,label\na,x\n", "expected nodes with a feature at least"),
-        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: expected the names of two nodes. Received: n1, nobody"),
+        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: there is no node n0"),
+        ("edges", "n0,n1,n2\n", "edges.txt:1: expected a source and a target. Received: 3 columns"),
+        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: there is no node nobody"),
     ],
 )
 def test_what_is_wrong_with_tables(tmp_path, name, text, message):
@@ -117,12 +127,25 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
         data.read(options)
 
 
-def test_columns_of_other_names(tmp_path):
-    given = options_of(tmp_path)
-    codec = codec_of(APPLICATION, given, data.read(given))
-    text = (tmp_path / "nodes.txt").read_text()
-    (tmp_path / "nodes.txt").write_text(text.replace("first,second", "second,first"))
-    with pytest.raises(InputError, match="has the features second, first, third; the model reads first, second, third"):
+def test_columns_in_another_order(tmp_path):
+    given = options_of(tmp_path, scale_features="columns")
+    parts = data.read(given)
+    codec = codec_of(APPLICATION, given, parts)
+    expected = data.encode(given, codec, parts["train"]).graph
+    lines = [line.split(",") for line in (tmp_path / "nodes.txt").read_text().splitlines()]
+    order = [5, 0, 4, 1, 2, 3]
+
+    def write(head):
+        table = [head, *([line[place] for place in order] for line in lines[1:])]
+        (tmp_path / "nodes.txt").write_text("".join(",".join(line) + "\n" for line in table))
+
+    write([lines[0][place] for place in order])
+    part = data.read(given)["train"]
+    assert part.graph.columns == ["third", "second", "first"]
+    found = data.encode(given, codec, part).graph
+    np.testing.assert_array_equal(found.features, expected.features)
+    write(["dritte", "node", "second", "label", "split", "first"])
+    with pytest.raises(InputError, match="the graph has no feature third; the model reads first, second, third"):
         data.encode(given, codec, data.read(given)["train"])
 
 
@@ -146,3 +169,22 @@ def test_published_values_need_a_graph():
     """The embedded one would be trained with values for another."""
     with pytest.raises(InputError, match="--published: cora is the name of a graph"):
         check(options(published="cora"))
+
+
+def test_drawn_neighbours():
+    """Each as often as the others, none twice, never more than asked for, and those of these once."""
+    edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
+    sampler, counts = sampling.NeighborSampler(edges, 6), np.zeros(6)
+    generator = np.random.default_rng(0)
+    for _ in range(400):
+        drawn = sampler.draw(np.array([0]), (2, 1), generator)
+        first = drawn[drawn[:, 1] == 0]
+        assert len(first) == 2 and len(np.unique(first[:, 0])) == 2
+        second = drawn[drawn[:, 1] != 0]
+        assert sorted(second[:, 1]) == sorted(first[:, 0])
+        counts[first[:, 0]] += 1
+    expected = 400 * 2 / 5
+    assert np.abs(counts[1:] - expected).max() < 4 * np.sqrt(400 * 0.4 * 0.6)
+    everything = sampler.draw(np.array([0, 3]), (10,), generator)
+    assert sorted(map(tuple, everything)) == sorted((s, t) for s, t in map(tuple, edges) if t in (0, 3))
+    assert len(sampling.NeighborSampler(np.zeros((0, 2), int), 3).draw(np.array([1]), (2, 2), generator)) == 0

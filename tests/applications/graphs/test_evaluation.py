@@ -15,6 +15,7 @@ from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGr
 from applications.graphs.report import evaluate, fan, predictor
 from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
+from keras_vattn import metrics
 
 
 def test_a_report(tmp_path, eagerly):
@@ -55,6 +56,20 @@ def test_neighbours_that_the_page_shows(tmp_path, eagerly, monkeypatch):
         assert shortened.source == [whole.source[place] for place in heaviest]
 
 
+def test_noise_is_told_by_draws(tmp_path, monkeypatch):
+    """The AUROCs of the same predictor with and without noise; deterministic attention has no draws."""
+    run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)
+    part = run.data["test"]
+    clean, noisy = predictor(run, part), predictor(run, part, reports.CORRUPTION)
+    noise = reports.noise_detection(run, part, predicted(run, part), 5)
+    scores = (metrics.mutual_information(of.draws(5, "attention")) for of in (clean, noisy))
+    assert noise["mutual_information"] == metrics.out_of_distribution_detection(*scores)["auroc"]
+    scores = (metrics.predictive_entropy(of.predictions(0)["mean"]) for of in (clean, noisy))
+    assert noise["entropy"] == metrics.out_of_distribution_detection(*scores)["auroc"]
+    run = run_of(tmp_path, model="gat", num_draws=0)
+    assert list(reports.noise_detection(run, part, predicted(run, part), 5)) == ["entropy"]
+
+
 def test_predictions_after_nodes_were_added(tmp_path):
     """The classes and the scale of the features are those of the training."""
     run = run_of(tmp_path, model="gat", scale_features="columns")
@@ -75,7 +90,7 @@ def test_predictions_for_another_graph(tmp_path):
     run = run_of(tmp_path, model="gat", scale_features="columns")
     paths = {name: str(tmp_path / f"{name}.csv") for name in ("nodes", "edges", "asked")}
     options = PredictGraphs(run=str(tmp_path), input=paths.pop("asked"), **paths)
-    lines = {"nodes": "node,first,second,third\nx,1,0,0.5\ny,0,1,0.1\n", "edges": "x,y\n", "asked": "y\n"}
+    lines = {"nodes": "third,node,first,second\n0.5,x,1,0\n0.1,y,0,1\n", "edges": "x,y\n", "asked": "y\n"}
     for name, text in lines.items():
         (tmp_path / f"{name}.csv").write_text(text)
     found = list(APPLICATION.generate(run, options))
@@ -124,21 +139,36 @@ def test_the_exported_model(tmp_path):
 HISTORY = [(0.5, 1.0), (0.6, 1.1), (0.6, 0.9), (0.5, 0.8), (0.5, 0.85), (0.7, 0.9), (0.7, 0.7)]
 
 
+@pytest.mark.parametrize(
+    ("criterion", "best", "waited"),
+    [("published", 6, 0), ("accuracy", 6, 0), ("nll", 6, 0)],
+)
 @pytest.mark.parametrize("split", [0, 3])
-def test_criteria(split):
+def test_criteria(tmp_path, criterion, best, waited, split):
     """Of a run that goes on after some epochs, too: all it knows is its history."""
+    run = run_of(tmp_path, criterion=criterion)
     rows = []
-    callback = Criterion(types.SimpleNamespace(history=lambda: [dict(row) for row in rows]))
+    run.folder = types.SimpleNamespace(history=lambda: [dict(row) for row in rows])
+    callback = Criterion(run)
     callback.on_train_begin()
     for epoch, (accuracy, nll) in enumerate(HISTORY):
         if epoch == split:
+            callback = Criterion(run)
             callback.on_train_begin()
         logs = {"val_accuracy": accuracy, "val_nll": nll}
         callback.on_epoch_end(epoch, logs)
         rows.append(logs)
-    # Both at their best: the first, the third and the last epoch; one of them: all but the fifth.
-    assert [row["val_best"] for row in rows] == [-1, -1, -2, -2, -2, -2, -3]
-    assert [row["val_better"] for row in rows] == [-1, -2, -3, -4, -4, -5, -6]
+    scores = [row["val_best"] for row in rows]
+    waits = [row["val_better"] for row in rows]
+    assert int(np.argmin(scores)) == best and len(rows) - 1 - int(np.argmin(waits)) == waited
+    if criterion == "published":
+        # Both at their best: the first, the third and the last epoch; one of them: all but the fifth.
+        assert scores == [-1, -1, -2, -2, -2, -2, -3]
+        assert waits == [-1, -2, -3, -4, -4, -5, -6]
+    elif criterion == "accuracy":
+        assert int(np.argmin(scores[:5])) == 2
+    else:
+        assert scores == [nll for _, nll in HISTORY]
 
 
 def test_holm():

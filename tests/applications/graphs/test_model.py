@@ -1,4 +1,4 @@
-"""The network: the published values of each model, its initial weights, L2."""
+"""The network: the published values of each model, its initial weights, L2, and drawn neighbours."""
 
 import keras
 import numpy as np
@@ -77,8 +77,30 @@ def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
     assert not np.array_equal(found["gat"]["first/target_kernel"], found["gat"]["first/source_kernel"])
 
 
-def test_half_the_sum_of_squares(tmp_path):
-    run = run_of(tmp_path, model="wc", l2=0.1)
-    expected = 0.05 * sum(float(tf.reduce_sum(w.value**2)) for w in run.models.training.trainable_weights)
+@pytest.mark.parametrize("l2_of", ["all", "kernels"])
+def test_half_the_sum_of_squares(tmp_path, l2_of):
+    run = run_of(tmp_path, model="wc", l2=0.1, l2_of=l2_of)
+    weights = run.models.training.trainable_weights
+    counted = [w for w in weights if l2_of == "all" or "bias" not in w.name]
+    assert len(counted) < len(weights) or l2_of == "all"
+    expected = 0.05 * sum(float(tf.reduce_sum(w.value**2)) for w in counted)
     found = sum(float(x) for x in run.models.training.losses)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_with_all_neighbours_a_drawn_batch_is_the_graph(tmp_path):
+    """Logits of the training nodes and their gradient, as of the whole graph; the KL is a mean over fewer nodes."""
+    whole = run_of(tmp_path, model="no_kl")
+    drawn = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
+    drawn.models.training.set_weights(whole.models.training.get_weights())
+    logits = whole.models.prediction(whole.data["train"].graph.inputs).numpy()
+    batches = drawn.data["train"].batches(drawn.options, first_epoch=0)
+    seen = 0
+    for inputs, labels in batches.take(drawn.data["train"].num_batches(drawn.options)):
+        found = drawn.models.training(inputs).numpy()
+        for row, label in zip(found, labels.numpy(), strict=True):
+            match = np.abs(logits - row).max(axis=1).argmin()
+            np.testing.assert_allclose(row, logits[match], rtol=1e-4, atol=1e-5)
+            assert whole.data["train"].graph.labels[match] == label
+            seen += 1
+    assert seen == 12

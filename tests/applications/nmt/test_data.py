@@ -1,4 +1,4 @@
-"""From files to batches: parallel text and its segmentation."""
+"""From files to batches: parallel text, its segmentation and gold links."""
 
 import gzip
 
@@ -7,6 +7,7 @@ import pytest
 from application_cases import changed
 from nmt_cases import APPLICATION, PAIRS, SMALL, small_options, write_pairs
 
+from applications.common.errors import InputError
 from applications.nmt.data import AlignedText, Codec, encode, load_codec, read
 from applications.nmt.options import EvaluateNmt, Options
 from applications.nmt.report import normalized
@@ -63,21 +64,42 @@ def test_files_and_long_sentences(tmp_path):
 
 
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
-    """The mark of a space is text until it is normalised: such training pairs are left out and counted."""
+    """The mark of a space is text until it is normalised: such training pairs are named, or counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))
     codec = Codec.fit(options, pairs)
-    report = encode(options, codec, pairs, training=True).report
+    with pytest.raises(InputError, match=r"pair 6 of the training split: segmentation leaves nothing of a side"):
+        encode(options, codec, pairs, training=True)
+    report = encode(changed(options, skip_invalid=True), codec, pairs, training=True).report
     assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
 
 
+def test_gold_links_of_files(tmp_path):
+    """A line a pair; a file without its pairs, or one that does not fit them, is an error."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:20])
+    write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
+    links = tmp_path / "links.txt"
+    options = changed(Options(), **SMALL, data=str(folder), test_links=str(links))
+    links.write_text("0-0 1-1 4p3\n2-2\n")
+    first = read(options)["test"].links[0]
+    assert (first.sure, first.possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (4, 3)})
+    links.write_text("0-0\n0-0 9-1\n")
+    with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
+        read(options)
+    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+        read(changed(Options(), valid_links=str(links)))
+
+
 def test_other_pairs_of_evaluate(tmp_path):
-    """A table has the columns of the run's own."""
+    """A table has the columns of the run's own; links are those of the pairs, and none are invented."""
     options = small_options(tmp_path)
     text = changed(options, source_column="de", target_column="en")
     table = tmp_path / "other.tsv"
     table.write_text("en\tde\n" + "".join(f"{target}\t{source}\n" for source, target in PAIRS[:3]))
+    (tmp_path / "links").write_text("0-0\n1p1\n0-0 5-2\n")
     other = APPLICATION.read_other(text, EvaluateNmt("", table=str(table)))
     assert (other.sources, other.targets, other.links) == (*map(list, zip(*PAIRS[:3])), None)
+    other = APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
+    assert [entry.sure for entry in other.links] == [{(0, 0)}, set(), {(0, 0), (5, 2)}]
     assert APPLICATION.read_other(text, EvaluateNmt("")) is None

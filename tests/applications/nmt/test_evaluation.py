@@ -119,8 +119,8 @@ def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, 
 
 def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly):
     (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
-    options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"))
-    translator = Translator(run)
+    options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)
+    translator = Translator(run, "soft", 1)
     texts = translator.generate([source for source, _ in PAIRS[:2]]).numpy()
     assert list(APPLICATION.generate(run, options)) == [*(text.decode() for text in texts), ""]
 

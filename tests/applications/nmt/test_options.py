@@ -36,9 +36,15 @@ def run_of(tmp_path):
     return run_of
 
 
-def test_an_inference_of_evaluate(run_of):
-    message = "--inference: expected exact, kmax:K, soft or sample:n."
-    NMT_CASE.fails(message, "evaluate", "--run", run_of("soft"), "--inference", "kmax")
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
+        (("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
+    ],
+)
+def test_options_of_commands(run_of, words, message):
+    NMT_CASE.fails(message, words[0], "--run", run_of("soft"), *words[1:])
 
 
 @pytest.mark.parametrize(
@@ -73,5 +79,5 @@ def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
         load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
-    with pytest.raises(InputError, match=r"source_vocabulary\.txt: no vocabulary"):
+    with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
         load_codec(with_values(Options(), {"segmentation": "words"}), folder)

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from application_cases import changed, prepared_anywhere
+from application_cases import Compared, changed, prepared_anywhere, tables_of
 from nmt_cases import APPLICATION
 from program_case import written
 from program_cases import NMT_CASE
 from uncertainty_cases import require_draws_of_whole_sentences
 
+from applications.common.errors import InputError
 from applications.common.serving import save_module
 from applications.nmt.decode import Translator, translate, translate_with_uncertainty
-from applications.nmt.options import GenerateNmt
+from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
 from applications.text.batching import padded
 
 
@@ -38,10 +39,11 @@ def test_the_likelihood_at_the_mean_is_that_of_the_search(run_with, eagerly):
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     for num_beams in (1, 3):
-        translator = Translator(run, num_beams=num_beams)
+        translator = Translator(run, num_beams=num_beams, draws=False)
         searched, figures = translator.beam(source), translator.uncertainty(source, 1, 0)
         np.testing.assert_allclose(figures["log_likelihood"], searched["log_probabilities"], rtol=1e-4)
         np.testing.assert_array_equal(figures["num_words"], searched["lengths"])
+        assert "mutual_information" not in figures
 
 
 def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
@@ -54,30 +56,55 @@ def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
     require_draws_of_whole_sentences(figures, run.models.training, {"source": source}, target, 5)
 
 
-def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, eagerly, monkeypatch):
-    run = run_with("soft")
+def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, eagerly, monkeypatch, tmp_path):
+    run, lines = run_with("soft"), tmp_path / "lines.txt"
+    lines.write_text("a\n", encoding="utf-8")
     translator = Translator(run)
     names = [layer.name for layer in translator.noise.value.dropping]
     assert {"source_dropout", "target_dropout", "emission_dropout"} <= set(names)
-    first = translate_with_uncertainty(translator, run.data["valid"].sources[:2])[0]
+    first = translate_with_uncertainty(translator, run.data["valid"].sources[:2], 3)[0]
     assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4
     monkeypatch.setattr(run.options.network, "dropout", 0.0)
-    at_mean = translate_with_uncertainty(Translator(run), run.data["valid"].sources[:2])[0]
-    assert at_mean["log_likelihood"] == pytest.approx(first["log_likelihood"]) and "mutual_information" not in at_mean
+    with pytest.raises(InputError, match=r"nothing is drawn in this model, and no dropout\. Received: 3"):
+        list(APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=3, input=str(lines))))
 
 
-def test_lines(run_with, eagerly, tmp_path):
+def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
     """The texts are those of `generate` without the option, in their order."""
     run, part = run_with("wc"), run_with("wc").data["valid"]
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))
-    options = GenerateNmt("", uncertainty=True, input=str(lines))
+    options = GenerateNmt("", uncertainty=True, num_draws=2, input=str(lines))
     heads, *cells = (line.split("\t") for line in APPLICATION.generate(run, options))
     rows = [dict(zip(heads, line, strict=True)) for line in cells]
     assert [row["text"] for row in rows] == list(APPLICATION.generate(run, GenerateNmt("", input=str(lines))))
     for row in rows:
         counts = {len(row[name].split()) for name in ("words", "word_entropy", "word_mutual_information")}
         assert counts == {int(row["num_words"])}
+    report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", uncertainty=True, num_draws=2))
+    curves = report["uncertainty"]["quality"]
+    assert report["uncertainty"]["drawn"] == "attention" and set(curves) == {"bleu", "chrf"}
+    for metric, of_orders in curves.items():
+        assert set(of_orders) == {"mutual_information", "entropy", "likelihood", "random"}
+        for of_order in of_orders.values():
+            assert of_order["curve"][-1] == pytest.approx(report["translation"][metric])
+    assert "BLEU of the most certain sentences" in capsys.readouterr().out
+    # A page marks the words that draws disagree on.
+    (label, marked) = APPLICATION.shown(run, part, outputs).samples[0][2]
+    sentence = outputs["sentences"][0]
+    assert label == "translation" and [word for word, _ in marked] == sentence["words"]
+    assert [nats for _, nats in marked] == pytest.approx(list(sentence["word_mutual_information"]))
+
+
+def test_the_layout_evaluates_every_run(tmp_path):
+    quality = {name: {"area": 1.0, "curve": [1.0] * 10} for name in ("entropy", "likelihood", "random")}
+    record = {"report": {"uncertainty": {"drawn": None, "quality": {"bleu": quality, "chrf": quality}}}}
+    options = CompareNmt(out=str(tmp_path), models=("soft",), baseline="soft", seeds=1, layout=("uncertainty",))
+    comparison = Compared(APPLICATION, options, {}, {"soft": [record]})
+    comparison.read = lambda run, name: {"split": "test"}
+    text = "\n\n".join(APPLICATION.layouts["uncertainty"](comparison))
+    assert comparison.asked == {"soft": ["--split", "test", "--uncertainty"]}
+    assert [title.split()[0] for title in tables_of(text)] == ["BLEU", "chrF"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,13 @@ def test_distinct_by_hand():
     assert metrics.distinct(draws, 3) == pytest.approx((0 + 1) / 2)
 
 
+def test_published_distinct_crosses_draws_and_divides_by_tokens():
+    # One sequence a b a c: bigrams (a b), (b a), (a c) over 4 tokens.
+    draws = [["a b", "a c"]]
+    assert metrics.distinct(draws, 1, published=True) == pytest.approx(3 / 4)
+    assert metrics.distinct(draws, 2, published=True) == pytest.approx(3 / 4)
+
+
 def test_empty_draws_count_as_nothing():
     assert metrics.distinct([["", ""]], 1) == 0.0
     assert metrics.distinct([["", "a"]], 1) == 1.0

@@ -131,12 +131,18 @@ def test_padded_rows():
     assert padded([[], []]).shape == (2, 1) and padded([[1]]).dtype == np.int32
 
 
-def test_lines_of_a_user(tmp_path):
+def test_lines_of_a_user(tmp_path, capsys):
+    """What is lost of them is said once; nothing is said of nothing."""
     path = tmp_path / "lines"
     path.write_text("a b\n\nq b c\n")
     options = GenerateOptions("", input=str(path))
     lines, ids = pairs.read_inputs(options, CODEC.source, 2)
     assert lines == ["a b", "", "q b c"] and [row.tolist() for row in ids] == [[4, 5], [UNKNOWN, 5]]
+    message = "1 lines were truncated to 2 tokens, 1 of 4 tokens are unknown\n"
+    assert capsys.readouterr() == ("", message)
+    path.write_text("a b\n")
+    pairs.read_inputs(options, CODEC.source, 2)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_samples_are_for_reading(tmp_path):

@@ -1,4 +1,5 @@
 import gzip
+import types
 
 from files import fails, write
 
@@ -31,10 +32,24 @@ def test_missing_empty_and_damaged_files(tmp_path):
         fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a whole gzip file")
 
 
+def test_records_are_no_text(tmp_path):
+    """Their quotes and braces would be words."""
+    text = write(tmp_path / "a.txt", "good\n")
+    for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
+        records = write(tmp_path / name, '{"text": "good"}\n')
+        options = types.SimpleNamespace(input=records)
+        fails(lambda options=options: readers.read_input(options), f"{records}: expected plain text", "into a .txt")
+        fails(lambda path=records: readers.read_parallel(text, path), f"{records}: expected plain text")
+        if not name.endswith(".csv"):
+            fails(lambda path=records: list(readers.table_rows(path, ".tsv")), "must end in .csv or .tsv")
+            fails(lambda path=records: readers.read_sentences(path), f"{records}: expected plain text")
+
+
 def test_bad_lines_are_named_or_counted(tmp_path):
     source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
     target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
-    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8")
+    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8; mend the line")
+    fails(lambda: readers.read_parallel(source, target, skip_invalid=False), "mend the line, or skip", "--skip-invalid")
     text = readers.read_parallel(source, target, skip_invalid=True)
     assert (text.sources, text.targets, text.skipped) == (["x", "z"], ["1", "5"], 3)
     good = write(tmp_path / "c", "1\n2\n3\n4\n5\n")
@@ -58,7 +73,7 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
             (lambda skip, lines=lines: readers.read_sentences(lines, skip_invalid=skip)[0], f"{lines}:2: "),
             (lambda skip, table=table: readers.read_table(table, "n", "text", skip_invalid=skip).targets, "t.csv:3: "),
         ):
-            fails(lambda call=call: call(False), place, "without a word")
+            fails(lambda call=call: call(None), place, "without a word; mend the line")
             assert call(True) == ["x", "z"]
     assert list(readers.beside(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
 

@@ -59,9 +59,25 @@ def test_vocabulary_file_round_trip(tmp_path):
     assert text.Vocabulary.load(path).tokens == vocabulary.tokens
 
 
-def test_a_vocabulary_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="words: no vocabulary"):
-        text.Vocabulary.load(tmp_path / "words")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<pad>\n<unk>\nthe\n", "begins with the lines <pad>, <unk>, <start>, <end>"),
+        ("<pad>\n<unk>\n", "begins with the lines"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\n\nb\n", "'' is empty"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\na\n", "'a' is empty"),
+    ],
+)
+def test_bad_vocabulary_files(tmp_path, content, message):
+    path = tmp_path / "words.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        text.Vocabulary.load(path)
+    with pytest.raises(InputError, match="no such vocabulary"):
+        text.Vocabulary.load(tmp_path / "none")
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="UTF-8"):
+        text.Vocabulary.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +135,7 @@ def test_a_data_set_is_encoded_as_its_sentences(sentences):
             encoder = text.TextEncoder(tokenizer, text.Vocabulary(["a", "ß", "σ", "(", "aa"]))
             expected = encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
             assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected
-            ids, report = encoder.encode_numpy(TextRows.of(sentences), 2)
+            ids, report = encoder.encode_numpy(TextRows(sentences), 2)
             assert [row.tolist() for row in ids] == [row[:2] for row in expected]
             assert report.num_truncated == sum(len(row) > 2 for row in expected)
             assert report.num_unknown == sum(row[:2].count(text.UNKNOWN) for row in expected)

@@ -1,8 +1,13 @@
-"""Lines of sentences with their uncertainty, on figures made by hand."""
+"""Lines of sentences with their uncertainty, and the quality of the most certain ones, on figures made by hand."""
 
 import numpy as np
+import pytest
+import sacrebleu.metrics
 import tensorflow as tf
+from application_cases import tables_of
 
+from applications.common.significance import corpus_score
+from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.text import END, PAD, START
 from applications.text.uncertainty import lines_of, shifted, uncertainty_of, written_of
 
@@ -57,3 +62,66 @@ def test_written_words_are_read_again():
     assert found["num_words"].numpy().tolist() == [3, 2]
     np.testing.assert_allclose(found["log_likelihood"], -np.log(8) * np.array([3, 2]), rtol=1e-5)
     np.testing.assert_allclose(found["entropy"], np.log(8), rtol=1e-5)
+
+
+def sentences(information, entropy, log_likelihood, num_words):
+    columns = {"mutual_information": information, "entropy": entropy}
+    columns |= {"log_likelihood": log_likelihood, "num_words": num_words}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def test_the_quality_of_the_most_certain():
+    """The mutual information sorts by the quality, the entropy against it, the likelihood a word by chance of its
+    length; the random order has the mean quality."""
+    quality = np.arange(20.0)[::-1]
+    num_words = np.where(np.arange(20) % 2, 4, 2)
+    given = sentences(np.arange(20), -np.arange(20), -quality * num_words, num_words)
+    report = coverage_report(given, {"mean": lambda rows: quality[rows].mean()}, "attention")
+    curves = report["quality"]["mean"]
+    best = [quality[:size].mean() for size in range(2, 21, 2)]
+    worst = [quality[::-1][:size].mean() for size in range(2, 21, 2)]
+    np.testing.assert_allclose(curves["mutual_information"]["curve"], best)
+    np.testing.assert_allclose(curves["entropy"]["curve"], worst)
+    np.testing.assert_allclose(curves["likelihood"]["curve"], worst)
+    assert curves["mutual_information"]["area"] == pytest.approx(np.mean(best))
+    assert curves["random"]["area"] == pytest.approx(quality.mean(), abs=1.0)
+    assert (report["drawn"], report["mutual_information"]) == ("attention", 9.5)
+    del_information = [{name: x for name, x in row.items() if name != "mutual_information"} for row in given]
+    assert set(coverage_report(del_information, {"mean": len}, None)["quality"]["mean"]) == {
+        "entropy",
+        "likelihood",
+        "random",
+    }
+
+
+def test_equally_certain_sentences_have_no_order():
+    """Of sentences that come from the best to the worst."""
+    quality = np.arange(100.0)[::-1]
+    given = sentences(*np.ones((4, 100)))
+    curves = coverage_report(given, {"mean": lambda rows: quality[rows].mean()}, "attention")["quality"]["mean"]
+    assert curves["entropy"]["curve"][0] < 75.0 < quality[:10].mean()
+
+
+def test_the_score_of_a_corpus_of_some_rows():
+    hypotheses, references = ["a red dog is here", "a cat", "two red birds are there"], ["a red dog was here"] * 3
+    metric = sacrebleu.metrics.CHRF()
+    score, rows = corpus_score(metric, hypotheses, references), [2, 0]
+    expected = metric.corpus_score([hypotheses[row] for row in rows], [[references[row] for row in rows]]).score
+    assert score(np.array(rows)) == pytest.approx(expected)
+
+
+def test_tables_over_seeds():
+    def report(area):
+        areas = {"mutual_information": area + 1.0, "entropy": area, "likelihood": area - 2.0, "random": area - 3.0}
+        quality = {name: {"area": x, "curve": [x] * 10} for name, x in areas.items()}
+        return {"drawn": "attention", "quality": {"bleu": quality}}
+
+    text = "\n\n".join(coverage_lines({"wc": [report(30.0), report(32.0)]}, {"bleu": ("BLEU", 10.0), "chrf": ("c", 1)}))
+    ((title, lines),) = tables_of(text).items()
+    assert title == "BLEU of the most certain sentences, and the mean of the ten"
+    by_order = {line["sorted by"]: line for line in lines}
+    assert by_order["mutual information"]["area"].startswith("320.00 [")
+    assert by_order["mutual information"]["over random"] == "40.00 [40.00, 40.00]"
+    assert by_order["entropy"]["over likelihood"] == "20.00 [20.00, 20.00]"
+    assert by_order["likelihood"]["over likelihood"] == by_order["random"]["over random"] == "-"
+    assert by_order["random"]["100%"] == "280.0" and {line["drawn"] for line in lines} == {"attention"}

@@ -30,4 +30,4 @@ def test_questions_of_another_statement_do_not_fit(questions):
     others = [lists[(index * 7 + 11) % len(lists)][index % 5] for index in range(len(lists))]
     assert metrics.bleu_table([asked[0] for asked in lists], lists)[4].score == pytest.approx(100.0)
     assert metrics.bleu_table(others, lists)[4].score < 40.0
-    assert judged(others, lists, lists) == {"map": 1, "draws": 13525, "num_draws": 13525}
+    assert judged(others, lists, lists) == {"map": 1, "draws": 13525, "num_draws": 13525, "different": 5.0}

@@ -11,7 +11,7 @@ from applications.text.readers import ParallelText
 from applications.text.text import PAD
 from applications.ved.data import Codec, encode
 from applications.ved.decode import Generator
-from applications.ved.model import build, initial_state_of
+from applications.ved.model import build
 from applications.ved.options import Options
 from applications.ved.report import (
     controls,
@@ -35,6 +35,8 @@ def test_diversity_averages_over_draws():
     assert report["bleu_2"] == pytest.approx(np.mean(by_draw)) and by_draw[0] != by_draw[1]
     assert report["entropy"] == pytest.approx(unigram_entropy(draws)) == pytest.approx((np.log(6) + np.log(4)) / 2)
     assert report["dist_1"] == pytest.approx(distinct(draws, 1)) == pytest.approx((1.0 + 0.5) / 2)
+    assert report["distinct_draws"] == 1.5
+    assert report["distinct_references_among_draws"] == 1.0
     assert diversity([["a"], ["b"]], REFERENCES, True)["self_bleu"] is None
 
 
@@ -62,11 +64,11 @@ def test_summary_counts_right_questions():
     draws = [[QUESTIONS[0][1], QUESTIONS[0][1], "what is chad ?"], [QUESTIONS[1][0], QUESTIONS[1][1], greedy[1]]]
     assert judged(greedy, None, QUESTIONS) == {"map": 1}
     counts = judged(greedy, draws, QUESTIONS)
-    assert counts == {"map": 1, "draws": 4, "num_draws": 6}
+    assert counts == {"map": 1, "draws": 4, "num_draws": 6, "different": 1.5}
     controls = {"z": {"nats": 2.345}, "source": {"nats": 9.0}}
     assert summary({"num_sources": 2, "judged": counts, "controls": controls}) == [
         "1 of 2 questions at the means name what their statement is about.",
-        "4 of 6 drawn questions do.",
+        "4 of 6 drawn questions do; the draws of a statement have 1.5 different right ones.",
         "Another sentence's z costs 2.35 nats a sentence.",
     ]
     assert summary({"num_sources": 2, "map": {"bleu_4": 3.14}, "controls": {}}) == [
@@ -148,7 +150,7 @@ def test_what_another_sentence_costs(model, eagerly):
         ):
             if name in found:
                 memory = models.prepare(tf.constant(words), mixed)
-                state, logits = models.decoder.start(len(words), memory, initial_state_of(mixed)), []
+                state, logits = models.start(words, mixed, memory), []
                 for ids in target_input.T:
                     outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), mixed), state, memory)
                     logits.append(models.logits(outputs))

@@ -126,12 +126,13 @@ def loaded(trained):
     return load_run(APPLICATION, trained)
 
 
-def test_draws_of_the_command(loaded, monkeypatch, eagerly):
+def test_draws_of_the_command(loaded, monkeypatch, capsys, eagerly):
     def generate(**options):
         lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"
         monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(lines.encode())))
         return list(APPLICATION.generate(loaded, GenerateVed(str(loaded.folder.path), **options)))
 
     drawn = generate(num_samples=3, seed=1)
+    assert capsys.readouterr().err.startswith("1 lines were truncated to 10 tokens")
     assert [len(line.split("\t")) for line in drawn] == [3, 1, 3] and drawn[1] == ""
     assert generate(num_samples=3, seed=1) == drawn != generate(num_samples=3, seed=2)

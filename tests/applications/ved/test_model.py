@@ -62,7 +62,7 @@ def stepwise(models, inputs):
     source = tf.constant(inputs["source"])
     encoded = models.encoder(source)
     memory = models.prepare(source, encoded)
-    state, steps = models.decoder.start(len(source), memory, ved_model.initial_state_of(encoded)), []
+    state, steps = models.start(source, encoded, memory), []
     for ids in inputs["target_input"].T:
         outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), encoded), state, memory)
         steps.append({**outputs, "logits": models.step_logits(source, encoded)(outputs)})
@@ -197,8 +197,7 @@ def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddin
     matrices = [np.random.default_rng(index).normal(size=(WORDS, 8)).astype("float32") for index in range(2)]
     options = changed(OPTIONS, model="ded", embeddings=embeddings, train_embeddings=False)
     models = ved_model.build(options, codec_of_size(WORDS, WORDS))
-    for layer, matrix in zip((models.encoder.get_layer("source_embedding"), models.target_embedding), matrices):
-        layer.embeddings.assign(matrix)
+    models.set_embeddings(*matrices)
     compile_eagerly(models, options)
     models.training.train_on_batch(*batch)
     after = models.encoder.get_layer("source_embedding").embeddings, models.target_embedding.embeddings

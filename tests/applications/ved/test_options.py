@@ -9,7 +9,7 @@ from program_cases import VED_CASE
 from applications.common.option_values import values_of
 from applications.common.runs import RunFolder
 from applications.ved.model import MODELS
-from applications.ved.options import OLD_MODELS, PROGRAM, Options
+from applications.ved.options import DETERMINISTIC, OLD_MODELS, PROGRAM, Options
 
 # Section 4.1 of Bahuleyan et al. 2018.
 SECTION_4_1 = {
@@ -52,6 +52,7 @@ def test_dialogue_has_a_smaller_vocabulary():
 
 def test_the_names_of_the_models_are_those_that_can_be_built():
     assert set(typing.get_args(typing.get_type_hints(Options)["model"])) == MODELS.keys()
+    assert tuple(name for name, kind in MODELS.items() if not kind.latent) == DETERMINISTIC
 
 
 @pytest.mark.parametrize("model", OLD_MODELS)
@@ -61,9 +62,13 @@ def test_a_run_with_an_old_name_of_a_model_can_be_read(tmp_path, model):
     assert values == values_of(Options()) | OLD_MODELS[model] | {"epochs": 7}
 
 
-def test_missing_columns_are_errors(tmp_path):
+def test_rare_words_and_missing_columns_are_errors(tmp_path):
     rows = "".join(f"source{index}\ttarget{index}\n" for index in range(20))
     (tmp_path / "table.tsv").write_text(f"source\ttarget\n{rows}")
-    values = {"out": tmp_path / "new", "train_table": tmp_path / "table.tsv", "target_column": "question"}
-    VED_CASE.fails("table.tsv:1: no column named 'question'", "train", *words_of(values))
+    for options, message in (
+        ({"min_count": 9}, "--min-count: no source word of the pairs occurs that often. Received: 9"),
+        ({"target_column": "question"}, "table.tsv:1: no column named 'question'"),
+    ):
+        values = {"out": tmp_path / "new", "train_table": tmp_path / "table.tsv", **options}
+        VED_CASE.fails(message, "train", *words_of(values))
     assert not (tmp_path / "new").exists()

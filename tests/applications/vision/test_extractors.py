@@ -11,8 +11,10 @@ from files import fails
 
 from applications.common.serving import in_graph, save_module
 from applications.vision.extractors import Extractor, extract, make_extractor
+from applications.vision.features import extractor_beside, write_features
 from applications.vision.images import Images, open_images
-from applications.vision.options import RegionOptions
+from applications.vision.options import ExtractorOptions, FeaturesOptions
+from applications.vision.region_hdf5 import open_regions
 from applications.vision.word_detectors import noisy_or, vocabulary_of
 
 COLORS = {"red": (220, 30, 30), "green": (20, 200, 40), "blue": (30, 40, 220), "black": (5, 5, 5)}
@@ -37,7 +39,7 @@ def squares(count):
 PIXELS, PLACES = squares(150)
 IMAGES = Images("squares", [f"i{row}" for row in range(len(PIXELS))], pixels=PIXELS)
 WORDS = {f"i{row}": ["a", "square", *places] for row, places in enumerate(PLACES)}
-OPTIONS = RegionOptions(network="words", image_size=SIDE, grid=CELLS)
+OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def pooling(size):
 
 def test_pixels_are_those_of_the_cells():
     images = np.arange(2 * 6 * 6 * 3, dtype=np.uint8).reshape(2, 6, 6, 3)
-    extractor = make_extractor(RegionOptions("pixels", image_size=6, grid=3))
+    extractor = make_extractor(ExtractorOptions(image_size=6, grid=3))
     features = extractor(images).numpy()
     assert (features.shape, extractor.width, features.dtype) == ((2, 9, 12), 12, np.float32)
     for region, (row, column) in enumerate(itertools.product(range(3), repeat=2)):
@@ -121,6 +123,8 @@ def test_what_is_no_extractor(tmp_path, extractor):
     for text in ("{", "[]", "{}", json.dumps(config | {"network": "none.keras"})):
         path.write_text(text)
         fails(lambda: Extractor.load(tmp_path), f"{path}: expected an extractor of this program. Received: ")
+    path.write_text(json.dumps(config | {"name": "VGG16", "regions": "windows"}))
+    fails(lambda: Extractor.load(tmp_path), f"{path}: this version has no network VGG16 of windows.")
 
 
 def test_an_exported_module_takes_encoded_images(tmp_path, extractor):
@@ -142,3 +146,23 @@ def test_an_exported_module_takes_encoded_images(tmp_path, extractor):
     strings = [path.read_bytes() for path in sorted((tmp_path / "images").iterdir())]
     features = loaded(strings=tf.constant(strings))["features"]
     np.testing.assert_allclose(features, extract(extractor, open_images(tmp_path / "images")).features, rtol=1e-4)
+
+
+def test_the_command_writes_features_and_their_extractor(tmp_path, capsys):
+    np.savez(tmp_path / "images.npz", PIXELS[:70])
+    options = FeaturesOptions(
+        images=str(tmp_path / "images.npz"),
+        out=str(tmp_path / "out"),
+        extractor=ExtractorOptions(image_size=SIDE, grid=CELLS),
+    )
+    write_features(options)
+    last = f"written: {tmp_path / 'out' / 'regions.h5'}, 70 images, 630 regions of width 192"
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    written = open_regions(tmp_path / "out/regions.h5")
+    assert written.ids == [str(row) for row in range(70)]
+    for path in ("out", "out/regions.h5"):
+        beside = extractor_beside(tmp_path / path)
+        features, boxes, _ = written.read(np.arange(70), 9)
+        np.testing.assert_array_equal(features, extract(beside, open_images(options.images)).features)
+        np.testing.assert_allclose(boxes[0], beside.boxes, atol=1e-6)
+    assert extractor_beside(tmp_path) is None

@@ -1,5 +1,6 @@
 """Images of every kind that a folder may hold: what is read is what was written, and what is none is named."""
 
+import io
 import os
 import pickle
 import shutil
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from files import fails
+from PIL import Image, ImageOps
 
 from applications.common.runs import digest_of
 from applications.vision.images import decode_image, image_id, open_images, resized
@@ -55,6 +57,37 @@ def test_kinds_of_files(tmp_path, name):
     # In the graph of an exported model, too.
     decode = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     np.testing.assert_array_equal(decode(content), expected)
+
+
+def with_orientation(kind, endian, orientation):
+    """Return an image of four colours, stored as a camera does that was turned."""
+    pixels = np.array([[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 250)]], np.uint8)
+    exif, file = Image.Exif(), io.BytesIO()
+    exif.endian = endian
+    exif.update({0x010F: "a maker", 0x0112: orientation, 0x0131: "a program"})
+    Image.fromarray(pixels.repeat(8, axis=0).repeat(16, axis=1)).save(file, kind, exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("endian", "<>")
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_photograph_is_read_upright(tmp_path, kind, endian):
+    decode = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+    for orientation in range(10):
+        content = with_orientation(kind, endian, orientation)
+        with Image.open(io.BytesIO(content)) as image:
+            expected = np.asarray(ImageOps.exif_transpose(image))
+        (tmp_path / "photo.jpg").write_bytes(content)
+        for pixels in (open_images(tmp_path).read(0), decode(content).numpy()):
+            assert pixels.shape == expected.shape, orientation
+            np.testing.assert_allclose(pixels.astype(int), expected, atol=4, err_msg=str(orientation))
+
+
+def test_damaged_exif_is_no_orientation():
+    whole, name = with_orientation("JPEG", ">", 6), b"MM\0*\0\0\0\x08"
+    for wrong in (b"XX\0*\0\0\0\x08", b"MM\0*\xff\xff\xff\xff", b"MM\0*\x7f\xff\xff\xff", b"MM\0*\0\0\0\x3f"):
+        assert decode_image(whole.replace(name, wrong)).shape == (16, 32, 3)
+    assert decode_image(whole).shape == (32, 16, 3)
 
 
 @pytest.mark.parametrize("name", BROKEN)

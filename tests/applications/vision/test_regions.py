@@ -110,6 +110,7 @@ def memory():
 def test_what_is_read_is_what_was_written(path, tmp_path):
     for regions in (open_regions(path), memory(), open_regions(write_hdf5(tmp_path / "a.h5", **adaptive()))):
         assert (len(regions), regions.width, regions.ids) == (3, WIDTH, IDS)
+        assert [regions.num_cut(count) for count in (0, 1, 3, 4)] == [3, 2, 1, 0]
         for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2), ((1, 2, 0), 6), ((), 3)):
             same(regions, images, max_regions)
         fails(lambda regions=regions: regions.rows_of(["7", "139", "7", "8"]), "2 of 3 ids without one, 7, 8")
@@ -189,9 +190,11 @@ def test_writing_is_atomic(path):
 
 BAD = {
     "object 'image_features' doesn't exist": {"image_features": None},
-    "pos_boxes that are no rows of 8 regions": {"pos_boxes": [[0, 3], [3, 4], [4, 9]]},
-    "or image_ids that are no others": {"image_ids": ["7", "8", "7"]},
+    "object 'pos_boxes' doesn't exist": {"pos_boxes": None},
+    "pos_boxes that are no rows of 8 regions for 3 images": {"pos_boxes": [[0, 3], [3, 4], [4, 9]]},
+    "pos_boxes that are no rows of 8 regions for 2 images": {"image_ids": IDS[:2]},
     "an image without regions": {"pos_boxes": [[0, 3], [3, 3], [4, 8]]},
+    "an image that occurs twice": {"image_ids": ["7", "8", "7"]},
 }
 
 

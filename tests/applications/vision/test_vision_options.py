@@ -4,13 +4,13 @@ import pytest
 from files import fails
 
 from applications.common.option_values import check
-from applications.vision.options import RegionOptions
+from applications.vision.options import ExtractorOptions, FeaturesOptions, RegionOptions
 
 WRONG = [
     ({"image_size": 50}, "--image-size: expected a multiple of --grid, 6, for the network pixels. Received: 50"),
     ({"grid": 5}, "--image-size: expected a multiple of --grid, 5, for the network pixels. Received: 48"),
     ({"network": "words", "image_size": 11}, "--image-size: expected twice --grid, 6, at least. Received: 11"),
-    ({"features": "none"}, "--features: no such file. Received: "),
+    ({"features": "none"}, "--features: no such file or folder. Received: "),
     ({"images": "none"}, "--images: must be a folder of images or an .npz file. Received: "),
     ({"images": "a.tsv"}, "--images: must be a folder of images or an .npz file. Received: "),
     ({"grid": 8}, "--max-regions: expected 64 at least, the regions of an image. Received: 36"),
@@ -19,7 +19,7 @@ WRONG = [
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("a.npz", "a.tsv", "a.h5"):
+    for name in ("a.npz", "a.tsv", "old/regions.h5"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     return tmp_path
@@ -35,6 +35,16 @@ def test_files_have_as_many_regions_as_they_have(folder):
     check(RegionOptions(features=str(folder / "a.tsv"), images=str(folder / "a.npz"), max_regions=10))
 
 
+def test_the_command_features(folder):
+    words = FeaturesOptions(str(folder), str(folder / "new"), ExtractorOptions(network="words"))
+    check(words)
+    words.check_words("captions", "a.json")
+    fails(lambda: words.check_words("captions", None), "--captions: the network words, and no other", "Received: none")
+    for out in ("old", "a.tsv"):
+        options = FeaturesOptions(str(folder), str(folder / out))
+        fails(lambda options=options: check(options), "--out: expected a new folder. Received: ", "which exists")
+
+
 def test_the_side_is_that_of_the_network():
-    sides = [RegionOptions(network).side for network in ("pixels", "words")]
+    sides = [ExtractorOptions(network=network).side for network in ("pixels", "words")]
     assert sides == [48, 96] and RegionOptions().side == 96

@@ -9,7 +9,10 @@ from vqa_cases import run_of
 
 from applications.common.training import TrainingRun
 from applications.vqa.answers import vqa_accuracy
-from applications.vqa.report import predicted, questions_with_noise, uncertainty
+from applications.vqa.report import predicted, questions_with_noise, uncertainty, weights_deviation
+
+MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 1, "fused_units": 6}
+
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -54,25 +57,36 @@ def test_noise_on_the_features_alone(run):
 
 def test_what_draws(tmp_path):
     run = run_of(tmp_path, model="marginal", num_draws=4)
-    report = uncertainty(run, run.data["test"])
-    assert set(report) == {"dropout", "attention", "both"}
+    report, p_values = uncertainty(run, run.data["test"], 4)
+    assert set(report) == {"dropout", "attention", "both"} and len(p_values) == len(run.data["test"])
     for figures in report.values():
         assert set(figures["pavpu"]) == {"all", "yes/no", "number", "other"}
         assert figures["num_draws"] == 4 and np.isfinite([figures["nll"], figures["brier"], figures["ece"]]).all()
     # Draws of a region differ more than draws of dropout.
     assert report["attention"]["mutual_information"] > 0
-    assert uncertainty(run, run.data["test"]) == report
+    assert uncertainty(run, run.data["test"], 4)[0] == report
+    assert uncertainty(run, run.data["test"], 0) == ({}, {})
 
 
 def test_pavpu_of_some_questions(run, monkeypatch):
     """The questions are drawn at random from all of the part."""
     part = run.data["test"]
     monkeypatch.setattr("applications.vqa.report.MAX_UNCERTAIN", len(part) // 2)
-    assert uncertainty(run, part)["both"]["num_questions"] == len(part) // 2
-    sampled = part.sample(len(part) // 2)
-    rows = [part.questions.ids.index(each) for each in sampled.questions.ids]
-    assert rows == sorted(rows) and len(rows) <= rows[-1]
-    np.testing.assert_array_equal(sampled.votes.of_answers(slice(None)), part.votes.of_answers(rows))
+    report, p_values = uncertainty(run, part, 4)
+    rows = sorted(p_values)
+    assert len(rows) == report["both"]["num_questions"] == len(part) // 2 < max(rows)
+    sampled, some = part.sample(len(part) // 2)
+    assert sampled.tolist() == rows and some.questions.ids == [part.questions.ids[row] for row in rows]
+    np.testing.assert_array_equal(some.votes.of_answers(slice(None)), part.votes.of_answers(rows))
+
+
+@pytest.mark.slow
+def test_the_larger_k_the_less_weights_vary(tmp_path):
+    runs = [run_of(tmp_path, model="wc", weibull_k=k, **MCAN) for k in (5.0, 1e4)]
+    deviations = [weights_deviation(run, run.data["test"]) for run in runs]
+    assert deviations[0] > 0.02 and deviations[1] < 1e-3
+    run = run_of(tmp_path, model="soft")
+    assert weights_deviation(run, run.data["test"]) is None
 
 
 @pytest.mark.slow
@@ -81,12 +95,13 @@ def test_a_warm_start_and_then_q_alone(tmp_path, weights_only, monkeypatch):
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights, fit = {}, TrainingRun.fit
 
-    def look(run, batches_from, valid, callbacks, score):
+    def look(run, stage, *data):
         trained = list(run.models.training.trainable_weights)
         after = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: weights.update({epoch + 1: {x.path: x.numpy() for x in trained}})
         )
-        fit(run, batches_from, valid, [*callbacks, after], score)
+        stage.fit["callbacks"].append(after)
+        fit(run, stage, *data)
 
     monkeypatch.setattr(TrainingRun, "fit", look)
     VQA_CASE.succeeds(*VQA_CASE.train(tmp_path / "run3", **values))

@@ -7,19 +7,22 @@ from applications.vqa import tables
 from applications.vqa.options import CompareVqa
 
 
-def record_of(nll, accuracy, pavpu):
+def record_of(nll, accuracy, pavpu, deviation=None, noisy=None):
     def figures(value, certain):
         return {
             "accuracy": dict.fromkeys(("all", "yes/no", "number", "other"), value),
             "uncertainty": {
                 "dropout": {"pavpu": {"all": 0.1}},
                 "both": {
+                    "num_draws": 20,
+                    "num_questions": 300,
+                    "significance": 0.05,
                     "pavpu": {"all": certain, "number": certain},
                 },
             },
         }
 
-    report = {"nll": nll, "entropy": 0.5, **figures(accuracy, pavpu)}
+    report = {"nll": nll, "entropy": 0.5, "weights_sd": deviation, **figures(accuracy, pavpu)}
     report["noisy"] = figures(accuracy - 0.1, pavpu - 0.1)
     return {"report": report, "step_seconds": 0.1, "parameters": {"generative": 10**6, "inference": 0}}
 

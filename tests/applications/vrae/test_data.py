@@ -51,21 +51,31 @@ def test_equal_sentences_stay_in_one_part(tmp_path):
 
 @pytest.mark.slow
 def test_modes_of_generate(run_of, monkeypatch):
-    """New sentences of a seed without any input, in batches."""
+    """New sentences of a seed without any input; what lies between each line and the next. All of it in batches."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
     one, again, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
     assert one == again != other and len(one.splitlines()) == 4
     monkeypatch.setattr(decode, "BATCH", 2)
     in_batches = VRAE_CASE.succeeds(*run, "--num", 5, "--seed", 1).splitlines()
     assert len(in_batches) == 5 and in_batches[2:4] != in_batches[:2]
+    lines = "".join(f"{line}\n" for line in VRAE_CASE.lines).encode()
+    between = VRAE_CASE.succeeds(*run, "--mode", "interpolate", "--num", 3, standard_input=lines).splitlines()
+    rebuilt = VRAE_CASE.succeeds(*VRAE_CASE.answers_of(run_of(VRAE_CASE).path), standard_input=lines).splitlines()
+    assert [row.split("\t")[::2] for row in between] == [rebuilt[:2], rebuilt[1:]]
 
 
 def test_calls_that_cannot_be(run_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a line\n")
     run = run_of(VRAE_CASE).path
     VRAE_CASE.fails("--input: new sentences need none", "generate", "--run", run, "--input", tmp_path / "lines.txt")
+    rebuild = VRAE_CASE.answers_of(run)
+    VRAE_CASE.fails("--temperature: words are drawn for new sentences alone", *rebuild, "--temperature", 2)
+    VRAE_CASE.fails("--num: a sentence is rebuilt once", *rebuild, "--num", 2)
+    between = ("generate", "--run", run, "--mode", "interpolate")
+    VRAE_CASE.fails("--mode interpolate goes from a line to the next", *between, standard_input=b"a dog\n")
     for more, message in (
-        ({"train_text": None}, "--valid-text, --test-text and --test-fraction need --train-text"),
+        ({"train_text": None}, "--test-text is given without --train-text"),
+        ({"text_column": "review"}, "train_text.txt is no CSV or TSV"),
         ({"min_count": 1000}, "--min-count: no word of the sentences occurs that often"),
     ):
         VRAE_CASE.fails(message, *VRAE_CASE.train(tmp_path / "run"), *words_of(more))

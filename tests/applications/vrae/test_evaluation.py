@@ -16,8 +16,8 @@ from applications.common.tables import figures_of
 from applications.vrae import report as report_module
 from applications.vrae.data import Sentences, encode
 from applications.vrae.decode import Writer
-from applications.vrae.options import PROGRAM, CompareVrae
-from applications.vrae.report import COLUMNS, attention, evaluate, fault_of, paper, summary, table_3
+from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
+from applications.vrae.report import COLUMNS, evaluate, fault_of, looks, paper, summary, table_3
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -30,9 +30,9 @@ def reported(tmp_path_factory):
     def reported(model, informed="latent"):
         if (model, informed) not in found:
             tf.config.run_functions_eagerly(True)
-            options = {"informed": informed, "context_floor": 0.0, "max_bound": 4, "num_draws": 6}
-            run = run_of(tmp_path_factory.mktemp(model), model=model, **options)
-            found[model, informed] = run, Writer(run), evaluate(run, run.data["valid"])[0]
+            run = run_of(tmp_path_factory.mktemp(model), model=model, informed=informed, context_floor=0.0, max_bound=4)
+            writer, evaluation = Writer(run), EvaluateVrae("", num_draws=6)
+            found[model, informed] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
         return found[model, informed]
 
     return reported
@@ -45,6 +45,7 @@ def test_three_perplexities(reported, informed):
     source, _, target = given = sentences_of(run)
     assert len(source) == len(run.data["valid"]) == report["num_sentences"]
     num_tokens, num_words = np.count_nonzero(target), np.count_nonzero(source)
+    assert (found["num_tokens"], found["num_words"]) == (num_tokens, num_words)
     seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
     drawn = {name: x.numpy() for name, x in writer.drawn(*given, seed).items()}
     kl_steps, kl_context = (drawn[name].sum(axis=1) for name in ("kl_steps", "kl_context"))
@@ -59,7 +60,7 @@ def test_three_perplexities(reported, informed):
     assert found["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
     bound = found["importance_weighted"]
     assert (bound["num_draws"], bound["num_sentences"]) == (6, 4)
-    assert bound["perplexity"] < bound["elbo_perplexity"] - 1e-3
+    assert bound["nats"] < bound["elbo_nats"] - 1e-3
 
 
 def test_what_the_published_figure_leaves_out(reported):
@@ -76,19 +77,21 @@ def test_the_bound_of_some_sentences(reported):
     weights = writer.log_weights(inputs["source"], inputs["target_input"], target, 6, 7919).numpy().astype("float64")
     value = logsumexp(weights, axis=0) - np.log(6)
     found, num_tokens = report["likelihood"]["importance_weighted"], np.count_nonzero(target)
+    assert found["nats"] == pytest.approx(-value.mean(), rel=1e-5)
     assert found["perplexity"] == pytest.approx(np.exp(-value.sum() / num_tokens), rel=1e-5)
     assert found["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
 
 
 def test_controls(reported):
-    """Another sentence's z_enc against its own."""
+    """Another sentence's z_enc, and none, against its own."""
     run, writer, report = reported("vrae_sa")
     inputs, target = next(iter(run.data["valid"].rows(evenly(len(run.data["valid"]), 4)).batches(run.options)))
     given = inputs["source"], inputs["target_input"], target
     z = writer.posterior(inputs["source"])["mean"].numpy()
-    one, two = (writer.at(*given, x)["log_likelihood"].numpy() for x in (z, z[[3, 0, 1, 2]]))
-    assert report["controls"]["shuffled"]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
-    assert report["controls"]["shuffled"]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
+    for name, other in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
+        one, two = (writer.at(*given, x)["log_likelihood"].numpy() for x in (z, other))
+        assert report["controls"][name]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
+        assert report["controls"][name]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
     assert evaluate(run, run.data["valid"].rows([0]))[0]["controls"] is None
 
 
@@ -98,9 +101,8 @@ def test_how_far_a_map_moves(reported):
     part = encode(run.options, run.codec, Sentences(["the dog", "my friend has bought a book", "the ball"]))
     found = evaluate(run, part)[0]["map"]
     moves, entropies = [], []
-    for alignment, text in zip(attention(run, part), part.texts, strict=True):
-        words, weights = text.split(), alignment.weights[""]
-        assert alignment.source == words and weights.shape == (len(words) + 1, len(words))
+    for text in part.texts:
+        _, weights = looks(run, text)
         steps = [sum(abs(float(x - y)) for x, y in zip(one, two)) / 2 for one, two in itertools.pairwise(weights)]
         moves.append(sum(steps) / len(steps))
         entropies.append(np.mean([-sum(x * np.log(x) for x in row) for row in weights.astype("float64")]))
@@ -118,7 +120,7 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
     assert "grammar" not in report and summary(report)[0].startswith("The perplexity of 4 sentences is at most ")
     sources = ["a quiet doctor reads a book", "the sailors eat two pears", "two bakers wash the car at noon"]
     rebuilt = ["a quiet doctor reads a book", "the sailors eats two pears", "two bakers wash the cars at noon"]
-    outputs = {"generated": [*sources, "a book"], "reconstructed": list(zip(sources, rebuilt))}
+    outputs = {"generated": [*sources, "a book"], "reconstructed": list(zip(sources, rebuilt)), "interpolated": []}
     monkeypatch.setattr(report_module, "samples_of", lambda run, part, writer: outputs)
     monkeypatch.setattr(run.options.text, "train_text", None)
     judged = evaluate(run, run.data["valid"])[0]
@@ -128,8 +130,11 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
         "3 of 4 generated sentences are grammatical.",
         "1 of 3 rebuilt sentences keep their meaning.",
     ]
-    assert list(map(fault_of, outputs["reconstructed"])) == ["", "not grammatical", "object"]
-    assert [fault_of([text]) for text in ("a book", sources[0])] == ["not grammatical", ""]
+    of_pairs = [fault_of([("sentence", one), ("rebuilt", other)]) for one, other in outputs["reconstructed"]]
+    assert of_pairs == ["", "not grammatical", "object"]
+    assert [fault_of([("generated", text)]) for text in ("a book", sources[0])] == ["not grammatical", ""]
+    between = [("between", text) for text in sources]
+    assert fault_of(between) == "" and fault_of([*between, ("between", "a")]) == "not grammatical"
 
 
 def test_table_3(tmp_path):
@@ -139,13 +144,13 @@ def test_table_3(tmp_path):
     options = dataclasses.replace(
         CompareVrae(), out=str(tmp_path / "runs"), models=("vrae_sa", "lstm"), seeds=2, layout=("table_3",), **given
     )
-    scores = lambda *values: [dict.fromkeys(("recall", "precision", "fmeasure"), x) for x in values]  # noqa: E731
-    common = {"num_topics": 2}
+    scores = lambda *values: [{"rouge1": dict(zip(("recall", "precision", "fmeasure"), [x, x, x]))} for x in values]  # noqa: E731
+    common = {"num_topics": 2, "max_words": 25, "document": "sequence"}
     reports = {
         name: [common | {"model": name, "systems": {name: scores(x, y), "lead": scores(0.1, 0.2)}} for x, y in of]
         for name, of in {"vrae_sa": [(0.2, 0.4), (0.4, 0.6)], "lstm": [(0.5, 0.7), (0.5, 0.7)]}.items()
     }
-    options = dataclasses.replace(options, document="sequence")
+    options = dataclasses.replace(options, document="sequence", max_words=25)
     compared = Compared(PROGRAM.application(), options, {name: [{}, {}] for name in reports}, reports)
     ((title, lines),) = tables_of(table_3(compared)[0]).items()
     assert title.startswith(

@@ -9,8 +9,8 @@ from tiers import slow_after
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 from applications.text.text import END, PAD, START, UNKNOWN
-from applications.vrae.decode import Writer
-from keras_vattn import decoding
+from applications.vrae.decode import Writer, interpolated
+from applications.vrae.options import SamplingOptions
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book", "the zebra"])
@@ -49,7 +49,7 @@ def test_new_sentences(made, model):
     assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
     assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
     # The most probable word alone: what differs is latent.
-    likely = Writer(made(model), temperature=1e-6)
+    likely = Writer(made(model), SamplingOptions(temperature=1e-6))
     assert len(set(likely.generate(40, 1).numpy())) > 3
 
 
@@ -59,7 +59,7 @@ def test_each_new_sentence_has_latents_of_its_own(tmp_path):
     run = run_of(tmp_path, model="vrae_sa")
     kernel = run.models.decoder.cell.kernel
     kernel.assign(tf.concat([kernel[:6], tf.zeros_like(kernel[6:])], axis=0))
-    writer = Writer(run, temperature=1e-6)
+    writer = Writer(run, SamplingOptions(temperature=1e-6))
     assert len(set(writer.generate(40, 1).numpy())) > 3
 
 
@@ -70,12 +70,25 @@ def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
     run = made(model)
     writer = Writer(run)
     z = tf.constant(writer.encode(LINES)["mean"])
-    ids = decoding.greedy(writer._step(z), **writer._start(len(z)))["ids"].numpy()
+    ids = writer.write_from(z).numpy()
     log_p = log_words(run, z, ids)
     log_p[..., [PAD, START, UNKNOWN]] = -np.inf
     written = np.cumsum(np.roll(ids == END, 1, axis=1) & (np.arange(ids.shape[1]) > 0), axis=1) == 0
     assert np.array_equal(np.where(written, log_p.argmax(axis=-1), 0), ids)
     assert writer.reconstruct(LINES).numpy().tolist() == run.codec.decode(ids).numpy().tolist()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_what_lies_between_two_sentences(made):
+    """At equal distances of their codes, from the one to the other."""
+    run = made("vrae")
+    writer = Writer(run)
+    texts = [text.decode() for text in LINES.numpy()[:2]]
+    found = interpolated(writer, texts, 3)
+    first, last = (text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy())
+    z = writer.encode(tf.constant(texts))["mean"]
+    middle = run.codec.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
+    assert found == [first, middle, last]
 
 
 @pytest.mark.usefixtures("eagerly")

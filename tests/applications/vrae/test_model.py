@@ -30,7 +30,7 @@ def made(tmp_path_factory):
 
     def made(model, informed="latent"):
         if (model, informed) not in known:
-            still = {"input_dropout": 0.0, "kl_start": 1.0, "free_bits": 0.0}
+            still = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
             folder = tmp_path_factory.mktemp(model)
             known[model, informed] = run_of(folder, model=model, informed=informed, **still)
         return known[model, informed]
@@ -208,6 +208,6 @@ def test_p_lags_behind_q(made, in_graph):
 def test_weights_of_both_divergences(tmp_path):
     values = {"kl_start": 0.1, "kl_hold": 4, "kl_steps": 10}
     values |= {"step_annealing": "linear", "step_kl_start": 0.1, "step_kl_steps": 10}
-    models = run_of(tmp_path, model="vrae_sa", **values).models
+    models = run_of(tmp_path, model="vrae_sa", annealing="linear", **values).models
     assert [float(models.latent.kl_annealing(step)) for step in (0, 4, 9, 14)] == pytest.approx([0.1, 0.1, 0.55, 1.0])
     assert [float(models.decoder.latent.kl_annealing(step)) for step in (0, 5, 10)] == pytest.approx([0.1, 0.55, 1.0])

@@ -8,10 +8,8 @@ from run_files import read_json
 from vrae_cases import opinosis, run_of
 
 from applications.common.errors import InputError
-from applications.vrae.decode import Writer
 from applications.vrae.documents import read_topics
-from applications.vrae.summarize import Gaussians, divergences, extract, ordered, rouge
-from applications.vrae.summarize import gaussians as gaussians_of
+from applications.vrae.summarize import Gaussians, Summarizer, divergences, extract, lexrank, rouge
 
 GENERATOR = np.random.default_rng(3)
 
@@ -73,21 +71,32 @@ def test_sentences_are_taken_while_they_fit():
 def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
     """To the mixture of all, or to all words in turn, however long that is."""
     run = run_of(tmp_path, model="vrae")
-    writer, sentences = Writer(run), [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
+    sentences = [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
     for document in ("mixture", "sequence"):
-        order = ordered(run, writer, sentences, document)
+        summarizer = Summarizer(run, document)
+        order = summarizer.order(sentences)
         assert sorted(order) == list(range(11))
-        found, joined = gaussians_of(run, writer, sentences, 7), [" ".join(sentences)]
-        of_all = found.mixture() if document == "mixture" else gaussians_of(run, writer, joined, None)
+        found = summarizer._gaussians(sentences, 7)
+        of_all = found.mixture() if document == "mixture" else summarizer._gaussians([" ".join(sentences)], None)
         assert np.all(np.diff(divergences(of_all, found)[order]) >= 0)
-    assert np.any(gaussians_of(run, writer, joined, 7).means != of_all.means)
+    cut = summarizer._gaussians([" ".join(sentences)], 7)
+    assert np.any(cut.means != of_all.means)
+
+
+def test_lexrank():
+    """The sentence that most others are like comes first."""
+    sentences = ["red green", "red green blue", "red blue", "one two", "green blue red black"]
+    order = lexrank(sentences)
+    assert order[0] in (1, 4) and order[-1] == 3
+    assert sorted(order) == list(range(5))
 
 
 def test_rouge_is_the_mean_over_references():
     found = rouge("the dogs saw a ball", ["the dog saw it", "a ball"])
-    assert found["recall"] == pytest.approx((3 / 4 + 1) / 2)
-    assert found["precision"] == pytest.approx((3 / 5 + 2 / 5) / 2)
-    assert found["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
+    assert found["rouge1"]["recall"] == pytest.approx((3 / 4 + 1) / 2)
+    assert found["rouge1"]["precision"] == pytest.approx((3 / 5 + 2 / 5) / 2)
+    assert found["rouge2"]["recall"] == pytest.approx((2 / 3 + 1) / 2)
+    assert found["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
 
 
 def test_the_command(run_of, tmp_path):
@@ -96,7 +105,7 @@ def test_the_command(run_of, tmp_path):
     run = run_of(VRAE_CASE).path
     printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
     record = read_json(tmp_path / "out" / "summaries.json")
-    assert set(record["systems"]) == {"vrae_sa_aux", "lead", "random"}
+    assert set(record["systems"]) == {"vrae_sa_aux", "lead", "random", "LexRank"}
     assert (record["num_topics"], record["max_words"], record["topics"]) == (2, 14, ["food", "rooms"])
     for name in record["topics"]:
         text = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8")
@@ -104,12 +113,12 @@ def test_the_command(run_of, tmp_path):
     topic, _ = read_topics(tmp_path / "topics", tmp_path / "gold")
     lead = extract(range(len(topic.sentences)), topic.sentences, 14)
     assert record["systems"]["lead"][0] == rouge(lead, topic.references)
-    mean = 100 * np.mean([x["fmeasure"] for x in record["systems"]["lead"]])
+    mean = 100 * np.mean([x["rouge1"]["fmeasure"] for x in record["systems"]["lead"]])
     assert "| lead        | " in printed and f"{mean:.1f} [" in printed
     (tmp_path / "topics" / "rooms.txt.data").write_text("Other sentences.\n")
-    for name in ("out", "topics"):
-        message = f"--out: {tmp_path / name} has something else than summaries of these documents"
-        VRAE_CASE.fails(message, "summarize", "--run", run, *words, "--out", tmp_path / name)
+    message = f"--out: {tmp_path / 'out'} has the summaries of other documents"
+    VRAE_CASE.fails(message, "summarize", "--run", run, *words, "--out", tmp_path / "out")
+    VRAE_CASE.fails("has something else", "summarize", "--run", run, *words, "--out", tmp_path / "topics")
     # 25 words of Opinosis, of which no figures are asked for.
     VRAE_CASE.succeeds("summarize", "--run", run, *opinosis(tmp_path, references=False), "--out", tmp_path / "none")
     record = read_json(tmp_path / "none" / "summaries.json")

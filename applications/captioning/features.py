@@ -1,0 +1,11 @@
+"""The command `features`."""
+
+from applications.captioning.captions import read_parts
+from applications.captioning.data import words_of_images
+from applications.vision.features import write_features
+
+
+def features(options):
+    """Write the features of images; the network words learns the words of captions, if there are some."""
+    words = None if options.captions is None else words_of_images(read_parts({"train": options.captions})["train"])
+    write_features(options, words)

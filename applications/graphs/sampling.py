@@ -1,0 +1,81 @@
+"""Training steps that see drawn neighbours of a few nodes, and not the whole graph (Hamilton et al. 2017)."""
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.batches import prefetched
+
+
+class NeighborSampler:
+    """Draws neighbours among edges (E, 2), each a source and a target, of so many nodes."""
+
+    def __init__(self, edges, num_nodes):
+        order = np.argsort(edges[:, 1], kind="stable")
+        self.sources = edges[order, 0]
+        self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
+
+    def draw(self, nodes, counts, generator):
+        """Return edges (E, 2) of as many steps as there are counts: into the nodes, into their sources, and so on.
+
+        Args:
+            nodes: Integers (M,), each once. A node has edges of the step that it appears in first.
+            counts: The most edges into a node in each step.
+            generator: `numpy.random.Generator`.
+        """
+        edges, seen = [], np.asarray(nodes)
+        for count in counts:
+            degrees = self.starts[nodes + 1] - self.starts[nodes]
+            targets = np.repeat(nodes, degrees)
+            first = np.repeat(np.cumsum(degrees) - degrees, degrees)
+            sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
+            # The first ones of each node in a random order.
+            order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
+            kept = order[np.arange(len(targets)) - first < count]
+            edges.append(np.stack([sources[kept], targets[kept]], axis=1))
+            nodes = np.setdiff1d(sources[kept], seen)
+            seen = np.concatenate([seen, nodes])
+        return np.concatenate(edges)
+
+
+def sampled_batches(part, options, first_epoch):
+    """Return the training batches without an end; the order and the neighbours depend on the seed and the epoch alone.
+
+    The nodes of a batch have new numbers. Nodes and edges are padded to a power of two, so that XLA compiles few sizes;
+    masks say which of them are padding.
+    """
+    graph, batch_size = part.graph, options.fit.batch_size
+    sampler = NeighborSampler(graph.edges, len(graph.labels))
+
+    def batches():
+        epoch = first_epoch
+        while True:
+            generator = np.random.default_rng([options.run.seed, epoch])
+            order = generator.permutation(part.nodes)
+            for start in range(0, len(order), batch_size):
+                yield batch_of(graph, sampler, order[start : start + batch_size], options.sampling.neighbors, generator)
+            epoch += 1
+
+    signature = {
+        "features": tf.TensorSpec((None, graph.features.shape[1]), tf.float32),
+        "edges": tf.TensorSpec((None, 2), tf.int32),
+        "targets": tf.TensorSpec((None,), tf.int32),
+        "nodes_mask": tf.TensorSpec((None,), tf.bool),
+        "edges_mask": tf.TensorSpec((None,), tf.bool),
+    }
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=(signature, tf.TensorSpec((None,), tf.int32)))
+    return prefetched(dataset)
+
+
+def batch_of(graph, sampler, nodes, counts, generator):
+    """Return the inputs of a batch of training nodes, and their labels."""
+    edges = sampler.draw(nodes, counts, generator)
+    kept, numbered = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
+    size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(kept), len(edges)))
+    inputs = {
+        "features": np.pad(graph.features[kept], ((0, size - len(kept)), (0, 0))),
+        "edges": np.pad(numbered[len(nodes) :].reshape(-1, 2), ((0, num_edges - len(edges)), (0, 0))).astype(np.int32),
+        "targets": numbered[: len(nodes)].astype(np.int32),
+        "nodes_mask": np.arange(size) < len(kept),
+        "edges_mask": np.arange(num_edges) < len(edges),
+    }
+    return inputs, graph.labels[nodes]

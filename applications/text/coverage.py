@@ -1,0 +1,99 @@
+"""Risk-coverage of written sentences: how good is the part that a model is most certain of?"""
+
+import numpy as np
+
+from applications.common.significance import mean_interval, paired_interval
+from applications.common.tables import interval_text, table, titled
+
+# Coverages in tenths.
+TENTHS = range(1, 11)
+# Random orders whose mean is the order "random".
+NUM_ORDERS = 20
+ORDERS = {
+    "mutual_information": "mutual information",
+    "entropy": "entropy",
+    "likelihood": "likelihood",
+    "random": "random",
+}
+
+
+def coverage_report(sentences, scores, noise):
+    """Return what the uncertainty of sentences says of their quality.
+
+    The sentences are sorted from the most certain to the least by `ORDERS`: by their mutual information, by their
+    entropy, by minus log p a word under the mean weights, and at random. A curve is the quality of the first 10%, 20%,
+    ... 100%, and its area the mean of the ten. Equally certain ones stand in a random order.
+
+    Args:
+        sentences: Results of `uncertainty.written_of`.
+        scores: Dictionary from the name of a metric to its function of an array of rows, the score of these sentences.
+        noise: What was drawn, "attention" or "dropout"; `None` for nothing, and then there is no mutual information.
+
+    Returns:
+        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats a word, and of each metric
+        of "quality" and each order {"area", "curve"}.
+    """
+    column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731
+    uncertainties = {name: column(name) for name in ("mutual_information", "entropy") if name in sentences[0]}
+    report = {"drawn": noise, **{name: float(x.mean()) for name, x in uncertainties.items()}, "quality": {}}
+    uncertainties["likelihood"] = -column("log_likelihood") / column("num_words")
+    generator = np.random.default_rng(0)
+    random = [generator.permutation(len(sentences)) for _ in range(NUM_ORDERS)]
+    orders = {name: [random[0][np.argsort(x[random[0]], kind="stable")]] for name, x in uncertainties.items()}
+    sizes = [-(-tenth * len(sentences) // 10) for tenth in TENTHS]
+    for metric, score in scores.items():
+        report["quality"][metric] = curves = {}
+        for name, of_name in (orders | {"random": random}).items():
+            curve = np.mean([[score(order[:size]) for size in sizes] for order in of_name], axis=0)
+            curves[name] = {"area": float(curve.mean()), "curve": curve.tolist()}
+    return report
+
+
+def coverage_lines(reports, metrics):
+    """Return the tables of the reports of models, Markdown, one for each metric.
+
+    Args:
+        reports: Dictionary from the name of a model to the `coverage_report` of each seed.
+        metrics: Dictionary from the name of a metric to its title and a factor; one that a report lacks is left out.
+    """
+    heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
+    tables = []
+    for metric, (title, factor) in metrics.items():
+        if any(metric not in report["quality"] for of_seeds in reports.values() for report in of_seeds):
+            continue
+        lines = []
+        for model, of_seeds in reports.items():
+            areas, curves = (
+                {
+                    name: [factor * np.array(report["quality"][metric][name][key]) for report in of_seeds]
+                    for name in of_seeds[0]["quality"][metric]
+                }
+                for key in ("area", "curve")
+            )
+            for name in areas:
+                over = [
+                    "-" if name == other else interval_text(paired_interval(areas[name], areas[other]), 2)
+                    for other in ("random", "likelihood")
+                ]
+                curve = [f"{value:.1f}" for value in np.mean(curves[name], axis=0)]
+                cells = (model, of_seeds[0]["drawn"] or "-", ORDERS[name])
+                lines.append((*cells, interval_text(mean_interval(areas[name]), 2), *over, *curve))
+        tables.append(titled(f"{title} of the most certain sentences, and the mean of the ten", table(heads, lines)))
+    return tables
+
+
+def compared_coverage(comparison, metrics, arguments_of=lambda run: []):
+    """Evaluate every run with --uncertainty, and return the tables of `coverage_lines`.
+
+    Args:
+        comparison: `compare.Comparison`.
+        metrics: As for `coverage_lines`.
+        arguments_of: Function of a `Planned` that returns more arguments of `evaluate`.
+    """
+
+    def arguments(run):
+        return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty", *arguments_of(run)]
+
+    reports = comparison.evaluate("uncertainty", arguments)
+    of_models = {name: [x["report"]["uncertainty"] for x in of_seeds] for name, of_seeds in reports.items()}
+    return coverage_lines(of_models, metrics)

@@ -1,0 +1,111 @@
+"""One process at a time writes into a run folder; a finished run stays until another has finished."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from run_files import files_of
+
+from applications.common.errors import InputError
+from applications.common.writers import delete_aside, lock, require_unlocked, set_aside, unlock
+
+# Locks a folder, and starts a process that lives on.
+WRITER = """
+import subprocess, sys, time
+from applications.common.writers import lock
+
+lock(sys.argv[1])
+started = subprocess.Popen(["sleep", "60"], close_fds=False)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def unlocked():
+    yield
+    unlock()
+
+
+@pytest.fixture
+def other_writer():
+    """Returns a function that locks a folder as another process does."""
+    descriptors = []
+
+    def other_writer(path):
+        descriptors.append(os.open(path, os.O_RDONLY))
+        fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    yield other_writer
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_the_lock_ends_with_its_process(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    try:
+        process.stdout.readline()
+        for function in (lock, require_unlocked):
+            with pytest.raises(InputError, match="is being written by another process"):
+                function(tmp_path)
+        process.kill()
+        process.wait()
+        lock(tmp_path)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
+    """A run that has ended is not locked, and one that is written can be read."""
+    other_writer(copied_toy)
+    before = files_of(copied_toy)
+    toy.fails("is being written by another process", "train", "--resume", "--out", copied_toy)
+    toy.fails("is being written by another process", *toy.train(copied_toy, overwrite=True))
+    content = "".join(f"{line}\n" for line in toy.lines).encode()
+    toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
+    assert files_of(copied_toy) == before
+
+
+def test_what_is_set_aside(tmp_path, other_writer):
+    """A finished run gives way to a finished one alone, an unfinished run to any."""
+    path, aside = tmp_path / "run", tmp_path / "run.overwritten"
+
+    def run(number, *files):
+        path.mkdir()
+        for name in ("config.yaml", *files):
+            (path / name).write_text(number)
+        (path / "checkpoints").mkdir()
+
+    run("1")
+    for number, files, expected in (("2", (), "1"), ("3", ("metrics.json",), "2"), ("4", (), "3"), ("5", (), "3")):
+        set_aside(path)
+        assert not path.exists() and (aside / "config.yaml").read_text() == expected
+        run(number, *files)
+    set_aside(path)
+    run("6", "metrics.json")
+    unlock()
+    other_writer(aside)
+    with pytest.raises(InputError, match="overwritten is being written by another process"):
+        set_aside(path)
+    delete_aside(path)
+    assert (aside / "metrics.json").read_text() == "3"
+
+
+@pytest.mark.slow
+def test_a_finished_run_stays_until_another_has_finished(toy, copied_toy, interrupted, other_writer, without_pictures):
+    before, aside = files_of(copied_toy), copied_toy.with_name("copied.overwritten")
+    for _ in range(2):
+        with interrupted(0, 0):
+            toy.fails("interrupted", *toy.train(copied_toy, overwrite=True), status=130)
+        assert {path.relative_to(aside) for path in files_of(aside)} == {x.relative_to(copied_toy) for x in before}
+    start = ("--start-from", aside)
+    toy.fails("would be deleted with the folder of this run", *toy.train(copied_toy, overwrite=True), *start)
+    toy.succeeds("train", "--resume", "--out", copied_toy, "--no-export")
+    assert not aside.exists()
+    other_writer(copied_toy)
