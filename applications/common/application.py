@@ -64,16 +64,20 @@ def _read_codec(options, folder):
 
 
 def _endpoints(run, options=None):
-    """Return a module whose `predict` is the model on a batch of its only input."""
+    """Return a module whose `predict` is the model on a batch of its inputs."""
+    import keras
     import tensorflow as tf
 
     from applications.common.serving import in_graph, with_names
 
     model, module = run.models.training, tf.Module()
     module.weights = [variable.value for variable in model.variables]
-    (inputs,) = model.inputs
-    predict = with_names(lambda batch: model(batch, training=False), inputs.name)
-    module.predict = in_graph(tf.TensorSpec(inputs.shape, inputs.dtype))(predict)
+
+    def predict(*batch):
+        return model(keras.tree.pack_sequence_as(model.input, batch), training=False)
+
+    signature = [tf.TensorSpec(inputs.shape, inputs.dtype) for inputs in model.inputs]
+    module.predict = in_graph(*signature)(with_names(predict, *(inputs.name for inputs in model.inputs)))
     return module, ("predict",)
 
 

@@ -5,6 +5,7 @@ Variables are restored by their position, because Keras numbers names through th
 cannot save them: it raises where two layers have metrics of one name, such as the KLs of two attentions.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -85,7 +86,7 @@ class Checkpoint(keras.callbacks.Callback):
             variable.assign(array)
         self.epoch, self.step, self.rows = record["epoch"], record["step"], record["rows"]
         self._seconds = record["seconds"]
-        self._cpu_before += record["cpu_seconds"]
+        self._cpu_before += record.get("cpu_seconds", 0.0)
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
@@ -194,31 +195,43 @@ def training_variables(model):
 
 def read_state(path):
     """Return the record of a state of training, the names and arrays of its variables, and the sums of the metrics."""
-    arrays = read_arrays(path)
-    record = _record_of(arrays)
-    metrics = [array for name, array in arrays.items() if name.startswith("metric_")]
-    variables = [array for name, array in arrays.items() if name.startswith("variable_")]
-    # Earlier versions wrote the shape and the type beside the name, and the row of an unfinished epoch apart.
-    names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
-    record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
-    return record, names, variables, metrics
+    with _reading(path):
+        arrays = _arrays(path)
+        record = _record_of(arrays)
+        # Earlier versions wrote the shape and the type beside the name, and the row of an unfinished epoch apart.
+        names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
+        record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
+        variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]
+    return record, names, variables, [array for name, array in arrays.items() if name.startswith("metric_")]
 
 
 def read_weights(path):
     """Return the names and arrays of weights.npz, and the record of their epoch."""
-    arrays = read_arrays(path)
-    names = arrays["names"].tolist()
-    return names, [arrays[f"weight_{index:05d}"] for index in range(len(names))], _record_of(arrays)
+    with _reading(path):
+        arrays = _arrays(path)
+        names = arrays["names"].tolist()
+        return names, [arrays[f"weight_{index:05d}"] for index in range(len(names))], _record_of(arrays)
 
 
 def read_arrays(path):
     """Return the arrays of an .npz file by name; `InputError` if the file cannot be read."""
+    with _reading(path):
+        return _arrays(path)
+
+
+@contextlib.contextmanager
+def _reading(path):
+    """Turn the errors of a damaged or foreign file into an `InputError`."""
     try:
-        # NumPy leaves a file open that it cannot read.
-        with open(path, "rb") as file, np.load(file) as archive:
-            return dict(archive)
+        yield
     except _UNREADABLE as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _arrays(path):
+    # NumPy leaves a file open that it cannot read.
+    with open(path, "rb") as file, np.load(file) as archive:
+        return dict(archive)
 
 
 def _record_of(arrays):

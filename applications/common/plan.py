@@ -118,4 +118,4 @@ def _check_folder(program, run_options, fixed):
     out = pathlib.Path(run_options.run.out)
     if (out / "config.yaml").exists():
         may_differ = set(program.changeable) - set(fixed)
-        RunFolder.check(out, config_of(run_options), True, may_differ, config_of(program.default))
+        RunFolder.check(out, config_of(run_options), True, may_differ, program.updated)

@@ -104,6 +104,10 @@ class Program:
             raise InputError(f"{folder.path / 'config.yaml'}: {error}") from error
         return options
 
+    def updated(self, config):
+        """Return the config.yaml of an earlier version with the options that it lacks and today's name of its model."""
+        return config_of(self.default) | config | self.old_models.get(config.get("model"), {})
+
     def _typed_options(self, folder):
         place, config = f"{folder.path / 'config.yaml'}", dict(folder.config)
         for name in config.keys() & self._dropped:
@@ -128,8 +132,7 @@ class Program:
         if run.overwrite:
             self._check_overwrite(run)
         else:
-            defaults = config_of(self.default)
-            stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
+            stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, self.updated)
         if not is_shared:
             require_writable("--out", run.out)
         folder = None if stored is None else RunFolder(run.out, stored)

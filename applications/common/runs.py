@@ -49,7 +49,7 @@ class RunFolder:
         self.config = config
 
     @classmethod
-    def open(cls, path, config, resume=False, may_differ=(), defaults=None):
+    def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
         `InputError` if `check` raises it, or if another process writes to the folder.
@@ -58,7 +58,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock(path)
-            cls.check(path, config, resume, may_differ, defaults)
+            cls.check(path, config, resume, may_differ, update)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
             write_text_atomically(path / "config.yaml", _dump(config))
@@ -67,7 +67,7 @@ class RunFolder:
         return cls.load(path)
 
     @classmethod
-    def check(cls, path, config, resume=False, may_differ=(), defaults=None):
+    def check(cls, path, config, resume=False, may_differ=(), update=dict):
         """Raise `InputError` if `open` would; return the stored options, or `None`.
 
         Args:
@@ -75,7 +75,7 @@ class RunFolder:
             config: Dictionary of options.
             resume: Whether the folder must already hold this run.
             may_differ: Names of options that a resumed run may change, whose new values are written.
-            defaults: Dictionary of the values of options that a config.yaml lacks.
+            update: Function that adds to a stored dictionary what an earlier version did not write.
         """
         path = pathlib.Path(path)
         stored = _read_config(path)
@@ -90,7 +90,7 @@ class RunFolder:
             )
         else:
             # As YAML reads them: tuples are lists.
-            old, new = (yaml.safe_load(_dump(values)) for values in ((defaults or {}) | stored, config))
+            old, new = (yaml.safe_load(_dump(values)) for values in (update(stored), config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
             differing = [f"{x}: {a} in the folder, {b} asked for" for x, (a, b) in words.items() if a != b]
             if differing:

@@ -151,7 +151,7 @@ class TrainingRun(Run):
         if options.run.overwrite:
             set_aside(options.run.out)
         self.folder = runs.RunFolder.open(
-            options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
+            options.run.out, config_of(options), options.run.resume, program.changeable, program.updated
         )
         if hasattr(self.codec, "save"):
             self.codec.save(self.folder)

@@ -82,11 +82,11 @@ def set_aside(path):
         return
     require_unlocked(path)
     if _is_finished(aside) and not _is_finished(path):
-        shutil.rmtree(path)
+        _delete(path)
         return
     if _is_run(aside):
         require_unlocked(aside)
-        shutil.rmtree(aside)
+        _delete(aside)
     path.rename(aside)
 
 
@@ -94,9 +94,16 @@ def delete_aside(path):
     """Delete the run that was set aside for the finished one in a folder, if it can be deleted."""
     aside = aside_of(path)
     if _is_run(aside):
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(InputError, OSError):
             require_unlocked(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            _delete(aside)
+
+
+def _delete(folder):
+    # config.yaml goes last: the rest of a folder still counts as a run after a kill.
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    folder.rmdir()
 
 
 def require_room_aside(path):

@@ -1,5 +1,6 @@
 """What a checkpoint holds, on models of a few weights."""
 
+import io
 import itertools
 
 import keras
@@ -157,7 +158,9 @@ def test_a_state_of_another_model(tmp_path, eagerly):
         checkpoint_in(tmp_path).restore(build(units=7))
     path = tmp_path / CHECKPOINT
     state = path.read_bytes()
-    for damaged in (b"", b"no archive", state[: len(state) // 2]):
+    foreign = io.BytesIO()
+    np.savez(foreign, record=np.zeros(3, "uint8"))
+    for damaged in (b"", b"no archive", state[: len(state) // 2], foreign.getvalue()):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read"):
             checkpoint_in(tmp_path).restore(build())

@@ -1,12 +1,14 @@
 """The presets, and the options of earlier versions, of the variational encoder-decoder."""
 
+import json
 import typing
 
 import pytest
 from program_case import words_of
 from program_cases import VED_CASE
 
-from applications.common.option_values import values_of
+from applications.common.option_values import values_of, with_values
+from applications.common.program import config_of
 from applications.common.runs import RunFolder
 from applications.ved.model import MODELS
 from applications.ved.options import DETERMINISTIC, OLD_MODELS, PROGRAM, Options
@@ -72,3 +74,10 @@ def test_rare_words_and_missing_columns_are_errors(tmp_path):
         values = {"out": tmp_path / "new", "train_table": tmp_path / "table.tsv", **options}
         VED_CASE.fails(message, "train", *words_of(values))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("model", OLD_MODELS)
+def test_a_run_with_an_old_name_of_its_model_is_resumed(model, tmp_path):
+    config = config_of(with_values(Options(), {"out": str(tmp_path)})) | {"model": model}
+    (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+    PROGRAM.check_train(with_values(Options(), OLD_MODELS[model] | {"out": str(tmp_path), "resume": True}))
