@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.text.readers import require_text
 
 RANDOM_SCALE = 0.1
 
@@ -40,32 +41,39 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     known = {0}  # Padding stays zero even if the file has a word that is spelled like it.
     read = _npz_vectors if path.suffix == ".npz" else _text_vectors
     try:
-        for number, (word, vector) in enumerate(read(path, dimension), start=1):
+        for line, word, vector in read(path, dimension):
             if (index := ids.get(word, 0)) not in known:
-                matrix[index] = vector
                 known.add(index)
+                try:
+                    matrix[index] = vector
+                except ValueError as error:
+                    raise ValueError(f"{error} (line {line})") from error
                 if not np.isfinite(matrix[index]).all():
-                    raise ValueError(f"word {number} has a number that is not finite")
+                    raise ValueError(f"a number that is not finite (line {line})")
+    except InputError:
+        raise
     except (KeyError, OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: expected vectors of dimension {dimension}. Received: {error}") from error
     return matrix, len(known) - 1
 
 
 def _text_vectors(path, dimension):
-    """Yield the word and the numbers of each line, bytes."""
+    """Yield each line's number, its word and its vector, as bytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        require_text(path, file)
         for number, line in enumerate(file, start=1):
             fields = line.split()
             if number == 1:
-                width = int(fields[1]) if len(fields) == 2 else len(fields) - 1
+                has_header = len(fields) == 2 and fields[1].isdigit()
+                width = int(fields[1]) if has_header else len(fields) - 1
                 if width != dimension:
                     raise ValueError(f"vectors of dimension {width}")
-                if len(fields) == 2:
+                if has_header:
                     continue
             if len(fields) <= dimension:
                 raise ValueError(f"line {number} of {len(fields) - 1} numbers")
             # The word may hold spaces (GloVe 840B has such), so the numbers are cut off from the right.
-            yield b" ".join(fields[:-dimension]), fields[-dimension:]
+            yield number, b" ".join(fields[:-dimension]), fields[-dimension:]
 
 
 def _npz_vectors(path, dimension):
@@ -78,4 +86,4 @@ def _npz_vectors(path, dimension):
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):
         raise ValueError(f"vectors of shape {vectors.shape} for the {len(words)} words of {beside[0]}")
-    yield from zip(words, vectors, strict=True)
+    yield from zip(range(1, len(words) + 1), words, vectors, strict=True)

@@ -30,6 +30,7 @@ from applications.text.rows import TextRows, ranks, taken
 # surrogate.
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
+_GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 # Names of files whose lines are no plain text.
 _RECORDS = (".json", ".jsonl", ".csv")
 # Unicode categories of white space and of characters that nobody sees.
@@ -272,11 +273,25 @@ def _file_lines(path, skip_invalid=None):
         raise InputError(f"{path}: no such file")
     try:
         with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
-            if not file.buffer.peek(1):
-                raise InputError(f"{path}: the file is empty")
+            require_text(path, file.buffer)
             yield from _checked_lines(path, file, skip_invalid)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from error
+
+
+def require_text(path, file):
+    """Raise an `InputError` unless the start of a binary file looks like lines of UTF-8."""
+    start = file.peek(1)
+    if not start:
+        raise InputError(f"{path}: the file is empty")
+    if start.startswith(_GZIP):
+        raise InputError(f"{path}: the file is compressed; its name must end in .gz")
+    # UTF-16 without a mark: every second byte of English text is 0.
+    if start.startswith(_UTF_16) or b"\0" in start[:2]:
+        raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
+    lines = start.strip()
+    if b"\r" in lines and b"\n" not in lines:
+        raise InputError(f"{path}: its lines end with carriage returns alone; save it with line feeds")
 
 
 def _checked_lines(place, file, skip_invalid=None):

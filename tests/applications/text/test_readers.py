@@ -1,6 +1,7 @@
 import gzip
 import types
 
+import pytest
 from files import fails, write
 
 from applications.text import readers
@@ -78,11 +79,21 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
     assert list(readers.beside(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
 
 
-def test_files_of_other_programs(tmp_path):
-    for content in ("x\ny\n".encode("utf-16"), gzip.compress(b"x\n")):
-        path = write(tmp_path / "a.txt", content)
-        fails(lambda path=path: readers.read_lines(path), f"{path}:1: bytes that are not UTF-8")
-        fails(lambda path=path: readers.read_json(path), f"{path}:1: bytes that are not UTF-8")
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"x\ry\r", "its lines end with carriage returns alone; save it with line feeds"),
+        *(("x\ny\n".encode(f"utf-16{kind}"), "the file is UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
+        (gzip.compress(b"x\n"), "the file is compressed; its name must end in .gz"),
+    ],
+)
+def test_files_that_are_no_lines_of_utf8(tmp_path, content, cause):
+    for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.txt.gz", content)):
+        fails(lambda path=path: readers.read_lines(path), f"{path}: {cause}")
+        fails(lambda path=path: list(readers.table_rows(path, ".csv", True)), f"{path}: {cause}")
+
+
+def test_a_carriage_return_outside_of_quotes(tmp_path):
     mixed = write(tmp_path / "mixed.csv", "a,b\n1,2\r3,4\r")
     fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: broken quoting")
 
