@@ -16,7 +16,7 @@ from applications.common.runs import write_json
 from applications.vision import scenes
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
-from applications.vision.images import Images, open_images
+from applications.vision.images import Images, open_images, silenced_stderr
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions
@@ -175,4 +175,5 @@ def picture_of(codec, sources, row):
         return None
     boxes[:, :2] = np.minimum(boxes[:, :2], 1.0 - _SMALLEST_BOX)
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + _SMALLEST_BOX)
-    return sources.images.read(sources.images.rows_of([regions.ids[row]])[0]), boxes
+    with silenced_stderr():
+        return sources.images.read(sources.images.rows_of([regions.ids[row]])[0]), boxes

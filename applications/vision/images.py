@@ -6,8 +6,10 @@ Shapes: N images, B of a batch, H and W the height and width of an image in pixe
 import concurrent.futures
 import contextlib
 import dataclasses
+import os
 import pathlib
 import re
+import sys
 import zipfile
 import zlib
 
@@ -67,6 +69,20 @@ def reading(place, expected="a file that can be read"):
         raise InputError(f"{place}: expected {expected}. Received: {received}") from error
 
 
+@contextlib.contextmanager
+def silenced_stderr():
+    """Hide the line that libjpeg writes to standard error about a damaged file, which our error names."""
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+
+
 @dataclasses.dataclass
 class Images:
     """Images by id, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
@@ -115,7 +131,9 @@ class Images:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for start in progress(range(0, len(self), batch_size), title):
                 rows = range(start, min(start + batch_size, len(self)))
-                yield np.stack(list(pool.map(resized_row, rows)))
+                with silenced_stderr():
+                    images = list(pool.map(resized_row, rows))
+                yield np.stack(images)
 
 
 def open_images(path):

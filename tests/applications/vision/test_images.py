@@ -38,6 +38,7 @@ KINDS = {
 }
 BROKEN = {
     "cut.jpg": KINDS["photo.jpeg"][0][:-40],
+    "start.jpg": KINDS["photo.jpeg"][0][:300],
     "half.png": KINDS["rgb.png"][0][:-30],
     "empty.png": b"",
     "text.png": b"no image",
@@ -91,11 +92,12 @@ def test_damaged_exif_is_no_orientation():
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_does_not_decode_is_named(tmp_path, name):
+def test_what_does_not_decode_is_named(tmp_path, name, capfd):
     (tmp_path / "fine.png").write_bytes(KINDS["rgb.png"][0])
     (tmp_path / name).write_bytes(BROKEN[name])
     images = open_images(tmp_path)
     fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected an image that decodes")
+    assert "JPEG" not in capfd.readouterr().err
 
 
 def test_batches_are_images_of_one_size_in_order(tmp_path):
