@@ -99,10 +99,10 @@ class Captioner(ImageModule):
         """Return the captions of images with their uncertainty, results of `written_of`; the attention is at its mean
         where there are no draws."""
         if num_draws and self.noise.value is not None:
-            found = self._under_draws(regions, num_regions, num_draws, seed)
+            captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:
-            found = self._at_mean(regions, num_regions)
-        return written_of(found.pop("captions").numpy(), found.pop("words").numpy(), found)
+            captions = self._at_mean(regions, num_regions)
+        return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
         """Return the same of features."""

@@ -87,9 +87,9 @@ class Models:
         """Return the decoder's result for captions, the memory (B, R, units) and the mask of the regions (B, R)."""
         memory, mask = self.encoder(regions, training=False), region_mask(num_regions, regions.shape[1])
         embedded = self.embedding(target_input, training=False)
-        asked = {"return_attention_scores": True, "return_logits": True}
-        there = ops.not_equal(target, PAD)
-        return self.decoder(embedded, memory, inputs_mask=there, memory_mask=mask, **asked), memory, mask
+        masks = {"inputs_mask": ops.not_equal(target, PAD), "memory_mask": mask}
+        decoded = self.decoder(embedded, memory, **masks, return_attention_scores=True, return_logits=True)
+        return decoded, memory, mask
 
 
 def build(options, codec):
@@ -237,8 +237,8 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
         training=None,
     ):
         masks = {"inputs_mask": inputs_mask, "memory_mask": memory_mask}
-        asked = {"return_attention_scores": return_attention_scores, "return_logits": return_logits}
-        decoded = super().call(inputs, memory, **masks, **asked, training=training)
+        outputs = {"return_attention_scores": return_attention_scores, "return_logits": return_logits}
+        decoded = super().call(inputs, memory, **masks, **outputs, training=training)
         at_mean = super().call(inputs, memory, **masks, training=False) if training else decoded
         return {**decoded, "expected": at_mean["hidden"]}
 

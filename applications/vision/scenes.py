@@ -239,8 +239,8 @@ def _scene(seed, index):
             for kind, cell, place in zip(kinds.tolist(), cells.tolist(), places.tolist(), strict=True)
         ]
         scene = Scene(tuple(objects), seed, index)
-        asked = {(question_type, answers == ["no"]) for question_type, _, answers, _ in _inquiries(scene)}
-        if len(asked) == len(QUESTION_TYPES) + 4:
+        inquiries = {(question_type, answers == ["no"]) for question_type, _, answers, _ in _inquiries(scene)}
+        if len(inquiries) == len(QUESTION_TYPES) + 4:
             return scene
 
 
@@ -282,10 +282,10 @@ def _inquiries(scene):
         yield from _about(things, "color", shape, _PLURALS[shape])
     for color, things in _alike(scene, "color", COLORS).items():
         yield from _about(things, "shape", f"{color} object", f"{color} objects")
-    there = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
+    cells = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
     # The colour and the shape of an absent object are in the scene: neither alone gives the answer away.
-    for color, shape in sorted(itertools.product(*map(set, zip(*there, strict=True)))):
-        cell = there.get((color, shape), -1)
+    for color, shape in sorted(itertools.product(*map(set, zip(*cells, strict=True)))):
+        cell = cells.get((color, shape), -1)
         yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
     for thing, other in itertools.permutations(scene.objects, 2):
         for relation, (down, right) in _NEIGHBOURS.items():
@@ -295,8 +295,8 @@ def _inquiries(scene):
                 yield "relation", f"what shape is {place}", [thing.shape], thing.cell
 
 
-def _about(things, asked, singular, plural):
-    answers = [getattr(thing, asked) for thing in things]
+def _about(things, attribute, singular, plural):
+    answers = [getattr(thing, attribute) for thing in things]
     yield "number", f"how many {plural} are there ?", [str(len(things))], -1
     cell = things[0].cell if len(things) == 1 else -1
     yield "attribute", f"is there a {singular} ?", ["yes" if things else "no"], cell
@@ -304,9 +304,9 @@ def _about(things, asked, singular, plural):
         people = _OPINIONS[len(things)]
         yield "opinion", f"are there few or many {plural} ?", ["many"] * people + ["few"] * (6 - people), -1
     if len(things) == 1:
-        yield asked, f"what {asked} is the {singular} ?", answers, cell
+        yield attribute, f"what {attribute} is the {singular} ?", answers, cell
     elif things:
-        yield "one of several", f"what {asked} is one of the {plural} ?", answers, -1
+        yield "one of several", f"what {attribute} is one of the {plural} ?", answers, -1
 
 
 def _alike(scene, attribute, values):

@@ -78,8 +78,8 @@ def region_options(options):
     regions = options.regions
     if options.questions.train_questions is not None:
         return regions
-    own = {"grid": regions.grid or scenes.GRID, "image_size": regions.image_size or scenes.GRID * 16}
-    return dataclasses.replace(regions, **own)
+    grid, image_size = regions.grid or scenes.GRID, regions.image_size or scenes.GRID * 16
+    return dataclasses.replace(regions, grid=grid, image_size=image_size)
 
 
 def codec_of(options, part):

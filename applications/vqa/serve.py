@@ -57,10 +57,10 @@ class Answerer(ImageModule):
         noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
         predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
         draws = noise.draws(predict, inputs, num_samples, seed)
-        found = predictive_statistics(draws)
+        statistics = predictive_statistics(draws)
         answers = tf.gather(self.answers, tf.argmax(draws, axis=-1))
-        return self._best(found["mean"]) | {
-            "mutual_information": found["mutual_information"],
+        return self._best(statistics["mean"]) | {
+            "mutual_information": statistics["mutual_information"],
             "draws": tf.transpose(answers),
         }
 
