@@ -2,9 +2,10 @@
 
 `image_features` (_, D) are the regions of all images one after the other, `spatial_features` (_, 6) their boxes as x0,
 y0, x1, y1 from 0 to 1, width and height, or zeros; `pos_boxes` (N, 2) are the rows where an image begins and ends, and
-`image_ids` (N,) the ids. This is the layout of bottom-up attention's adaptive features, with ids.
+`image_ids` (N,) the ids. This is the layout of bottom-up attention's adaptive features, with ids. Features (N, R, D),
+with boxes (N, R, 6) and `num_boxes` (N,) or R regions of every image, can be read too.
 
-Shapes: N images, n regions of an image, D width of a region's features.
+Shapes: N images, n regions of an image, R at most, D width of a region's features.
 """
 
 import dataclasses
@@ -20,18 +21,22 @@ from applications.vision.images import image_id, reading
 from applications.vision.regions import Regions
 
 FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes", "image_ids"
+COUNTS = "num_boxes"
 # How far a box may lie outside the image, as a share of its side.
 _TOLERANCE = 0.05
-# Bytes of a block that is compared, and regions that HDF5 reads at once.
-_BLOCK, _CHUNK = 2**16, 32
+# Bytes of a block of the checksum, which runs compare, and regions that HDF5 reads at once.
+_BLOCK, _CHUNK = 1024, 32
 
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """One HDF5: the first row of each image, int (N,), and the result of `sample_of`."""
+    """One HDF5: the first row of each image, int (N,), or `None` for features (N, R, D); and the size and checksum.
 
-    starts: np.ndarray
-    sample: tuple
+    The digest of a run's data depends on the names of the fields.
+    """
+
+    starts: np.ndarray | None
+    samples: tuple
 
     def __post_init__(self, place):
         super().__post_init__(place)
@@ -43,11 +48,12 @@ class HDF5Regions(Regions):
         features = np.zeros((len(rows), max_regions, self.width), np.float32)
         boxes = np.zeros((len(rows), max_regions, 4), np.float32)
         for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
-            place, at = f"{self.place}, image {self.ids[row]}", slice(self.starts[row], self.starts[row] + count)
+            place = f"{self.place}, image {self.ids[row]}"
+            at = (row, slice(count)) if self.starts is None else slice(self.starts[row], self.starts[row] + count)
             with reading(place):
                 features[index, :count] = self._file[FEATURES][at]
                 if BOXES in self._file:
-                    boxes[index, :count] = self._file[BOXES][at, :4]
+                    boxes[index, :count] = self._file[BOXES][at][:, :4]
             boxes[index] = checked(place, features[index], boxes[index])
         return features, boxes, num_regions
 
@@ -73,15 +79,25 @@ def open_regions(path):
         raise InputError(f"{path}: expected an .h5 file of region features; python -m tools.convert_regions writes it.")
     expected = f"{FEATURES}, {SPANS} and {IDS}, as python -m tools.convert_regions writes them"
     with reading(path, expected), h5py.File(path, "r") as file:
-        num_regions, width = file[FEATURES].shape
-        spans, ids = file[SPANS][:].astype(np.int64), file[IDS].asstr()[:]
-        if spans.shape != (len(ids), 2) or (spans < 0).any() or (spans > num_regions).any():
-            raise ValueError(f"{SPANS} that are no rows of {num_regions} regions for {len(ids)} images")
-        if not len(ids) or (spans[:, 1] <= spans[:, 0]).any():
+        *shape, width = file[FEATURES].shape
+        ids = file[IDS][:] if file[IDS].dtype.kind in "iu" else file[IDS].asstr()[:]
+        ids = list(map(image_id, ids))
+        if len(shape) == 1:
+            spans = file[SPANS][:].astype(np.int64)
+            if spans.shape != (len(ids), 2) or (spans < 0).any() or (spans > shape[0]).any():
+                raise ValueError(f"{SPANS} that are no rows of {shape[0]} regions for {len(ids)} images")
+            starts, counts = spans[:, 0], spans[:, 1] - spans[:, 0]
+        else:
+            num_images, max_regions = shape
+            starts = None
+            counts = file[COUNTS][:].astype(np.int64) if COUNTS in file else np.full(num_images, max_regions)
+            if not len(ids) == len(counts) == num_images or (counts > max_regions).any():
+                raise ValueError(f"{IDS} or {COUNTS} that are not of {num_images} images of {max_regions} regions")
+        if not ids or (counts < 1).any():
             raise ValueError("an image without regions, or no image")
         if len(set(ids)) < len(ids):
             raise ValueError("an image that occurs twice")
-    return HDF5Regions(path, list(map(image_id, ids)), spans[:, 1] - spans[:, 0], width, spans[:, 0], _sample(path))
+    return HDF5Regions(path, ids, counts, width, starts, _sample(path))
 
 
 def write_regions(path, images):

@@ -5,6 +5,7 @@ import concurrent.futures
 import functools
 import json
 import os
+import zlib
 
 import h5py
 import keras
@@ -96,6 +97,17 @@ def adaptive():
     return features | {"pos_boxes": np.stack([ends - COUNTS, ends], axis=1), "image_ids": IDS}
 
 
+def fixed():
+    """As many rows of each image, (N, R, D)."""
+    arrays = {"image_features": padded(FEATURES), "spatial_features": with_sizes(padded(BOXES)), "num_boxes": COUNTS}
+    return arrays | {"image_ids": IDS}
+
+
+def test_ids_are_names_or_numbers(tmp_path):
+    numbers = write_hdf5(tmp_path / "numbers.h5", **adaptive() | {"image_ids": [139, 1000, 7]})
+    assert open_regions(numbers).ids == ["139", "1000", "7"]
+
+
 @pytest.fixture
 def path(tmp_path):
     """A file of region features."""
@@ -108,7 +120,8 @@ def memory():
 
 
 def test_what_is_read_is_what_was_written(path, tmp_path):
-    for regions in (open_regions(path), memory(), open_regions(write_hdf5(tmp_path / "a.h5", **adaptive()))):
+    files = [path, write_hdf5(tmp_path / "a.h5", **adaptive()), write_hdf5(tmp_path / "fixed.h5", **fixed())]
+    for regions in (memory(), *map(open_regions, files)):
         assert (len(regions), regions.width, regions.ids) == (3, WIDTH, IDS)
         assert [regions.num_cut(count) for count in (0, 1, 3, 4)] == [3, 2, 1, 0]
         for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2), ((1, 2, 0), 6), ((), 3)):
@@ -171,9 +184,21 @@ def test_several_threads_read_at_once(path):
             np.testing.assert_array_equal(x, y)
 
 
-def test_a_run_knows_its_features_by_what_they_hold(path, tmp_path):
-    """Wherever they lie, and whenever they were written."""
+# Two images with 1 and 2 regions of width 2, zlib in base85: other versions of HDF5 write other bytes.
+SMALL_FILE = (
+    "c-rgqaB<`1lHy_j0S*oZ76t(ZWbhvf>^M;QF!=;1%?PDCp!5nRm^dR?P68?}2sIyFT}Y6tD@gT!Gyt>5fCWNJFpPqc2s~UJ13+{Hly3p0PcWg"
+    "X%gjwoPmNDYO)M!bN-bt!D9A64Ps*<VF_GjmQ;N~jtpW~v85vk1Y8YXB4G7Hy5nzU@gE<3}F9Fsns36b40<}q;gF(C=D$mNm0hVWCf*8mFP2tR"
+    "p3>?@~e8qsqL$IH}3nS219I$X>#;;xjRxYsNR|oTD1?$L2&xFzy6IwcA!bn#FV66fi4A8i6AdsFUIIySmhCv!05O*^&GUD(*#Gk@~kUWRm-xg4"
+    "RqbI-_qlGFW4cJ2xkOL4m0Pz9`2DI{#5v_bPG`37mECB#y(nCc"
+)
+
+
+def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
+    """Wherever they lie, and whenever they were written; runs trained by earlier versions have this digest."""
+    path = tmp_path / "regions.h5"
+    path.write_bytes(zlib.decompress(base64.b85decode(SMALL_FILE)))
     digest = digest_of(open_regions(path))
+    assert digest == "bb21484df6fcbbb1115067afc5690e7acc94219c1f6d9340a9830e426aac752a"
     moved = path.rename(tmp_path / "moved.h5")
     os.utime(moved, (0, 0))
     assert digest_of(open_regions(moved)) == digest
@@ -195,6 +220,7 @@ BAD = {
     "pos_boxes that are no rows of 8 regions for 2 images": {"image_ids": IDS[:2]},
     "an image without regions": {"pos_boxes": [[0, 3], [3, 3], [4, 8]]},
     "an image that occurs twice": {"image_ids": ["7", "8", "7"]},
+    "image_ids or num_boxes that are not of 3 images of 4 regions": fixed() | {"num_boxes": [3, 1, 5]},
 }
 
 
