@@ -11,7 +11,9 @@ from applications.common.application import _endpoints
 
 def test_a_model_of_two_inputs_is_exported(tmp_path):
     first, second = keras.Input((2,), name="first"), keras.Input((), dtype="int32", name="second")
-    model = keras.Model({"second": second, "first": first}, keras.ops.sum(first, axis=-1) * keras.ops.cast(second, "float32"))
+    model = keras.Model(
+        {"second": second, "first": first}, keras.ops.sum(first, axis=-1) * keras.ops.cast(second, "float32")
+    )
     module, names = _endpoints(types.SimpleNamespace(models=types.SimpleNamespace(training=model)))
     tf.saved_model.save(module, tmp_path)
     served = tf.saved_model.load(tmp_path)
