@@ -63,7 +63,7 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
     assert APPLICATION.encode(options, codec, parts["valid"]).report["skipped"] == 0
     fewer = read(changed(options, max_train_pairs=8))
     assert fewer["train"].skipped == 3
-    with pytest.raises(InputError, match=r"invalid.tsv:\d+: "):
+    with pytest.raises(InputError, match=r"invalid.tsv:\d+: .*--skip-invalid"):
         read(changed(options, skip_invalid=False))
 
 
