@@ -136,7 +136,8 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        if "uncertainty" in getattr(self.options, "layout", ()):
+        # The layout of this name in nmt and captioning is a function, and needs no other data.
+        if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
 
