@@ -29,8 +29,8 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     # Without the KL, which with a tiny beta is all of the loss.
-    for stage in run.stages([CaptionValidation(run)], score=lambda row: row["val_perplexity"]):
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    callbacks, score = [CaptionValidation(run)], lambda row: row["val_perplexity"]
+    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
 
 

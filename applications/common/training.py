@@ -5,7 +5,6 @@ import math
 import pathlib
 import sys
 import time
-import typing
 
 import keras
 import numpy as np
@@ -29,23 +28,9 @@ from keras_vattn import distribute
 from keras_vattn.plots.chart import require_altair
 
 
-class Stage(typing.NamedTuple):
-    """Epochs with the same number of steps, fitted in one call of `fit`.
-
-    Attributes:
-        epoch: The first of them, counted from 0.
-        step: Steps of it that have been taken.
-        fit: Arguments of `fit` beside the data.
-    """
-
-    epoch: int
-    step: int
-    fit: dict
-
-
 class TrainingRun(Run):
     """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `build`, `schedule`,
-    `open`, `stages` and `finish`; between them it initialises, compiles and fits its model.
+    `open`, `fit` and `finish`; between them it initialises and compiles its model.
 
     Args:
         program: `Program`.
@@ -179,11 +164,14 @@ class TrainingRun(Run):
         """Return the optimizer that the options describe."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
-    def stages(self, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
-        """Restore the state of training into the compiled model, and yield each `Stage` to fit: one, or several where a
-        run resumes within an epoch or ends within one.
+    def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
+        """Restore the state of training into the compiled model, and train it to the end of the run. Replicas share
+        each batch.
 
         Args:
+            batches_from: Function of the number of an epoch, counted from 0, that returns the training batches from
+                this epoch on.
+            valid: Batches of validation.
             callbacks: Callbacks of the program, which may add to the rows of the history.
             score: Function of a row of the history, the smaller the better, for the best weights and the schedule
                 "plateau". Defaults to the loss on validation.
@@ -209,19 +197,23 @@ class TrainingRun(Run):
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
-        fit = {
-            "callbacks": self._callbacks(callbacks, plateau),
-            "verbose": 1 if sys.stdout.isatty() else 2,
-            "shuffle": False,
-        }
+        callbacks, valid = self._callbacks(callbacks, plateau), distribute.shard(valid, self.strategy)
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
             # All epochs of a `fit` have the same number of steps; a resumed epoch and a shorter last one are separate.
             is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
-            epochs = {"initial_epoch": first, "epochs": num_full_epochs if is_full else first + 1}
-            yield Stage(first, skipped, fit | epochs | {"steps_per_epoch": steps})
+            model.fit(
+                distribute.shard(batches_from(first).skip(skipped), self.strategy),
+                validation_data=valid,
+                initial_epoch=first,
+                epochs=num_full_epochs if is_full else first + 1,
+                steps_per_epoch=steps,
+                callbacks=callbacks,
+                verbose=1 if sys.stdout.isatty() else 2,
+                shuffle=False,
+            )
 
     def _state_digest(self):
         arrays = [variable.numpy() for variable in training_variables(self.models.training)]
@@ -235,17 +227,6 @@ class TrainingRun(Run):
         if self.options.fit.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
-
-    def fit(self, stage, batches, valid):
-        """Fit the model in a `Stage`; several replicas share each batch.
-
-        Args:
-            stage: The `Stage`.
-            batches: Batches of training, from the first one of the stage's epoch on.
-            valid: Batches of validation.
-        """
-        batches, valid = (distribute.shard(x, self.strategy) for x in (batches.skip(stage.step), valid))
-        self.models.training.fit(batches, validation_data=valid, **stage.fit)
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""

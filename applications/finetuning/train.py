@@ -26,8 +26,7 @@ def train(options):
     run.open()
     with run.scope():
         network.compile(run.optimizer(), jit_compile=options.fit.jit_compile, **objective(options))
-    for stage in run.stages():
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options))
     run.finish()
 
 

@@ -25,8 +25,8 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
-    for stage in run.stages([Criterion(run)], score=best, patience_score=better):
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    batches_from = lambda epoch: train.batches(options, epoch)  # noqa: E731
+    run.fit(batches_from, valid.batches(options), [Criterion(run)], score=best, patience_score=better)
     run.finish()
 
 

@@ -27,8 +27,8 @@ def train(options):
         # The model returns a bound of the log-likelihood.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
-    for stage in run.stages([TranslateValidation(run), *callbacks], after_warm_start("val_loss")):
-        run.fit(stage, train.training_batches(options, stage.epoch), valid.training_batches(options))
+    callbacks, score = [TranslateValidation(run), *callbacks], after_warm_start("val_loss")
+    run.fit(lambda epoch: train.training_batches(options, epoch), valid.training_batches(options), callbacks, score)
     run.finish()
 
 

@@ -28,8 +28,7 @@ def train(options):
     with run.scope():
         loss, perplexity = loss_and_perplexity(MODELS[options.model].attention == "position")
         model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
-    for stage in run.stages([DecodeValidation(run)]):
-        run.fit(stage, batches_of(run, train, stage.epoch), batches_of(run, valid))
+    run.fit(lambda epoch: batches_of(run, train, epoch), batches_of(run, valid), [DecodeValidation(run)])
     run.finish()
 
 

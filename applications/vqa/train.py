@@ -25,8 +25,8 @@ def train(options):
         # The model returns a bound of the log-likelihood.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
     # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
-    for stage in run.stages([AnswerValidation(run), *callbacks], after_warm_start("val_nll")):
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    callbacks, score = [AnswerValidation(run), *callbacks], after_warm_start("val_nll")
+    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
 
 

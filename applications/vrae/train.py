@@ -37,8 +37,7 @@ def train(options):
     callbacks = [CodeValidation(run)] if MODELS[options.model].latent else []
     if options.variational.lagging_steps and MODELS[options.model].latent:
         callbacks.append(LaggingInference(run.models, options.variational))
-    for stage in run.stages(callbacks):
-        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
+    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks)
     run.finish()
 
 

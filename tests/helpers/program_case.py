@@ -108,8 +108,10 @@ def until_fit(program, words):
     class Fits(BaseException):
         pass
 
-    def fit(run, stage, batches, valid):
-        raise Fits(run.models.training, batches, valid)
+    def fit(run, batches_from, valid, *arguments, **named):
+        model = run.models.training
+        model.optimizer.build(model.trainable_variables)
+        raise Fits(model, batches_from(0), valid)
 
     with mock.patch.object(TrainingRun, "fit", fit), contextlib.redirect_stdout(io.StringIO()):
         try:

@@ -95,13 +95,12 @@ def test_a_warm_start_and_then_q_alone(tmp_path, weights_only, monkeypatch):
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights, fit = {}, TrainingRun.fit
 
-    def look(run, stage, *data):
+    def look(run, batches_from, valid, callbacks, score):
         trained = list(run.models.training.trainable_weights)
         after = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: weights.update({epoch + 1: {x.path: x.numpy() for x in trained}})
         )
-        stage.fit["callbacks"].append(after)
-        fit(run, stage, *data)
+        fit(run, batches_from, valid, [*callbacks, after], score)
 
     monkeypatch.setattr(TrainingRun, "fit", look)
     VQA_CASE.succeeds(*VQA_CASE.train(tmp_path / "run3", **values))
