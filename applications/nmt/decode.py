@@ -5,9 +5,9 @@ import tensorflow as tf
 from keras import ops, tree
 
 import keras_vattn
-from applications.common.inference import Inference
 from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph
+from applications.nmt.inference import Inference
 from applications.nmt.model import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule

@@ -18,8 +18,8 @@ from keras import ops
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.common.inference import Inference
 from applications.common.seeds import draw_initial_weights
+from applications.nmt.inference import Inference
 from applications.text.text import PAD
 
 

@@ -6,8 +6,8 @@ from typing import Literal
 from applications.common import options as common
 from applications.common.bayesian_options import BayesianOptions, PosteriorOptions
 from applications.common.errors import InputError
-from applications.common.inference import Inference
 from applications.common.program import Program
+from applications.nmt.inference import Inference
 from applications.text.options import (
     DecodeOptions,
     EvaluatePairsOptions,

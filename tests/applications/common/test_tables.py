@@ -1,4 +1,4 @@
-"""Tables, reports, bounds and inferences, on figures made by hand."""
+"""Tables, reports and bounds, on figures made by hand."""
 
 import math
 
@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.bounds import bound_report
-from applications.common.errors import InputError
-from applications.common.inference import Inference
 from applications.common.reporting import collapsed_posteriors
 from applications.common.significance import mean_interval
 from applications.common.tables import Column, difference_table, figures_of, main_table, table
@@ -119,36 +117,6 @@ def test_a_bound_and_its_terms():
     assert report["elbo_perplexity"] == pytest.approx(math.e)
     huge = bound_report(lambda *arguments: (tf.fill((1,), -1e5), 1, {}), batches[:1])
     assert huge["elbo_perplexity"] == math.inf
-
-
-@pytest.mark.parametrize(
-    "name, kind, count, perplexity",
-    [
-        ("exact", "exact", None, "exact"),
-        ("soft", "soft", None, "plug-in"),
-        ("kmax:5", "kmax", 5, "K-max 5"),
-        ("sample:12", "sample", 12, "predictive(12)"),
-    ],
-)
-def test_inferences(name, kind, count, perplexity):
-    found = Inference.parse(name)
-    assert found == Inference(name, kind, count)
-    assert found.perplexity == perplexity
-    objective = found.objective()
-    assert (objective.top_k if kind == "kmax" else objective.num_samples if kind == "sample" else None) == count
-
-
-@pytest.mark.parametrize("name", ["", "exactly", "kmax", "kmax:0", "kmax:-1", "sample:1.5", "soft:3", "exact "])
-def test_names_that_are_no_inference(name):
-    with pytest.raises(InputError, match=r"^--inference: expected exact, kmax:K, soft or sample:n\. Received: "):
-        Inference.parse(name)
-
-
-def test_continuous_alignments_are_not_summed_over():
-    for name in ("exact", "kmax:3"):
-        with pytest.raises(InputError, match=r"^--inference: the alignments of this model are continuous; .*" + name):
-            Inference.parse(name, continuous=True)
-    assert Inference.parse("sample:3", continuous=True).kind == "sample"
 
 
 def test_batches_of_arrays():
