@@ -1,7 +1,6 @@
 """What report.html shows of a run beside its figures: samples to read, and interactive alignments."""
 
 import dataclasses
-import typing
 
 import numpy as np
 
@@ -37,12 +36,10 @@ class Shown:
         samples: List of samples, each a list of (label, text). A text whose words have an uncertainty is a list of
             (word, nats). The last line of a sample that can be checked is a `verdict`.
         alignments: List of `Alignment`.
-        drawn: Data of the program's own pictures; no part of the page.
     """
 
     samples: list = dataclasses.field(default_factory=list)
     alignments: list = dataclasses.field(default_factory=list)
-    drawn: typing.Any = None
 
     def record(self):
         """Return it as plain values, rounded, with at most 100 random samples, as shown.json has it."""

@@ -82,17 +82,16 @@ def coverage_lines(reports, metrics):
     return tables
 
 
-def compared_coverage(comparison, metrics, arguments_of=lambda run: []):
+def compared_coverage(comparison, metrics):
     """Evaluate every run with --uncertainty, and return the tables of `coverage_lines`.
 
     Args:
         comparison: `compare.Comparison`.
         metrics: As for `coverage_lines`.
-        arguments_of: Function of a `Planned` that returns more arguments of `evaluate`.
     """
 
     def arguments(run):
-        return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty", *arguments_of(run)]
+        return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]
 
     reports = comparison.evaluate("uncertainty", arguments)
     of_models = {name: [x["report"]["uncertainty"] for x in of_seeds] for name, of_seeds in reports.items()}

@@ -1,6 +1,5 @@
 """A headless Chromium for the tests of pages: what a page shows once its scripts have run, and what it asks for."""
 
-import base64
 import contextlib
 import functools
 import json
@@ -105,13 +104,6 @@ class Page:
         self._command("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._command("Emulation.setEmulatedMedia", {"features": features})
-
-    def screenshot(self, path):
-        """Write a PNG of the whole page, also of what the window does not show."""
-        size = self._command("Page.getLayoutMetrics", {})["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self._command("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
-        pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
 
     def background(self):
         """Return the red, green and blue of the page's background, 0 to 255."""

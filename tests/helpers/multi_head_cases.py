@@ -40,10 +40,6 @@ def copy_keras_weights(layer, source):
             getattr(layer, name).set_weights(getattr(source, name).get_weights())
 
 
-def gates_of(layer):
-    return [layer._gate_dense] if GATE else []
-
-
 def pair(query=QUERY, value=VALUE, key=None, **options):
     """The layer of Keras and ours with the same weights, biases that are not zero."""
     ours = {name: options.pop(name) for name in ("alignment", "prior", "query_chunk_size") if name in options}

@@ -124,7 +124,7 @@ def test_models_beside_each_other():
 
 
 def test_what_is_shown_is_read_again():
-    shown = Shown([[("source", "a"), ("translation", [("b", 0.5)])]], [sentence()], drawn=object())
+    shown = Shown([[("source", "a"), ("translation", [("b", 0.5)])]], [sentence()])
     again = Shown.of(json.loads(json.dumps(shown.record())))
     assert again.samples[0][0] == ("source", "a")
     (one,), (other,) = again.alignments, shown.alignments
