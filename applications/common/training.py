@@ -109,6 +109,8 @@ class TrainingRun(Run):
             learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
         """
         options = self.options
+        if not num_batches:
+            raise InputError("The data have no example to train on.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
