@@ -1,4 +1,4 @@
-"""Options of image captioning. The presets stand in presets/."""
+"""Options of image captioning. The presets are in presets/."""
 
 import dataclasses
 from typing import Literal

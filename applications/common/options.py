@@ -128,7 +128,7 @@ class FitOptions:
     keep: Literal["best", "last"] = "best"
     """Weights of the report and the export: of the epoch of the smallest loss on validation, or of the last one."""
     checkpoint_steps: Positive | None = 500
-    """Save the state of training every so many steps, and after each epoch of several; none for epochs alone."""
+    """Steps of the run between two saved states, in addition to each epoch of several steps; none for epochs alone."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"

@@ -72,7 +72,7 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary from the names of the presets to their files; "small" stands for the defaults, with `None`."""
+        """Dictionary from the names of the presets to their files; "small", the defaults, has `None`."""
         package = importlib.util.find_spec(self.name)
         if package is None:
             raise TypeError(f"Program({self.name!r}): the name must be the name of the program's package.")

@@ -115,7 +115,7 @@ class RunFolder:
         return path
 
     def num_epochs(self):
-        """Return how many epochs the run has trained, including those of the run that it started from."""
+        """Return how many epochs the run has trained, including the epochs of the run it started from."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 

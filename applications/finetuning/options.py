@@ -1,4 +1,4 @@
-"""Options of the fine-tuning of pretrained transformers, and its tasks. The presets stand in presets/."""
+"""Options of the fine-tuning of pretrained transformers, and its tasks. The presets are in presets/."""
 
 import dataclasses
 from typing import Annotated, Literal

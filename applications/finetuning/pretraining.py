@@ -43,7 +43,7 @@ def new_backbone(dropout=0.0):
 
 @functools.cache
 def pretrained_weights(num_steps):
-    """Return the weights of the transformer after so many steps."""
+    """Return the weights of the transformer after `num_steps` steps."""
     import keras_hub
 
     keras.utils.set_random_seed(SEED)

@@ -59,7 +59,7 @@ def build(options, codec):
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # `build` draws all weights of a layer, those of its prior last: models of one seed start from the same weights.
+    # `build` draws all weights of a layer, its prior's weights last: models of one seed start from the same weights.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))

@@ -1,4 +1,4 @@
-"""Options of the classification of nodes. The presets stand in presets/, the published values of the attention in
+"""Options of the classification of nodes. The presets are in presets/, the published values of the attention in
 published.yaml."""
 
 import dataclasses

@@ -74,7 +74,7 @@ class Model:
     def parse(self, name):
         """Return the `Inference` of that name; `InputError` if the model has no such inference."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: {self.title} predicts at the mean of what it draws, soft. Received: {name}")
+            raise InputError(f"--inference: {self.title} predicts at the mean of its draws, soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
 

@@ -1,4 +1,4 @@
-"""Options of neural machine translation with latent alignments. The presets stand in presets/."""
+"""Options of neural machine translation with latent alignments. The presets are in presets/."""
 
 import dataclasses
 from typing import Literal

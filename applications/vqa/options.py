@@ -1,4 +1,4 @@
-"""Options of visual question answering. The presets stand in presets/."""
+"""Options of visual question answering. The presets are in presets/."""
 
 import dataclasses
 from typing import Literal

@@ -52,7 +52,7 @@ def test_options_of_commands(run_of, words, message):
     [
         ("relaxed", "kmax:3", "--inference: the alignments of this model"),
         ("wc", "exact", "--inference: BAM-WC predicts at the mean"),
-        ("lc", "sample:3", "--inference: BAM-LC predicts at the mean of what it draws"),
+        ("lc", "sample:3", "--inference: BAM-LC predicts at the mean of its draws"),
     ],
 )
 def test_inferences_that_a_model_has_not(model, inference, message):
