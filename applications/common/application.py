@@ -153,8 +153,8 @@ class Application:
         """Import the modules of a program, and TensorFlow with them."""
         own = {}
         for module, names in PLACES.items():
-            known = vars(_import(program, module))
-            own |= {name.lower(): known[name] for name in names if name in known}
+            attributes = vars(_import(program, module))
+            own |= {name.lower(): attributes[name] for name in names if name in attributes}
             for field in dataclasses.fields(cls):
                 has_default = (field.default, field.default_factory) != 2 * (dataclasses.MISSING,)
                 if field.name in names and field.name not in own and not has_default:

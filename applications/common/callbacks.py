@@ -103,7 +103,7 @@ def epochs_without_better(scores):
 class WarmStart(keras.callbacks.Callback):
     """Marks in the log the epochs that end in a warm start, and trains the inference network alone in its last steps.
 
-    Each of these steps leaves the other weights as they were. The optimizer sees all gradients, so the first step of
+    These steps do not change the other weights. The optimizer sees all gradients, so the first step of
     the other weights is no larger than later ones.
 
     Args:

@@ -87,8 +87,8 @@ class Uncertainty:
         )
         for name in comparison.records:
             for report in reports[name][: options.seeds]:
-                for method, of_method in report["methods"].items():
-                    rows.setdefault(name + method, []).append(of_method)
+                for method, method_figures in report["methods"].items():
+                    rows.setdefault(name + method, []).append(method_figures)
         # Member k of the ensemble of a seed is the run of the baseline with the seed after k rounds of seeds.
         baseline_runs = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):

@@ -136,8 +136,8 @@ class FitOptions:
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
-    """Copies of the model share each batch. mirrored: on every GPU of this machine; multi_worker: on the machines that
-    TF_CONFIG names, each of which runs this command."""
+    """Copies of the model share each batch. mirrored: on every GPU of this machine; multi_worker: on the machines
+    that TF_CONFIG names; run this command on each machine."""
 
     def check(self):
         if self.warmup_steps and self.schedule == "plateau":

@@ -144,9 +144,9 @@ def f1(answer, truth):
 def figures(answers, part):
     """Return exact match and F1 of the best of the known answers, averaged."""
     rows = []
-    for answer, known in zip(answers, part.answers, strict=True):
+    for answer, references in zip(answers, part.answers, strict=True):
         # The official script leaves out truths without a word.
-        truths = [text for text, _ in known if normalized(text)] or [""]
+        truths = [text for text, _ in references if normalized(text)] or [""]
         exact = max(normalized(answer) == normalized(truth) for truth in truths)
         rows.append((exact, max(f1(answer, truth) for truth in truths)))
     return dict(zip(("exact", "f1"), np.mean(rows, axis=0).tolist()))

@@ -167,7 +167,7 @@ class RegionCodec:
 
 def picture_of(codec, sources, row):
     """Return the image of a row of the regions, (H, W, 3), and the boxes of its regions, float32 (R, 4); `None` where
-    the images or the boxes are unknown. A box has an area, though a region at the edge of an image may have none."""
+    the images or the boxes are unknown. A box has an area even if its region at the edge of an image has no area."""
     regions = codec.regions_of(sources)
     _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
     boxes = boxes[0, : counts[0]]

@@ -16,7 +16,7 @@ def write_features(options, words=None):
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
-    features = (of_image for batch in extractor.batches(images) for of_image in batch)
+    features = (image_features for batch in extractor.batches(images) for image_features in batch)
     # Last, so that a folder with this file holds everything.
     num_images, num_regions = write_regions(
         out / REGIONS, ((each, x, extractor.boxes) for each, x in zip(images.ids, features, strict=True))

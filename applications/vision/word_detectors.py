@@ -96,8 +96,8 @@ def build(side, cells, shares):
         if 0 < number < halvings:
             maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
     # The noisy-OR of all cells is then the share.
-    of_cell = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
-    bias = np.log(np.expm1(of_cell))
+    cell_rate = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
+    bias = np.log(np.expm1(cell_rate))
     logits = keras.layers.Dense(
         len(shares),
         kernel_initializer=keras.initializers.GlorotUniform(SEED + halvings + 1),

@@ -128,8 +128,8 @@ class Options:
     @property
     def architecture(self):
         """The architecture of the network."""
-        own = "updown" if self.model in UPDOWN else "mcan"
-        return own if self.network.architecture == "of_model" else self.network.architecture
+        default = "updown" if self.model in UPDOWN else "mcan"
+        return default if self.network.architecture == "of_model" else self.network.architecture
 
     @property
     def dropout(self):

@@ -110,7 +110,7 @@ def rows_by_type(part):
     """Return which questions are of "all" types, and of each type that occurs, boolean (N,)."""
     types = np.array(part.questions.types)
     rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
-    return {name: of_type for name, of_type in rows.items() if of_type.any()}
+    return {name: selected for name, selected in rows.items() if selected.any()}
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
@@ -138,7 +138,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
             "num_draws": num_draws,
             "significance": SIGNIFICANCE,
             "num_questions": len(part),
-            "pavpu": {name: of_type.pavpu for name, of_type in tested.items()},
+            "pavpu": {name: test.pavpu for name, test in tested.items()},
             "certain": float(tested["all"].certain.mean()),
             **means(draws),
             **calibration(draws[:, usable], labels[usable]),
