@@ -124,7 +124,7 @@ def uncertainty(application, options):
         predictor = layout.predictor(run, part, amounts[name])
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     stored = ("labels", "mean", "mean_ms")
-    results = {method: figures(x, train_seconds) for method, x in _methods(sets).items()}
+    results = _methods(sets, train_seconds)
     title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
     rows = {f"{run.options.model}{method}": [result] for method, result in results.items()}
     print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}", flush=True)
@@ -145,51 +145,48 @@ def _read(path):
     return sets
 
 
-def _methods(sets):
-    """Return the predictions of each method, a dictionary from the end of the name of its row to {set of examples:
-    (labels, probabilities (M, N, C), milliseconds)}."""
-    kinds = {"mean": ""} | {kind: f", {text}" for kind, text in _DRAWN.items() if kind in sets["test"]}
-    drawn = {
-        text: {name: (x["labels"], x[kind], float(x[f"{kind}_ms"])) for name, x in sets.items() if name != "valid"}
-        for kind, text in kinds.items()
-    }
+def _methods(sets, train_seconds):
+    """Return the figures of each method, a dictionary from the end of the name of its row."""
+    results = {"": figures(sets, train_seconds), ", temperature": figures(_tempered(sets), train_seconds)}
+    drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
+    return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
+
+
+def _tempered(sets):
+    """Return predictions at the mean with a temperature fitted on validation."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])
-    tempered = {
-        name: (own, scipy.special.softmax(logits[name] / temperature, axis=-1), ms)
-        for name, (own, _, ms) in drawn[""].items()
-    }
-    return {"": drawn[""], ", temperature": tempered} | drawn
+    return {name: x | {"mean": scipy.special.softmax(logits[name] / temperature, axis=-1)} for name, x in sets.items()}
 
 
 def _ensemble(members):
-    """Return the predictions of runs as draws of one model, as `_methods` does."""
+    """Return the predictions of runs at their means as draws of one model."""
     return {
-        name: (
-            x["labels"],
-            np.concatenate([sets[name]["mean"] for sets in members]),
-            sum(float(sets[name]["mean_ms"]) for sets in members),
-        )
+        name: x
+        | {
+            "mean": np.concatenate([sets[name]["mean"] for sets in members]),
+            "mean_ms": sum(float(sets[name]["mean_ms"]) for sets in members),
+        }
         for name, x in members[0].items()
     }
 
 
-def figures(sets, train_seconds):
-    """Return the figures of a method for its sets of examples: "test", and perhaps "corrupted" and "other", which the
-    AUROC tells from it; the labels -1 are unknown."""
-    labels, draws, ms = sets["test"]
+def figures(sets, train_seconds, kind="mean"):
+    """Return the figures of predictions, "mean" or drawn, for sets of examples: "test", and perhaps "corrupted" and
+    "other", which the AUROC tells from it; the labels -1 are unknown."""
+    labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     known = labels >= 0
     report = calibration(draws[:, known], labels[known])
     for end, name in {"": "test", "_corrupted": "corrupted"}.items():
         if name in sets:
-            right = sets[name][1].mean(axis=0).argmax(axis=-1) == labels
+            right = sets[name][kind].mean(axis=0).argmax(axis=-1) == labels
             report[f"accuracy{end}"] = float(right[known].mean())
     scores = {"": metrics.predictive_entropy}
     if len(draws) > 1:
         scores["_mi"] = metrics.mutual_information
     for name in (x for x in ("other", "corrupted") if x in sets):
         for end, score in scores.items():
-            told = metrics.out_of_distribution_detection(score(draws), score(sets[name][1]))
+            told = metrics.out_of_distribution_detection(score(draws), score(sets[name][kind]))
             report[name + end] = told["auroc"]
-    return report | {"train_seconds": train_seconds, "ms": ms}
+    return report | {"train_seconds": train_seconds, "ms": float(ms)}

@@ -42,34 +42,34 @@ def sets_of(seed, num_draws=1):
 
 def test_figures_of_a_method():
     """Accuracy and calibration of the examples with a known class; the entropy tells all of them from others."""
-    sets = {name: (x["labels"], x["attention"], 7.0) for name, x in sets_of(1, 4).items() if name != "valid"}
-    labels, draws, _ = sets["test"]
-    found, known = methods.figures(sets, 11.0), labels >= 0
+    sets = sets_of(1, 4)
+    labels, draws = sets["test"]["labels"], sets["test"]["attention"]
+    found, known = methods.figures(sets, 11.0, "attention"), labels >= 0
     assert 0 < known.sum() < len(known)
     mean = draws.mean(axis=0)
     assert found["accuracy"] == np.mean(mean.argmax(axis=1)[known] == labels[known])
-    corrupted = sets["corrupted"][1].mean(axis=0).argmax(axis=1)
+    corrupted = sets["corrupted"]["attention"].mean(axis=0).argmax(axis=1)
     assert found["accuracy_corrupted"] == np.mean(corrupted[known] == labels[known]) != found["accuracy"]
     assert found["nll"] == pytest.approx(-np.log(mean[known, labels[known]]).mean())
     assert (found["train_seconds"], found["ms"]) == (11.0, 7.0)
     for name in ("other", "corrupted"):
         is_other = np.repeat([0, 1], 40)
-        entropies = [scipy.special.entr(x.mean(axis=0)).sum(axis=-1) for x in (draws, sets[name][1])]
+        entropies = [scipy.special.entr(x.mean(axis=0)).sum(axis=-1) for x in (draws, sets[name]["attention"])]
         assert found[name] == pytest.approx(roc_auc_score(is_other, np.concatenate(entropies)))
-        unknown = [metrics.mutual_information(x) for x in (draws, sets[name][1])]
+        unknown = [metrics.mutual_information(x) for x in (draws, sets[name]["attention"])]
         assert found[f"{name}_mi"] == pytest.approx(roc_auc_score(is_other, np.concatenate(unknown)))
-    assert "other_mi" not in methods.figures({name: (x, y[:1], z) for name, (x, y, z) in sets.items()}, 1.0)
+    assert "other_mi" not in methods.figures(sets, 1.0)
 
 
 def test_a_temperature_is_fitted_on_validation():
     sets = sets_of(5, 4)
-    found = methods._methods(sets)
-    assert list(found) == list(KINDS)
+    assert list(methods._methods(sets, 1.0)) == list(KINDS)
     known = sets["valid"]["labels"] >= 0
     temperature = metrics.fit_temperature(np.log(sets["valid"]["mean"][:, known]), sets["valid"]["labels"][known])
     assert abs(temperature - 1.0) > 0.1
     power = sets["test"]["mean"] ** (1.0 / temperature)
-    np.testing.assert_allclose(found[", temperature"]["test"][1], power / power.sum(axis=-1, keepdims=True), rtol=1e-6)
+    expected = power / power.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(methods._tempered(sets)["test"]["mean"], expected, rtol=1e-6)
 
 
 @pytest.fixture
@@ -127,8 +127,7 @@ def test_rows_of_methods(comparison, monkeypatch):
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
             np.savez(folder / f"{name}.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
-            found = methods._methods(sets).items()
-            of_methods = {name: methods.figures(x, 10.0**run.seed) for name, x in found}
+            of_methods = methods._methods(sets, 10.0**run.seed)
             reports.setdefault(run.name, []).append({"title": "", "methods": of_methods})
         return reports
 
