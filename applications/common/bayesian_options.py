@@ -110,23 +110,17 @@ class PosteriorOptions:
 
 
 @dataclasses.dataclass
-class PublishedOptions(Forms):
+class PublishedOptions(BayesianOptions):
     """Attention; none for the value that the paper has for the model"""
 
     weibull_k: PositiveFloat | None = None
-    """Shape of the Weibull weights; the larger, the less they vary."""
     lognormal_sigma: PositiveFloat | None = None
-    """Standard deviation of the logarithm of lognormal weights."""
     prior_beta: PositiveFloat | None = None
-    """Rate of the Gamma prior of Weibull weights."""
     prior_sigma: PositiveFloat | None = None
-    """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 10
-    """Width of the network that reads a contextual prior off the keys."""
     kl_weight: NotNegativeFloat = 1.0
     """Factor on the KL."""
     annealing_rate: NotNegativeFloat | None = None
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
 
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
