@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import numbers
 import pathlib
 import re
 import shlex
@@ -64,11 +63,8 @@ def write_results(comparison, path):
 
 
 def results_before(program, options):
-    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` for a new file.
-
-    Raises:
-        InputError: If it is a file of another command: its runs do not belong into the same table.
-    """
+    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` for a new file,
+    and `InputError` for a file of another command: its runs do not belong into the same table."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None
@@ -127,11 +123,9 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return a value with six digits of its numbers, and without lists of over 100 entries."""
-    if isinstance(value, dict):
-        return {name: _plain(x) for name, x in value.items() if not (isinstance(x, list) and len(x) > _LONGEST)}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
-        return float(f"{value:.6g}")
-    return value
+    """Return a value as JSON has it, with six digits of its numbers, and without lists of over 100 entries."""
+    return json.loads(
+        json.dumps(value),
+        object_hook=lambda of: {name: x for name, x in of.items() if not isinstance(x, list) or len(x) <= _LONGEST},
+        parse_float=lambda digits: float(f"{float(digits):.6g}"),
+    )
