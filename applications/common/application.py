@@ -31,32 +31,15 @@ class Run:
     models: object
 
 
+_TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
 # Which module of a program has which names. A program that decodes has decode.py in place of serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
-    "report": (
-        "COLUMNS",
-        "CURVES",
-        "LAYOUTS",
-        "evaluate",
-        "files",
-        "heading",
-        "example_of",
-        "shown",
-        "summary",
-        "report",
-        "compared",
-    ),
+    "report": (*_TABLES, "evaluate", "files", "heading", "example_of", "shown", "summary", "report", "compared"),
     "serve": ("generate", "endpoints"),
 }
-
-
-def _import(program, module):
-    name = f"{program.name}.{module}"
-    if module == "serve" and importlib.util.find_spec(f"{program.name}.decode"):
-        name = f"{program.name}.decode"
-    return importlib.import_module(name)
+_REQUIRED = ("read", "build", "evaluate", "generate")
 
 
 def _read_codec(options, folder):
@@ -153,10 +136,11 @@ class Application:
         """Import the modules of a program, and TensorFlow with them."""
         own = {}
         for module, names in PLACES.items():
-            attributes = vars(_import(program, module))
+            if module == "serve" and importlib.util.find_spec(f"{program.name}.decode"):
+                module = "decode"
+            attributes = vars(importlib.import_module(f"{program.name}.{module}"))
             own |= {name.lower(): attributes[name] for name in names if name in attributes}
-            for field in dataclasses.fields(cls):
-                has_default = (field.default, field.default_factory) != 2 * (dataclasses.MISSING,)
-                if field.name in names and field.name not in own and not has_default:
-                    raise TypeError(f"{program.name}.{module} has no function {field.name}.")
+            for name in names:
+                if name in _REQUIRED and name not in attributes:
+                    raise TypeError(f"{program.name}.{module} has no function {name}.")
         return cls(program, **own)

@@ -8,9 +8,9 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import importlib
 import io
 import pathlib
+import pkgutil
 import re
 import sys
 
@@ -21,9 +21,9 @@ from applications.common.option_values import check, fields_of, is_optional, rea
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Commands of the platform, with their modules; others are a program's own.
-_MODULES = dict.fromkeys(("evaluate", "generate", "predict", "export"), "commands")
-_MODULES |= {"compare": "compare", "uncertainty": "methods"}
+# Commands of the platform, with their functions; others are a program's own.
+_FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
+_FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 
 
 def main(program, arguments=None):
@@ -68,10 +68,9 @@ def main(program, arguments=None):
 
 def _work_of(program, name):
     """Return the function of the options that does the work of a command: the platform's, or the program's own."""
-    if name not in _MODULES:
+    if name not in _FUNCTIONS:
         return program.function(name)
-    module = importlib.import_module(f"applications.common.{_MODULES[name]}")
-    return functools.partial(getattr(module, "generate" if name == "predict" else name), program.application())
+    return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
 
 
 def _fail(error, status):
@@ -80,13 +79,8 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Return the options of a command that the arguments describe; `SystemExit` for `--help`.
-
-    Args:
-        program: `Program`.
-        name: Name of the command.
-        arguments: List of strings: `--preset NAME` for `train`, `--config FILE`, and options.
-    """
+    """Return the options of the command `name` that the arguments describe, a list of strings: `--preset NAME` for
+    `train`, `--config FILE`, and options. `SystemExit` for `--help`."""
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -105,12 +99,11 @@ def read_options(program, name, arguments):
     description = (options_class.__doc__ or "").strip() + "\n\n--config FILE reads options from YAML."
     if name == "train":
         description += f" Presets (--preset): {', '.join(program.presets)}."
+        values |= {name: value for name, value in vars(files).items() if name in ("out", "resume") and value}
         if files.resume and not {"-h", "--help"} & set(rest):
-            values["out"] = files.out or values.get("out", program.default.run.out)
-            default = program.options_of(RunFolder.load(values["out"]))
+            default = program.options_of(RunFolder.load(values.setdefault("out", program.default.run.out)))
         if files.preset is not None:
             default = with_values(default, program.preset_values(files.preset))
-        rest += ([] if files.out is None else ["--out", files.out]) + (["--resume"] if files.resume else [])
     if name == "compare":
         # A program that names no models compares all of them with the first.
         default = with_values(default, {"models": default.models or program.models})
