@@ -18,9 +18,13 @@ def evaluate(application, options):
     """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
     require_altair()
     run = load_run(application, options.run)
-    other = application.read_other(run.options, options)
-    split = options.split if other is None else None
-    part = _split(application, run, split) if other is None else other
+    part, split = application.read_other(run.options, options), None
+    if part is None:
+        data, split = application.read(run.options), options.split
+        run.folder.require_data(digest_of(data))
+        if split not in data:
+            raise InputError(f"--split: this run has no {split} data.")
+        part = data[split]
     name = options.name or ("evaluation_files" if split is None else f"evaluation_{split}")
     path = pathlib.Path(options.out or run.folder.path) / f"{name}.json"
     digest = digest_of(part)
@@ -48,15 +52,6 @@ def evaluate(application, options):
     )
     write_page(path.with_suffix(".html"), page)
     print(f"written: {path}")
-
-
-def _split(application, run, name):
-    """Return a part of the data that a run was trained on."""
-    data = application.read(run.options)
-    run.folder.require_data(digest_of(data))
-    if name not in data:
-        raise InputError(f"--split: this run has no {name} data.")
-    return data[name]
 
 
 def _require_same(path, split, digest):

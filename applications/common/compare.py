@@ -121,13 +121,9 @@ class Comparison:
 
     def shown(self):
         """Return a dictionary from the names of models to the `Shown` of their runs of the first seed."""
-        paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in self.of_first_seed}
+        first = [run for run in self.planned if run.seed == self.options.first_seed]
+        paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
-
-    @property
-    def of_first_seed(self):
-        """The planned runs of the first seed, one of each model."""
-        return [run for run in self.planned if run.seed == self.options.first_seed]
 
     @property
     def models(self):

@@ -9,12 +9,7 @@ import threading
 
 
 class Jobs:
-    """Runs commands of a program, each in a process of its own.
-
-    Args:
-        program: `Program`.
-        num_jobs: Number of processes at the same time.
-    """
+    """Runs commands of a `Program`, each in a process of its own, up to `num_jobs` at the same time."""
 
     def __init__(self, program, num_jobs):
         self._program, self._free = program, queue.SimpleQueue()

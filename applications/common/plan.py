@@ -60,7 +60,11 @@ def plan(program, options):
             if run_options.fit.strategy == "multi_worker":
                 raise InputError("--strategy multi_worker: train such a run by itself, on all workers at once.")
             check(run_options)
-            _check_folder(program, run_options, ("epochs", "max_steps") if run.start else ())
+            if pathlib.Path(run_options.run.out, "config.yaml").exists():
+                # The length of a run that starts from another is fixed: a longer run would not have a longer start.
+                fixed = {"epochs", "max_steps"} if run.start else set()
+                may_differ = set(program.changeable) - fixed
+                RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)
     return planned
 
 
@@ -108,14 +112,3 @@ def _planned(program, options, default, name, seed, option="--models"):
 def _folder(out, name, seed, more=""):
     name = re.sub(r"[^\w.+-]+", "_", name.replace("@", "_from_"))
     return str(pathlib.Path(out, f"{name}{more}_seed_{seed}"))
-
-
-def _check_folder(program, run_options, fixed):
-    """Raise `InputError` if the folder of a run holds a run with other options.
-
-    The length of a run that starts from another is fixed: a longer run would not have a longer start.
-    """
-    out = pathlib.Path(run_options.run.out)
-    if (out / "config.yaml").exists():
-        may_differ = set(program.changeable) - set(fixed)
-        RunFolder.check(out, config_of(run_options), True, may_differ, program.updated)

@@ -28,20 +28,16 @@ def strategy_of(kind):
 
     With several workers it returns when all of them have come."""
     if kind == "multi_worker":
-        return _all_workers()
+        print("waiting for the other workers of TF_CONFIG", flush=True)
+        # TensorFlow waits without an end, and takes SIGTERM for the notice of a preemption.
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        signal.signal(signal.SIGINT, interrupted)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return strategy
     if os.environ.get("TF_CONFIG"):
         print(f"TF_CONFIG is not read: --strategy is {kind}, and this process trains alone", flush=True)
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
-
-
-def _all_workers():
-    print("waiting for the other workers of TF_CONFIG", flush=True)
-    # TensorFlow waits without an end, and takes SIGTERM for the notice of a preemption.
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    return strategy
 
 
 def own_folder(path, keep=False):
@@ -56,12 +52,10 @@ def own_folder(path, keep=False):
 
 
 def agree(strategy, values):
-    """Wait for the other workers, and raise `InputError` unless all have the same values.
+    """Wait for the other workers of a strategy, if it has any, and raise `InputError` unless all have the same values.
 
-    Args:
-        strategy: Where it is not of several workers, nothing is compared.
-        values: Dictionary from names, the same in all workers, to values or functions that return them. The error shows
-            the value of an option, whose name begins with `--`.
+    `values` is a dictionary from names, the same in all workers, to values or functions that return them. The error
+    shows the value of an option, whose name begins with `--`.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return

@@ -82,7 +82,13 @@ class RunFolder:
         if stored is None:
             if resume:
                 raise InputError(f"There is no run to resume in {path}: it has no config.yaml.")
-            _refuse_other_content(path)
+            try:
+                entries = path.iterdir() if path.exists() else ()
+                others = [entry for entry in entries if not entry.name.startswith(_TEMPORARY)]
+            except OSError as error:
+                raise InputError(f"{path} cannot be made a run folder: {error.strerror or error}") from error
+            if others:
+                raise InputError(f"{path} is not empty and holds no run. Choose a new or empty folder.")
         elif not resume:
             raise InputError(
                 f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
@@ -249,15 +255,6 @@ def _read_config(path):
     if not isinstance(config, dict):
         raise InputError(f"{path / 'config.yaml'} does not hold the options of a run.")
     return config
-
-
-def _refuse_other_content(path):
-    try:
-        others = [entry for entry in path.iterdir() if not entry.name.startswith(_TEMPORARY)] if path.exists() else []
-    except OSError as error:
-        raise InputError(f"{path} cannot be made a run folder: {error.strerror or error}") from error
-    if others:
-        raise InputError(f"{path} is not empty and holds no run. Choose a new or empty folder.")
 
 
 def _dump(config):
