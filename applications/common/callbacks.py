@@ -15,10 +15,12 @@ from applications.common.checkpoint import row_of
 
 
 class EpochLog(keras.callbacks.Callback):
-    """Adds to the log of an epoch its wall time, the median wall time of its training steps, and the learning rate.
+    """Adds to the log of an epoch its wall time, the median wall time of its training steps, and the learning rate;
+    raises `FloatingPointError` at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: The `Checkpoint` of this `fit`, which knows when the epoch began.
+        checkpoint: The `Checkpoint` of this `fit`, which knows epoch and step. It stands after this one in the list, so
+            that such weights are not saved.
     """
 
     def __init__(self, checkpoint):
@@ -33,26 +35,6 @@ class EpochLog(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._seconds.append(time.monotonic() - self._start)
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["seconds"] = time.monotonic() - self.checkpoint.epoch_start
-        logs["step_seconds"] = float(np.median(self._seconds))
-        logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-
-
-class StopOnNaN(keras.callbacks.Callback):
-    """Raises `FloatingPointError` at the first batch whose loss is NaN or infinite.
-
-    Args:
-        checkpoint: The `Checkpoint` of this `fit`, which knows epoch and step. It stands after this one in the list, so
-            that such weights are not saved.
-    """
-
-    def __init__(self, checkpoint):
-        super().__init__()
-        self.checkpoint = checkpoint
-
-    def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
             epoch, step = self.checkpoint.epoch + 1, self.checkpoint.step + 1
             raise FloatingPointError(
@@ -60,15 +42,17 @@ class StopOnNaN(keras.callbacks.Callback):
                 "such numbers in the data, lower the learning rate, clip gradients or train in float32."
             )
 
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = time.monotonic() - self.checkpoint.epoch_start
+        logs["step_seconds"] = float(np.median(self._seconds))
+        logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+
 
 class Plateau(keras.callbacks.Callback):
     """Lowers the learning rate (schedule "plateau"), and stops the training, where epochs bring no better score.
 
-    Args:
-        checkpoint: The `Checkpoint` of this `fit`, whose rows a resumed run has. It stands after this one in the list.
-        options: `FitOptions`.
-        score: Function of a row of the history, the smaller the better, for the learning rate.
-        stop_score: The same for early stopping.
+    It stands before the `Checkpoint` of this `fit`, whose rows a resumed run has. The scores, for the learning rate and
+    for early stopping, are functions of a row of the history, the smaller the better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):
@@ -103,8 +87,8 @@ def epochs_without_better(scores):
 class WarmStart(keras.callbacks.Callback):
     """Marks in the log the epochs that end in a warm start, and trains the inference network alone in its last steps.
 
-    These steps do not change the other weights. The optimizer sees all gradients, so the first step of
-    the other weights is no larger than later ones.
+    These steps do not change the other weights. The optimizer sees all gradients, so the first step of the other
+    weights is no larger than later ones.
 
     Args:
         weights: The trainable weights of the generative model.
@@ -140,14 +124,9 @@ class WarmStart(keras.callbacks.Callback):
         self._values = [weight.numpy() for weight in self.weights]
 
 
-def posterior_callbacks(run, attention=None):
+def posterior_callbacks(run, attention):
     """Return the callbacks of a model with an inference network, for the options `PosteriorOptions` of a `TrainingRun`;
-    its models have `generative`, the weights of all else.
-
-    Args:
-        run: `TrainingRun`.
-        attention: The `keras_vattn.Attention` that has a warm start. Defaults to `None`, for none.
-    """
+    its models have `generative`, the weights of all else. A `keras_vattn.Attention` may have a warm start."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
     if num_steps:

@@ -11,22 +11,14 @@ from applications.common.training_curves import value_of
 COLLAPSED_NATS = 0.1
 
 
-def write_report(application, folder, record, shown, lines, example, has_endpoints):
-    """Write report.txt and report.html.
-
-    Args:
-        application: `Application`.
-        folder: `RunFolder`, its pictures drawn.
-        record: The content of metrics.json.
-        shown: `shown.Shown`.
-        lines: The program's own.
-        example: An input for `generate`, empty for a call without an input, or `None` for none.
-        has_endpoints: Whether the run can be exported.
-    """
+def write_report(run, record, shown, lines, has_endpoints):
+    """Write report.txt and report.html of a `TrainingRun` whose pictures are drawn; `record` becomes metrics.json,
+    `lines` are the program's own, and a run with endpoints can be exported."""
+    application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
     about = [trained(record), *collapsed_posteriors(record["history"])]
-    commands = next_steps(application, folder, record, example, has_endpoints)
+    commands = next_steps(run, record, has_endpoints)
     text = [*(summary and [*summary, ""]), f"{name} (one seed, no claim); {heading}", "", figures, "", *about, ""]
     write_text_atomically(folder.file("report.txt"), "\n".join([*text, *lines, *commands]) + "\n")
     page = Page(
@@ -58,11 +50,8 @@ def counts_of(name, report):
 
 
 def collapsed_posteriors(row):
-    """Return a line for each random variable whose posterior has become its prior, or as close to it as it can be.
-
-    Args:
-        row: Row of the history.
-    """
+    """Return a line for each random variable whose posterior has become its prior, or as close to it as it can be, in a
+    row of the history."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
@@ -75,17 +64,16 @@ def collapsed_posteriors(row):
     return lines
 
 
-def next_steps(application, folder, record, example, has_endpoints):
+def next_steps(run, record, has_endpoints):
     """Return the commands that come next."""
-    options = record["options"]
-    program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
-    steps = []
+    program, path, steps = run.application.program, run.folder.path, []
+    start, of_run = f"python -m {program.name}", f"--run {shlex.quote(str(path))}"
+    example = run.application.example_of(run.data[record["split"]])
     if example is not None:
-        command = "predict" if "predict" in application.program.commands else "generate"
         echo = f"echo {shlex.quote(example)} | " if example else ""
-        steps.append(f"{echo}{program} {command} {run}")
-    steps.append(f"{program} evaluate {run} --split {record['split']}")
-    if "export" in application.program.commands and has_endpoints:
-        stands = f"  # stands in {folder.path / 'saved_model'}" if options["export"] else ""
-        steps.append(f"{program} export {run}{stands}")
-    return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]
+        steps.append(f"{echo}{start} {'predict' if 'predict' in program.commands else 'generate'} {of_run}")
+    steps.append(f"{start} evaluate {of_run} --split {record['split']}")
+    if "export" in program.commands and has_endpoints:
+        stands = f"  # stands in {path / 'saved_model'}" if record["options"]["export"] else ""
+        steps.append(f"{start} export {of_run}{stands}")
+    return [f"written: {path}. Next:", *(f"  {step}" for step in steps)]

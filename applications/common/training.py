@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common import runs
 from applications.common.application import Run
-from applications.common.callbacks import EpochLog, Plateau, StopOnNaN
+from applications.common.callbacks import EpochLog, Plateau
 from applications.common.checkpoint import Checkpoint, read_state, read_weights, training_variables
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
@@ -57,9 +57,8 @@ class TrainingRun(Run):
     def read(self, fit_codec=None):
         """Read and encode the data, and return the training part and the validation part.
 
-        Args:
-            fit_codec: Function of the options and the training part that returns the codec; not called where a run
-                is resumed or starts from another one: its codec is read. Defaults to `None`, for no codec.
+        `fit_codec` is a function of the options and the training part that returns the codec, if there is one. It is
+        not called where a run is resumed or starts from another one: its codec is read.
         """
         application, options = self.application, self.options
         # Word vectors and pretrained weights are no data.
@@ -102,17 +101,13 @@ class TrainingRun(Run):
         return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
-        """Lay out the steps of the run. Options that do not fit raise `InputError` here, before anything takes time.
-
-        Args:
-            num_batches: Training batches of an epoch.
-            learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
-        """
+        """Lay out the steps of the run, for training batches of an epoch, and perhaps another learning rate than the
+        option's. Options that do not fit raise `InputError` here, before anything takes time."""
         options = self.options
         if not num_batches:
             raise InputError("The data have no example to train on.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
-        self.num_steps = steps_of_run(options.fit, num_batches)
+        self.num_steps = min(options.fit.epochs * num_batches, options.fit.max_steps or math.inf)
         self.optimizer()
         if options.run.start_from is not None and self.folder is None:
             _check_steps(options, self.first_step, self.num_steps - 1)
@@ -199,7 +194,12 @@ class TrainingRun(Run):
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
-        callbacks, valid = self._callbacks(callbacks, plateau), distribute.shard(valid, self.strategy)
+        callbacks, valid = [EpochLog(checkpoint), *callbacks], distribute.shard(valid, self.strategy)
+        if options.strategy == "multi_worker":
+            callbacks.append(LogOfFirst(self.strategy))
+        callbacks += [plateau, checkpoint]
+        if options.tensorboard and self.is_first:
+            callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
@@ -220,15 +220,6 @@ class TrainingRun(Run):
     def _state_digest(self):
         arrays = [variable.numpy() for variable in training_variables(self.models.training)]
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
-
-    def _callbacks(self, program_callbacks, plateau):
-        callbacks = [StopOnNaN(self.checkpoint), EpochLog(self.checkpoint), *program_callbacks]
-        if self.options.fit.strategy == "multi_worker":
-            callbacks.append(LogOfFirst(self.strategy))
-        callbacks += [plateau, self.checkpoint]
-        if self.options.fit.tensorboard and self.is_first:
-            callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
-        return callbacks
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
@@ -275,8 +266,7 @@ class TrainingRun(Run):
         endpoints = application.endpoints(self)
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
-        example = application.example_of(self.data[split])
-        write_report(application, folder, record, shown, lines, example, endpoints is not None)
+        write_report(self, record, shown, lines, endpoints is not None)
         # Last, so that a folder with this file holds everything.
         runs.write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
@@ -310,11 +300,6 @@ def put_weights(model, path):
         raise InputError(f"{path} does not fit the model that config.yaml describes.")
     model.set_weights(weights)
     return record
-
-
-def steps_of_run(options, num_batches):
-    """Return the steps after which a run ends, of `FitOptions` and batches of an epoch."""
-    return min(options.epochs * num_batches, options.max_steps or math.inf)
 
 
 def _check_steps(options, done, most):

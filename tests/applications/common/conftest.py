@@ -68,13 +68,14 @@ def interrupted():
 
     @contextlib.contextmanager
     def interrupted(epoch, step):
-        class Interrupt(training.StopOnNaN):
+        class Interrupt(training.EpochLog):
             def on_train_batch_end(self, batch, logs=None):
+                super().on_train_batch_end(batch, logs)
                 if (self.checkpoint.epoch, self.checkpoint.step) == (epoch, step):
                     raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(training, "StopOnNaN", Interrupt)
+            patch.setattr(training, "EpochLog", Interrupt)
             yield
 
     return interrupted

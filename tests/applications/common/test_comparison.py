@@ -16,7 +16,6 @@ from applications.common.errors import InputError
 from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
-from applications.common.training import steps_of_run
 
 RUN = Jobs.run
 
@@ -57,7 +56,7 @@ def test_a_limit_of_steps_is_shared_out(toy, steps, first, of_start):
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     total = min(steps, 50)
-    found = [steps_of_run(options.fit, 5) for options in (one.options, two.start, two.options)]
+    found = [min(5 * options.fit.epochs, options.fit.max_steps) for options in (one.options, two.start, two.options)]
     assert found == [total, of_start, total]
 
 
