@@ -6,13 +6,10 @@ import keras_vattn
 
 
 def draw_alignments(of_models, path):
-    """Draw the `Alignment`s of models side by side into a PNG file, and return the figure.
+    """Draw the `Alignment`s of models side by side into a PNG file, if one is named, and return the figure.
 
-    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged.
-
-    Args:
-        of_models: Dictionary from the names of models, "" for a single one, to equally many `Alignment`s each.
-        path: The file, or `None`.
+    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `of_models` is a
+    dictionary from the names of models, "" for a single one, to equally many `Alignment`s each.
     """
     panels = []
     for examples in zip(*of_models.values(), strict=True):

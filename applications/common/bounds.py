@@ -7,7 +7,7 @@ import numpy as np
 from applications.common.progress import progress
 
 
-def bound_report(step, batches, title="bound"):
+def bound_report(step, batches):
     """Add up the evidence lower bound over batches.
 
     Args:
@@ -15,14 +15,13 @@ def bound_report(step, batches, title="bound"):
             example (B,) in nats, under draws of the posterior or enumerated; the number of tokens of the batch; and a
             dictionary from names to the mean KL of its examples, as `keras_vattn.divergences` returns it.
         batches: Iterable of (inputs, targets).
-        title: Name of the progress line.
 
     Returns:
         A dictionary, in nats an example: "reconstruction_nats", "kl_nats" with the names of its terms in "kl",
         "elbo_nats", and "elbo_perplexity".
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
-    for number, (inputs, targets) in enumerate(progress(batches, title)):
+    for number, (inputs, targets) in enumerate(progress(batches, "bound")):
         log_likelihood, num_tokens, added = step(inputs, targets, number)
         total += float(log_likelihood.numpy().sum(dtype="float64"))
         tokens += int(num_tokens)

@@ -60,14 +60,8 @@ def linear_decay(learning_rate, num_steps, warmup_steps):
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """A schedule that begins after some steps, and a warm-up from 0.
-
-    Args:
-        schedule: `LearningRateSchedule`.
-        first_step: Steps before it begins.
-        num_parts: Number of parts in which the learning rate grows; 0 for no warm-up.
-        steps_of_part: Steps of a part.
-    """
+    """A `LearningRateSchedule` that begins after `first_step` steps, and a warm-up from 0: the learning rate grows in
+    `num_parts` equal parts, 0 for no warm-up, of `steps_of_part` steps each."""
 
     def __init__(self, schedule, first_step, num_parts, steps_of_part=1):
         self.schedule = schedule

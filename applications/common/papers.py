@@ -16,12 +16,9 @@ def _papers():
 
 
 def printed(paper, name, head):
-    """Return the figure of a table for an entry of `compare`, a str; "-" where the paper has none.
+    """Return the figure in the column `head` of a table of papers.yaml, a str; "-" where the paper has none.
 
-    Args:
-        paper: Name of the table in papers.yaml.
-        name: MODEL[@START][:options]. The paper has the options and the start where its table has them.
-        head: Head of the column.
+    `name` is an entry of `compare`, MODEL[@START][:options]; a table may have lines with options and starts.
     """
     table, model = _papers()[paper], name.partition(":")[0]
     line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])
@@ -37,12 +34,6 @@ def data_of_both(paper, records):
 
 
 def beside(title, paper, columns, records, **first):
-    """Return a `main_table` with its title, each column beside the paper's.
-
-    Args:
-        title: The title.
-        paper: Name of the table in papers.yaml.
-        columns, records, **first: As of `main_table`.
-    """
+    """Return a `main_table` with its title, each column beside the one of the table `paper` in papers.yaml."""
     text = main_table(columns, records, printed=functools.partial(printed, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

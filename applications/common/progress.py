@@ -5,13 +5,9 @@ import time
 
 
 def progress(items, title):
-    """Yield the items and write how many of them are done, and how long the rest will take.
+    """Yield the items of an iterable and write how many are done; if it has a length, also how long the rest takes.
 
-    On a terminal one line that changes; in a file a line every five seconds.
-
-    Args:
-        items: Any iterable; with a length, the line names it and the time left.
-        title: First word of the line.
+    On a terminal one line that changes; in a file a line every five seconds. The line begins with the title.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()

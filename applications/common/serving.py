@@ -59,11 +59,8 @@ def noise_of(model, drops):
 
 
 def save_module(module, names, path):
-    """Write a SavedModel whose endpoints are the functions of these names, the first one the default.
-
-    Returns:
-        Names of all endpoints, sorted, with `serving_default`.
-    """
+    """Write a SavedModel whose endpoints are the functions of these names, the first one the default; return the names
+    of all endpoints, sorted, with `serving_default`."""
     # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
     functions = {name: getattr(module, name) for name in names}
     signatures = {"serving_default": functions[names[0]], **functions}

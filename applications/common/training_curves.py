@@ -7,7 +7,8 @@ from keras_vattn.plots.text import write
 
 
 def training_curves(histories, curves, path=None):
-    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model.
+    """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model (Bahuleyan et
+    al. 2018, figures 4 and 5).
 
     Args:
         histories: Dictionary from the name of a model to the histories of its seeds, each a list of rows of
@@ -17,9 +18,6 @@ def training_curves(histories, curves, path=None):
 
     Returns:
         A `matplotlib.figure.Figure`, `None` where no history has such a column.
-
-    Reference:
-        Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", figures 4 and 5.
     """
     labels = _labels(histories, curves)
     if not labels:

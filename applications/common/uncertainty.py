@@ -29,14 +29,10 @@ def means(draws):
     }
 
 
-def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
+def gradient_norms(model, inputs, value_of, drops):
     """Return the norms of the gradients of the log-likelihood of one batch in training, and of the weighted KL.
 
-    Args:
-        model: A `keras.Model`.
-        inputs: Inputs of a batch.
-        value_of: Function of the model's outputs, the log-likelihood of each example.
-        drops: Whether the model has dropout.
+    `value_of` is a function of the model's outputs, the log-likelihood of each example; `drops`: it has dropout.
     """
     variables = [variable.value for variable in model.trainable_variables]
     noise = contextlib.nullcontext()
