@@ -85,7 +85,6 @@ def set_aside(path):
         _delete(path)
         return
     if _is_run(aside):
-        require_unlocked(aside)
         _delete(aside)
     path.rename(aside)
 
@@ -95,11 +94,11 @@ def delete_aside(path):
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):
-            require_unlocked(aside)
             _delete(aside)
 
 
 def _delete(folder):
+    require_unlocked(folder)
     # config.yaml goes last: the rest of a folder still counts as a run after a kill.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
