@@ -17,12 +17,10 @@ from keras_vattn import (
     DirichletAttention,
     DirichletPrior,
     FixedPrior,
-    GammaPrior,
     GaussianAttention,
     GumbelSoftmax,
     Local,
     LogNormal,
-    LogNormalPrior,
     Weibull,
 )
 
@@ -85,12 +83,6 @@ def _local_attention(score, **options):
     return Attention(Local(score, window=SOURCE, position="predictive"), **options)
 
 
-MEAN_CONTEXT = {
-    "module": "keras_vattn.contexts",
-    "class_name": "GaussianContext",
-    "config": {"prior": "mean"},
-    "registered_name": "keras_vattn>GaussianContext",
-}
 TAU = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
 ATTENTION_CASES = [
     AttentionCase(
@@ -105,26 +97,6 @@ ATTENTION_CASES = [
     _alignment_case("weibull-local", layer=_local_attention, alignment="weibull", prior="contextual"),
     AttentionCase(
         "attention-dot-gaussian", partial(Attention, context="gaussian"), SHARED, divergence=True, draws=True
-    ),
-    AttentionCase(
-        "attention-bilinear-gaussian-mean-dropout",
-        partial(
-            Attention,
-            score="bilinear",
-            context=MEAN_CONTEXT,
-            dropout=0.25,
-        ),
-        APART,
-        divergence=True,
-        draws=True,
-        dropout=True,
-    ),
-    AttentionCase(
-        "attention-additive-gaussian",
-        partial(Attention, score="additive", context="gaussian"),
-        APART,
-        divergence=True,
-        draws=True,
     ),
     AttentionCase(
         "deterministic-attention",
@@ -155,12 +127,6 @@ ATTENTION_CASES = [
         divergence=True,
         draws=True,
     ),
-    _alignment_case(
-        "weibull-raw-fixed",
-        alignment=Weibull(3.0, "raw"),
-        prior=_configuration(GammaPrior(0.5, 2.0)),
-        fits_float16=False,
-    ),
     _alignment_case("weibull-no-prior", alignment="weibull"),
     _alignment_case(
         "weibull-sampled-kl",
@@ -168,13 +134,6 @@ ATTENTION_CASES = [
         prior="contextual",
         estimates_divergence=True,
         bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start_steps": -1}),
-    ),
-    _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0), fits_float16=False),
-    _alignment_case(
-        "lognormal-paper",
-        alignment="lognormal",
-        prior=_configuration(LogNormalPrior(scale="paper")),
-        fits_float16=False,
     ),
     _alignment_case(
         "weibull-own-family",
@@ -195,7 +154,6 @@ ATTENTION_CASES = [
     _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(DirichletPrior(0.5))),
     _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True)),
     _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
-    _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
     _alignment_case(
         "bayesian-attention",
         layer=BayesianAttention,

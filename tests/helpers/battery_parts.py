@@ -121,7 +121,6 @@ PART_CASES = [
     ScoreCase("dot-product-scaled", partial(DotProduct, scaled=True), {"query": 4, "key": 4}),
     ScoreCase("bilinear", partial(Bilinear), {"query": 4, "key": 6}),
     ScoreCase("additive", partial(Additive, units=7), {"query": 4, "key": 6}, bad_options=({"units": 0},)),
-    ScoreCase("additive-no-bias", partial(Additive, use_bias=False), {"query": 4, "key": 6}),
     PositionScoreCase(
         "location", partial(Location, max_length=7), {"query": 4, "key": 6}, bad_options=({"max_length": 0},)
     ),
