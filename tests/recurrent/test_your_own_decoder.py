@@ -5,8 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from keras import ops
 
-from keras_vattn import Attention, AttentionDecoder
+from keras_vattn import Attention, AttentionDecoder, recurrent
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "your_own_decoder.md"
 
@@ -29,7 +30,6 @@ def test_hard_attention(names):
 
 def test_the_cell(names):
     decoder = AttentionDecoder(8, Attention("additive"), cell=names["CoupledCell"], query="previous")
-    ops = names["ops"]
     assert decoder(ops.ones((2, 4, 5)), ops.ones((2, 6, 7)))["hidden"].shape == (2, 4, 8)
     assert decoder.cells[0].context_kernel.shape == (7, 8)
 
@@ -46,6 +46,20 @@ def test_the_list_of_parts(names):
     for t in range(4):
         outputs, state = decoder.step(inputs[:, t], state, prepared)
         np.testing.assert_allclose(outputs["hidden"], expected["hidden"][:, t], atol=1e-6)
+
+
+def test_without_a_posterior_and_a_prior_a_latent_is_of_the_standard_normal(names, monkeypatch):
+    class Standard(names["LatentDecoder"]):
+        def parts(self):
+            attention, _, cells = super().parts()
+            return [attention, recurrent.LatentPart(self.latent, lambda given, state: None), cells]
+
+    noise = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(2, 4, 3)), "float32")
+    monkeypatch.setattr(names["keras_vattn"].random, "normal", lambda shape, seed: noise)
+    decoder, inputs, memory = Standard(8, 3), np.ones((2, 4, 5), "float32"), np.ones((2, 6, 7), "float32")
+    np.testing.assert_array_equal(decoder(inputs, memory)["latent"], ops.zeros_like(noise))
+    np.testing.assert_array_equal(decoder(inputs, memory, training=True)["latent"], noise)
+    assert decoder.losses == []
 
 
 def test_the_search(names):
