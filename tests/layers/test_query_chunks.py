@@ -27,12 +27,7 @@ from keras_vattn import Attention, GumbelSoftmax, MultiHeadAttention, Weibull
 
 slow = pytest.mark.slow
 PADDED = {"value_mask": VALUE_MASK, "query_mask": QUERY_MASK}
-MEAN_CONTEXT = {
-    "module": "keras_vattn.contexts",
-    "class_name": "GaussianContext",
-    "config": {"prior": "mean"},
-    "registered_name": "keras_vattn>GaussianContext",
-}
+MEAN_CONTEXT = keras.saving.serialize_keras_object(keras_vattn.GaussianContext("mean"))
 TAU = keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
 
 

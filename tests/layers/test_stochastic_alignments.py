@@ -14,7 +14,6 @@ from keras_vattn import (
     BayesianAttention,
     DirichletAttention,
     GammaPrior,
-    LogNormalPrior,
 )
 
 generator = np.random.default_rng(0)
@@ -221,11 +220,6 @@ def test_errors():
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)
     with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
         Attention(score="location_sensitive")(QUERY, VALUE)
-    inputs, memory, _ = decoder_inputs()
-    decoder = AttentionDecoder(D, keras_vattn.DeterministicAttention("location_sensitive"))
-    decoder(inputs, memory)
-    with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder"):
-        decoder.attention.posterior_distribution(QUERY, VALUE)
     layer = Attention(alignment="weibull")
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"no prior.*Received: alignment=Weibull, prior=None"):
@@ -262,26 +256,6 @@ def test_expected_feeding_keeps_the_posterior_out_of_the_states(query):
     assert np.any(one != two)
 
 
-@pytest.mark.parametrize("feeding", ["expected", "off"])
-def test_the_decoder_accounts_for_the_alignment_as_the_layer_does(feeding):
-    inputs, memory, mask = decoder_inputs()
-    posterior = tf.constant(generator.normal(size=(B, 4, 7)), tf.float32)
-    inputs_mask = np.arange(4) < np.array([4, 2, 3, 1])[:, None]
-    decoder = AttentionDecoder(5, Attention("additive", alignment="weibull"), feeding=feeding)
-    result = decoder(
-        inputs, memory, inputs_mask=inputs_mask, memory_mask=mask, posterior_logits=posterior, return_logits=True
-    )
-    loss = float(decoder.losses[0])
-    layer = decoder.attention
-    expected = loss_of(
-        layer, result["query"], memory, query_mask=inputs_mask, value_mask=mask, posterior_logits=posterior
-    )
-    assert loss == pytest.approx(expected, rel=1e-5)
-    valid = np.broadcast_to(mask[:, None], posterior.shape)
-    scores = layer.score(result["query"], memory).numpy()
-    np.testing.assert_allclose(result["logits"].numpy()[valid], scores[valid], rtol=1e-4, atol=1e-5)
-
-
 def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
     """Padded target words must not add to the KL that the decoder's queries and logits are given to."""
     ids = np.array([[3, 4, 5, 0], [6, 7, 0, 0]])
@@ -297,11 +271,3 @@ def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
     assert by_masks == pytest.approx(float(latent.losses[0]), rel=1e-5)
     latent(tf.convert_to_tensor(decoded["query"].numpy()), memory, **arguments)
     assert by_masks < 0.9 * float(latent.losses[0])
-
-
-def test_fixed_prior_values():
-    layer = Attention(alignment="lognormal", prior=LogNormalPrior(mean=0.3, sigma=2.0))
-    layer(QUERY, VALUE)
-    p = layer.prior_distribution(QUERY, VALUE)
-    np.testing.assert_allclose(p.loc, np.full((B, 1, S), 0.3), rtol=1e-6)
-    assert p.scale == 2.0
