@@ -23,11 +23,9 @@ from tiers import slow_after
 import keras_vattn
 from keras_vattn import to_deterministic
 
-every_model = pytest.mark.parametrize("name", slow_after(MODELS, 4))
 
-
-@every_model
-def test_predictions_are_those_of_the_original(name, tmp_path):
+@pytest.mark.parametrize("name", slow_after(MODELS, 4))
+def test_predictions_are_those_of_the_original_there_and_back(name):
     make, inputs, count = MODELS[name]
     model = make()
     expected, weights = outputs_of(model, inputs), model.get_weights()
@@ -42,6 +40,12 @@ def test_predictions_are_those_of_the_original(name, tmp_path):
     for before, after in zip(weights, model.get_weights(), strict=True):
         np.testing.assert_array_equal(before, after)
     np.testing.assert_array_equal(outputs_of(model, inputs), expected)
+    bayesian.trainable_weights[0].assign_add(0.1 * ops.ones_like(bayesian.trainable_weights[0]))
+    restored = to_deterministic(bayesian)
+    assert type(restored) is type(model) and not keras_vattn.stochastic_layers(restored)
+    assert [w.shape for w in restored.weights] == [w.shape for w in model.weights]
+    np.testing.assert_allclose(outputs_of(restored, inputs), outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
+    assert restored.get_config() == model.get_config()
 
 
 def test_without_noise_training_is_the_original():
@@ -49,20 +53,6 @@ def test_without_noise_training_is_the_original():
     model = functional_model()
     bayesian = bayesian_of(model, keras_vattn.Weibull(1e7))
     np.testing.assert_allclose(bayesian(X, training=True), model(X), rtol=1e-3, atol=1e-3)
-
-
-@every_model
-def test_back_to_deterministic(name):
-    make, inputs, _ = MODELS[name]
-    model = make()
-    bayesian = bayesian_of(model, prior="contextual")
-    bayesian.trainable_weights[0].assign_add(0.1 * ops.ones_like(bayesian.trainable_weights[0]))
-    restored = to_deterministic(bayesian)
-    assert type(restored) is type(model)
-    assert not keras_vattn.stochastic_layers(restored)
-    assert [w.shape for w in restored.weights] == [w.shape for w in model.weights]
-    np.testing.assert_allclose(outputs_of(restored, inputs), outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
-    assert restored.get_config() == model.get_config()
 
 
 def test_a_model_that_is_called_on_its_own_input():
@@ -112,7 +102,7 @@ def test_options_reach_every_attention():
     assert len({id(layer.prior) for layer in found}) == 3
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
+@pytest.mark.parametrize("name", ["albert", "gpt2"])
 def test_padding_adds_no_divergence(name):
     bayesian = bayesian_of(backbone(name))
     short = {key: x[:1, :4] for key, x in TOKENS.items()}
@@ -267,11 +257,6 @@ def without_config():
             "needs a model with attention.*, no layer",
         ),
         (functional_model, {"alignment": "softmax"}, "stochastic alignment.*Softmax"),
-        (functional_model, {"alignment": "hardmax"}, "Received"),
-        (functional_model, {"prior": "uniform"}, "Received"),
-        (functional_model, {"kl_weight": -1.0}, "kl_weight=-1.0"),
-        (functional_model, {"kl_reduction": "max"}, "kl_reduction"),
-        (functional_model, {"seed": 0.5}, "seed=0.5"),
         (functional_model, {"prior": keras_vattn.GammaPrior(num_heads=2)}, "num_heads"),
         (nested_model, {"prior": "fixed", "per_head_prior": True}, "per_head_prior"),
         (without_config, {}, "cannot be made again from its config"),

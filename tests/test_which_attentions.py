@@ -22,9 +22,7 @@ def three_attentions():
 @pytest.mark.parametrize(
     ("chosen", "names"),
     [
-        (1, ["upper"]),
         (2, ["middle", "upper"]),
-        (3, ["lower", "middle", "upper"]),
         (0.1, ["upper"]),
         (2 / 3, ["middle", "upper"]),
         ("^l|^u", ["lower", "upper"]),
