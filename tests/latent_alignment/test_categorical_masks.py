@@ -13,7 +13,6 @@ from latent_cases import (
     MASKED,
     SOURCE,
     arrays,
-    emit,
     layers,
     objectives_by_kind,
     run,
@@ -62,31 +61,6 @@ def test_masked_keys_and_queries_change_nothing(objective):
     assert other[1] == pytest.approx(loss, rel=1e-5)
     for one, two in zip(by_weight, other[3], strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
-
-
-@objectives_by_kind
-def test_a_row_without_a_valid_key(objective):
-    """Its candidates are zeros, its value the likelihood under the empty context, and it has no KL."""
-    parts = layers(objective)
-    bound, latent = run(parts, MASKED, training=True)
-    assert (latent["candidates"].numpy()[2] == 0).all()
-    empty = {**latent, "candidates": tf.zeros_like(latent["candidates"][:, :, :1])}
-    expected = parts["words"](emit(parts, MASKED, empty), MASKED["targets"])[..., 0]
-    np.testing.assert_allclose(bound[2], expected[2], rtol=1e-5)
-    only = {name: x[2:3] for name, x in MASKED.items()}
-    run(parts, only, training=True)
-    assert all(float(loss) == 0.0 for loss in parts["attention"].losses)
-
-
-@objectives_by_kind
-def test_one_key(objective):
-    inputs = arrays(source=1)
-    bound, latent = run(layers(objective), inputs, training=True)
-    expected, _ = run(layers("soft"), inputs)
-    assert bound.shape == expected.shape
-    np.testing.assert_allclose(latent["log_prior"], np.zeros_like(latent["log_prior"]), atol=1e-6)
-    spread = latent["candidates"].numpy() - latent["candidates"].numpy()[:, :, :1]
-    np.testing.assert_allclose(spread, np.zeros_like(spread), atol=1e-6)
 
 
 def test_a_causal_mask():

@@ -1,4 +1,4 @@
-"""Models with a CategoricalAttention: behind a decoder, trained, in half precision and on two replicas."""
+"""Models with a CategoricalAttention: behind a decoder, and trained."""
 
 import keras
 import numpy as np

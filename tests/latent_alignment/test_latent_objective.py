@@ -14,21 +14,6 @@ def options(objective, estimator):
     return {**OPTIONS.get(objective, {}), **OPTIONS.get(estimator, {})}
 
 
-def test_the_legal_pairs():
-    assert {f"{objective}/{estimator}" for objective, estimator in PAIRS} == {
-        "soft/expected",
-        "marginal/enumerate",
-        "marginal/top_k",
-        "elbo/enumerate",
-        "elbo/sample",
-        "elbo/gumbel",
-        "hard/enumerate",
-        "hard/sample",
-        "importance_weighted/sample",
-        "wake_sleep/sample",
-    }
-
-
 @pytest.mark.parametrize("objective", list(LEGAL))
 @pytest.mark.parametrize("estimator", ["expected", "enumerate", "top_k", "sample", "gumbel", "exact"])
 def test_every_other_pair_is_an_error_that_lists_them(objective, estimator):
@@ -78,16 +63,13 @@ def test_pairs_at_evaluation():
     ("arguments", "received"),
     [
         ({"objective": "exact"}, "objective='exact'"),
-        ({"objective": 3}, "objective=3"),
         ({"objective": "marginal/top_k"}, "top_k=None"),
         ({"objective": "soft", "inference": "marginal/top_k"}, "top_k=None"),
         ({"objective": "marginal/top_k", "top_k": 0}, "top_k=0"),
         ({"objective": "elbo", "num_samples": 0}, "num_samples=0"),
-        ({"objective": "elbo", "num_samples": 1.5}, r"num_samples=1\.5"),
         ({"objective": "wake_sleep"}, "num_samples=1"),
         ({"objective": "elbo/gumbel", "num_samples": 2}, "num_samples=2"),
         ({"objective": "elbo/gumbel", "tau": 0.0}, r"tau=0\.0"),
-        ({"objective": "elbo/gumbel", "tau": -1.0}, r"tau=-1\.0"),
         ({"baseline": "mean"}, "baseline='mean'"),
         ({"baseline_decay": 1.0}, r"baseline_decay=1\.0"),
         ({"inference": "elbo/exact"}, "inference='elbo/exact'"),

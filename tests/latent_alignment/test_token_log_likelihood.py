@@ -188,10 +188,6 @@ def test_masked_words_may_be_anything():
 def test_errors():
     with pytest.raises(ValueError, match="Received: ignore_class='pad'"):
         TokenLogLikelihood(3, ignore_class="pad")
-    with pytest.raises(ValueError, match="Received: vocabulary_size=0"):
-        TokenLogLikelihood(0)
-    with pytest.raises(ValueError, match="Received: chunk_size=0"):
-        TokenLogLikelihood(3, chunk_size=0)
     with pytest.raises(ValueError, match=r"Received: inputs.shape=\(3, 4\)"):
         TokenLogLikelihood(3)(INPUTS[..., 0, 0])
     layer = built()

@@ -84,12 +84,8 @@ def test_votes_under_masks(chunk_size, jit_compile):
     assert (found[1].numpy()[~counted] == 0).all()
 
 
-def test_extreme_logits_of_votes():
-    """Differences of logits near 1e4 keep their precision, and an impossible word without a vote costs nothing."""
-    layer = TokenLogLikelihood(3, kernel_initializer="identity")
-    votes = np.float32([[[2.0, 1.0, 0.0]]])
-    near, far = np.float32([[[[1.0, 2.0, 3.0]]]]), np.float32([[[[10001.0, 10002.0, 10003.0]]]])
-    np.testing.assert_allclose(layer(far, votes), layer(near, votes), rtol=1e-6)
+def test_an_impossible_word_without_a_vote_costs_nothing():
+    layer, votes = TokenLogLikelihood(3, kernel_initializer="identity"), np.float32([[[2.0, 1.0, 0.0]]])
     np.testing.assert_allclose(layer(np.float32([[[[0.0, 0.0, -1e4]]]]), votes), [[[-3 * np.log(2)]]], rtol=1e-6)
 
 
@@ -120,20 +116,20 @@ def test_a_prediction_of_one_query_an_example():
     assert (ignoring(INPUTS[:, 0], LABELS[:, 0]).numpy()[0] == 0).all()
 
 
-def question_model(objective="marginal"):
+def question_model():
     """One question, regions, and the votes of ten people over the answers."""
     question, regions = keras.Input((WIDTH,), name="question"), keras.Input((None, WIDTH), name="regions")
     votes = keras.Input((VOCABULARY,), name="votes")
-    latent = CategoricalAttention("additive", objective, seed=1, name="attention")(question[:, None], regions)
+    latent = CategoricalAttention("additive", "marginal", seed=1, name="attention")(question[:, None], regions)
     latent = {name: x[:, 0] for name, x in latent.items()}
     hidden = keras.ops.tanh(keras.layers.Dense(WIDTH)(question)[:, None] + latent["candidates"])
     log_likelihood = TokenLogLikelihood(VOCABULARY, name="answers")(hidden, votes)
-    bound = LatentLogLikelihood(objective, name="bound")(log_likelihood, latent["log_prior"])
+    bound = LatentLogLikelihood("marginal", name="bound")(log_likelihood, latent["log_prior"])
     inputs = [question, regions, votes]
     return keras.Model(inputs, bound), keras.Model(inputs, [latent["log_prior"], log_likelihood])
 
 
-def test_a_model_of_questions(tmp_path):
+def test_a_model_of_questions():
     """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
     model, parts = question_model()
     votes = VOTES[:, 0]
@@ -146,27 +142,16 @@ def test_a_model_of_questions(tmp_path):
     np.testing.assert_allclose(model.evaluate(x, votes, verbose=0), cost.mean(), rtol=1e-5)
     found = model.fit(x, votes, sample_weight=weight, batch_size=BATCH, verbose=0).history["loss"][0]
     np.testing.assert_allclose(found, (cost * weight).mean(), rtol=1e-5)
-    model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(keras.saving.load_model(tmp_path / "model.keras")(x), model(x), rtol=1e-6)
     assert model.predict(x, verbose=0).shape == (BATCH,)
 
 
-def test_objectives_of_one_query_an_example():
-    """The value of (B, K) is that of (B, 1, K)."""
-    prior, posterior = log_softmax(GENERATOR.normal(size=(2, BATCH, 1, 3)), axis=-1).astype("float32")
-    log_likelihood = -GENERATOR.gamma(2.0, size=(BATCH, 1, 4)).astype("float32")
-    for pair in ("marginal", "elbo/sample", "hard/sample", "importance_weighted", "wake_sleep", "elbo/enumerate"):
-        sampled = pair not in ("marginal", "elbo/enumerate")
-        objective = LatentObjective(pair, num_samples=3 if sampled else 1)
-        given = log_likelihood if objective.has_baseline_entry(objective.in_training, True) else log_likelihood[..., :3]
-        q = posterior if objective.uses_posterior else prior
-        with_steps = LatentLogLikelihood(objective)(given, prior, q, training=True)
-        without = LatentLogLikelihood(objective)(given[:, 0], prior[:, 0], q[:, 0], training=True)
-        np.testing.assert_allclose(without, with_steps[:, 0], rtol=1e-6)
+def test_the_moving_average_of_one_query_an_example():
+    log_prior = log_softmax(GENERATOR.normal(size=(BATCH, 3)), axis=-1).astype("float32")
+    log_likelihood = -GENERATOR.gamma(2.0, size=(BATCH, 3)).astype("float32")
     layer = LatentLogLikelihood(LatentObjective("hard", "sample", num_samples=3, baseline="moving_average"))
     counted = np.array([True, False, True])
-    layer(log_likelihood[:, 0, :3], prior[:, 0], log_likelihood_mask=counted, training=True)
-    expected = log_likelihood[counted, 0, :3].mean()
+    layer(log_likelihood, log_prior, log_likelihood_mask=counted, training=True)
+    expected = log_likelihood[counted].mean()
     np.testing.assert_allclose(layer.average[0] / layer.average[1], expected, rtol=1e-5)
 
 
