@@ -26,26 +26,6 @@ PROBABILITIES = np.where(MASK, np.exp(LOGITS), 0.0)
 PROBABILITIES = PROBABILITIES / PROBABILITIES.sum(-1, keepdims=True)
 
 
-def softmax_of_mean(alignment):
-    return alignment.normalize(alignment.perturb(tf.constant(LOGITS), None, KEYS), None, KEYS).numpy()
-
-
-@pytest.mark.parametrize("name", list(REPARAMETERISED))
-def test_weights_are_on_the_simplex_of_the_valid_keys(name):
-    weights = draw(REPARAMETERISED[name], LOGITS, KEYS, 50)
-    masked = np.broadcast_to(~MASK, weights.shape)
-    assert (weights[masked] == 0.0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
-    # Not to the last digit: the softmax of TensorFlow divides in another way on some processors.
-    np.testing.assert_allclose(weights[:, 2, :, 0], 1.0, rtol=2e-7)
-
-
-@pytest.mark.parametrize("name", list(REPARAMETERISED))
-def test_the_mean_is_softmax(name):
-    tolerance = 1e-3 if name == "dirichlet" else 1e-6  # its logits are pressed into [-10, 10]
-    np.testing.assert_allclose(softmax_of_mean(REPARAMETERISED[name]), PROBABILITIES, atol=tolerance)
-
-
 @pytest.mark.parametrize("alignment", [Weibull(1e6), LogNormal(1e-6)], ids=["weibull", "lognormal"])
 def test_without_variance_it_is_softmax_attention(alignment):
     np.testing.assert_allclose(draw(alignment, LOGITS, KEYS, 5), np.repeat(PROBABILITIES[None], 5, 0), atol=1e-4)
@@ -200,10 +180,8 @@ def test_permuting_the_keys_permutes_the_weights():
     ("make", "received"),
     [
         (lambda: Weibull(0.0), "k=0.0"),
-        (lambda: Weibull(float("nan")), "k=nan"),
         (lambda: LogNormal(-1.0), "sigma=-1.0"),
         (lambda: GumbelSoftmax(0), "tau=0"),
-        (lambda: GumbelSoftmax("low"), "tau='low'"),
         (lambda: GumbelSoftmax(straight_through="no"), "straight_through='no'"),
         (lambda: Dirichlet(3.0, 3.0), "min_log_concentration=3.0"),
         (lambda: Weibull(kl_of="logits"), "kl_of='logits'"),
@@ -212,7 +190,6 @@ def test_permuting_the_keys_permutes_the_weights():
         (lambda: GammaPrior(beta=-1.0), "beta=-1.0"),
         (lambda: DirichletPrior(-1.0), "alpha=-1.0"),
         (lambda: LogNormalPrior(sigma=float("inf")), "sigma=inf"),
-        (lambda: LogNormalPrior(float("nan")), "mean=nan"),
         (lambda: ContextualPrior(hidden_units=0), "hidden_units=0"),
         (lambda: GammaPrior(scale="code"), "scale='code'"),
     ],

@@ -33,7 +33,6 @@ class OwnAlignment(keras_vattn.LogNormal):
 MODELS = {
     "latent": lambda x: GaussianLatent(2)(x),
     "gaussian": self_attention(GaussianAttention, dropout=0.4),
-    "weibull": self_attention(Attention, alignment="weibull"),
     "own-alignment": lambda x: Attention(alignment=OwnAlignment())(x, x),
     "categorical": lambda x: keras_vattn.CategoricalAttention(objective="importance_weighted/sample")(x, x)[
         "candidates"
@@ -51,7 +50,6 @@ BOTH = {
 DROPOUTS = {
     "dropout": lambda x: layers.Dropout(0.4)(x),
     "shared": lambda x: layers.Dropout(0.4, noise_shape=(1, None, None))(x),
-    "multi-head": self_attention(layers.MultiHeadAttention, num_heads=2, key_dim=2, dropout=0.4),
     "lstm": lambda x: layers.LSTM(2, dropout=0.4)(x),
     "inner-model": lambda x: keras.Sequential([layers.Dense(2), layers.Dropout(0.4)])(x),
 }

@@ -108,13 +108,6 @@ def test_contexts_nest():
         np.testing.assert_array_equal(latent(X), outer)
 
 
-def test_errors():
-    with pytest.raises(ValueError, match=r"stochastic layer\. Received"), posterior_draws(keras.layers.Dense(2)):
-        pass
-    with pytest.raises(ValueError, match=r"Received: seed=\[1, 2, 3\]"), posterior_draws(GaussianLatent(2), [1, 2, 3]):
-        pass
-
-
 def test_models_inside_a_model_draw_too_and_stop():
     inputs = keras.Input((None, 5))
     inner = keras.Model(inputs, GaussianAttention(seed=1)(inputs, inputs))

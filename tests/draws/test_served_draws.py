@@ -58,29 +58,21 @@ def task():
 
 
 @pytest.mark.slow
-def test_a_task_takes_strings(tmp_path):
-    """And preprocesses them once, as its `predict` does."""
+def test_a_task_takes_strings_from_many_threads(tmp_path):
+    """As its `predict` does, it preprocesses them once. A thousand requests, eight at a time, in another process."""
     model = task()
-    export_draws(model, tmp_path, num_samples=3, outputs="logits")
+    export_draws(model, tmp_path, num_samples=8, outputs="logits")
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert set(serve.structured_input_signature[1]) == {"texts", "seed"}
     found = serve(texts=tf.constant(TEXTS), seed=tf.constant(2))
-    tokens = model.preprocessor(TEXTS)
-    draws = Sampler(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), tokens, 3, 2)
+    draws = Sampler(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), model.preprocessor(TEXTS), 8, 2)
     np.testing.assert_allclose(found["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-5)
     assert np.ptp(found["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_many_threads_get_the_answers_of_one(tmp_path):
-    """A thousand requests in another process, eight at a time, bit for bit; a few against this process."""
-    export_draws(task(), tmp_path, num_samples=8, outputs="logits")
     generator = np.random.default_rng(0)
     rows = [generator.choice(TEXTS, size=1 + number % 3).tolist() for number in range(1000)]
     requests = [{"texts": texts, "seed": number % 50} for number, texts in enumerate(rows)]
     found = result_elsewhere(SERVED, tmp_path, folder=tmp_path, text=json.dumps(requests))
     assert (found["equal"], found["project"]) == (1000, [])
-    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     for request, answer in zip(requests, found["answers"]):
         inputs = {name: tf.constant(value) for name, value in request.items()}
         expected = serve(**inputs)
