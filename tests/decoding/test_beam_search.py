@@ -200,17 +200,12 @@ def test_errors(options, message):
         search(**{"num_beams": 2, **options})
 
 
-@pytest.mark.parametrize("attention", ["deterministic", "gaussian", "location", "latent"])
+@pytest.mark.parametrize("attention", ["additive", "location_sensitive", "latent"])
 def test_the_decoder_of_the_library(attention):
     """On `AttentionDecoder.step`: the score of a result is what a call with its words as inputs gives."""
     vocabulary, width, num_beams, end = 9, 6, 4, 2
     options = {"feeding": "expected"} if attention == "latent" else {}
-    inner = {
-        "deterministic": lambda: keras_vattn.DeterministicAttention("additive"),
-        "gaussian": lambda: keras_vattn.GaussianAttention("bilinear"),
-        "location": lambda: keras_vattn.DeterministicAttention("location_sensitive"),
-        "latent": lambda: keras_vattn.DeterministicAttention("additive"),
-    }[attention]()
+    inner = keras_vattn.DeterministicAttention("additive" if attention == "latent" else attention)
     keras.utils.set_random_seed(1)
     embedding, output = keras.layers.Embedding(vocabulary, width), keras_vattn.TokenLogLikelihood(vocabulary)
     decoder = keras_vattn.AttentionDecoder(width, inner, **options)

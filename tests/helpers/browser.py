@@ -87,16 +87,9 @@ class Page:
         """Return the texts of all elements, those of an SVG too."""
         return [element.get_attribute("textContent") for element in self.elements(css)]
 
-    def click(self, css):
-        self.wait(css).click()
-
     def select(self, css, text):
         """Choose the entry of a `<select>` that has this text."""
         Select(self.wait(css)).select_by_visible_text(text)
-
-    def type(self, css, text):
-        """Type into an input."""
-        self.wait(css).send_keys(text)
 
     def look(self, width=1200, height=900, scheme="light"):
         """Set the size of the window in pixels and the colour scheme, "light" or "dark"."""

@@ -169,22 +169,13 @@ def test_with_feeding_off_it_is_an_rnn_and_an_attention():
     assert loss == pytest.approx(float(decoder.attention.losses[0]), rel=1e-5)
 
 
-OPTIONS = [
-    {"query": query, "feeding": feeding, "cell": cell, "num_layers": layers}
-    for query, feeding, cell, layers in [
-        ("current", "sampled", "lstm", 1),
-        ("current", "expected", "gru", 2),
-        ("previous", "sampled", "gru", 2),
-        ("previous", "expected", "lstm", 1),
-        ("current", "off", "lstm", 2),
-        ("previous", "off", "gru", 1),
-    ]
-]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
-def test_step_equals_the_loop(options):
+@pytest.mark.parametrize(
+    ("query", "feeding", "cell", "num_layers"),
+    [("current", "sampled", "lstm", 1), ("previous", "expected", "gru", 2), ("current", "off", "lstm", 2)],
+)
+def test_step_equals_the_loop(query, feeding, cell, num_layers):
     """At inference and under `posterior_draws`, with slices of the same noise."""
+    options = {"query": query, "feeding": feeding, "cell": cell, "num_layers": num_layers}
     decoder = AttentionDecoder(UNITS, GaussianAttention("bilinear"), residual=True, **options)
     decoder.build(INPUTS.shape, MEMORY.shape)
     initial = INITIAL[: sum(cell.num_states for cell in decoder.cells)]
@@ -209,8 +200,7 @@ def test_step_equals_the_loop(options):
     assert np.any(drawn["context"] != mean["context"])
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("query", ["current", "previous"])
+@pytest.mark.parametrize(("cell", "query"), [("lstm", "current"), ("gru", "previous")])
 def test_masked_steps_hold_the_state(cell, query):
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, num_layers=2, query=query)
     masked = decoder(INPUTS, MEMORY, inputs_mask=INPUTS_MASK, return_state=True)

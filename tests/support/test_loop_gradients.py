@@ -183,14 +183,6 @@ def test_a_loop_in_a_loop():
     np.testing.assert_allclose(tf.function(gradient, autograph=False)(kernel), gradient(kernel), rtol=1e-4, atol=1e-5)
 
 
-def test_no_step_has_no_gradient():
-    arguments = [ARGUMENTS[0][:, :0], *ARGUMENTS[1:]]
-    for found in tf.function(gradients, autograph=False)(*arguments)[1:3]:
-        np.testing.assert_array_equal(found, np.zeros(found.shape))
-    for found in gradients(*arguments)[1:3]:
-        assert found is None or not np.any(found)
-
-
 def test_a_saved_function_that_trains(tmp_path):
     """A SavedModel holds the gradient, and the loop that is not asked for one."""
 

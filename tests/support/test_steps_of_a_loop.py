@@ -69,9 +69,9 @@ def test_a_loop_in_a_branch_or_another_loop(around):
     compared(gradient, tf.constant(KERNEL[:UNITS]))
 
 
-@pytest.mark.parametrize("reads", ["gather", "branch", "assign"])
+@pytest.mark.parametrize("reads", ["branch", "assign"])
 def test_a_step_that_uses_a_variable_in_another_way(reads):
-    """The rows of a table, a read in a branch and an assignment have TensorFlow's gradient."""
+    """A read in a branch and an assignment have TensorFlow's gradient."""
     table = tf.Variable(KERNEL[:UNITS, 0])
 
     def gradient(kernel):
@@ -79,7 +79,6 @@ def test_a_step_that_uses_a_variable_in_another_way(reads):
             if reads == "assign":
                 table.assign(table * 1.0)
             rows = {
-                "gather": lambda: tf.gather(table, [0, 1, 2])[:, None],
                 "branch": lambda: tf.cond(tf.reduce_sum(x) > 0, lambda: table * 2.0, lambda: table * 3.0),
                 "assign": lambda: table * 1.0,
             }[reads]()
