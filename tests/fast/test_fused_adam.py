@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiers import jit_compile
 
 import keras_vattn
 
@@ -45,8 +44,10 @@ def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4,
     return weights, optimizer
 
 
-@jit_compile
-@pytest.mark.parametrize("name", list(OPTIONS))
+@pytest.mark.parametrize(
+    ("name", "jit_compile"),
+    [*((name, False) for name in OPTIONS), pytest.param("global-norm", True, marks=pytest.mark.slow)],
+)
 def test_the_steps_are_those_of_keras(name, jit_compile):
     weights, optimizer = trained(keras_vattn.fast.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])
     expected, of_keras = trained(keras.optimizers.Adam, **OPTIONS[name])

@@ -129,18 +129,15 @@ def test_the_initial_biases(cell_class):
         assert copy.bias_initializer.maxval == 3.0
 
 
-@pytest.mark.parametrize("cell", [CoupledCell, CoupledCell(UNITS, kernel_initializer="he_normal")])
-def test_a_decoder_with_a_cell_of_ones_own_is_saved(cell, tmp_path):
+def test_a_decoder_with_a_cell_of_ones_own_is_saved(tmp_path):
     inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
-    decoder = decoder_of(cell, num_layers=2)
-    decoded = decoder(inputs, memory, return_state=True)
+    cell = CoupledCell(UNITS, kernel_initializer="he_normal")
+    decoded = decoder_of(cell, num_layers=2)(inputs, memory, return_state=True)
     model = keras.Model([inputs, memory], [decoded["hidden"], *decoded["state"]])
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
     for one, two in zip(copy([INPUTS, MEMORY]), model([INPUTS, MEMORY]), strict=True):
         np.testing.assert_array_equal(one, two)
-    read = json.loads(json.dumps(decoder.get_config()))
-    assert json.loads(json.dumps(AttentionDecoder.from_config(read).get_config())) == read
 
 
 def test_errors():

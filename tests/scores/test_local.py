@@ -98,8 +98,6 @@ def test_positions_far_from_the_start_are_exact(policy):
 
 KLS = [
     {"alignment": "weibull", "prior": "contextual"},
-    {"alignment": "weibull", "prior": "fixed"},
-    {"alignment": "lognormal", "prior": "contextual"},
     {"alignment": "dirichlet", "prior": "contextual"},
     {"alignment": "gumbel_softmax", "prior": "contextual"},
     {"alignment": "weibull", "prior": "contextual", "kl_reduction": "mean"},
