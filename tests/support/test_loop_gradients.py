@@ -1,4 +1,4 @@
-"""The gradients of what all steps of a loop share, computed after it."""
+"""The gradients of what all steps of a loop share, computed after it: graph and eager steps agree."""
 
 import keras
 import numpy as np
@@ -47,6 +47,8 @@ def gradients(*arguments, training=True):
     return tape.gradient(loss, arguments)
 
 
+SMALL = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
+START = tf.ones((BATCH, UNITS))
 ARGUMENTS = [tf.constant(x) for x in (INPUTS, KERNEL, QUERY_KERNEL, MEMORY)]
 
 
@@ -84,6 +86,13 @@ def test_gradients_of_gradients():
         function(*ARGUMENTS, training=True)
 
 
+def compared(function, *arguments):
+    """Assert that a function gives in a graph what it gives eagerly."""
+    results = (tf.nest.flatten(f(*arguments)) for f in (tf.function(function, autograph=False), function))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_products_that_are_not_of_the_step():
     """Of a branch, of a loop in the step, with a kernel that the step has made, and with more rows than examples."""
     kernel = tf.constant(KERNEL[:UNITS])
@@ -97,8 +106,7 @@ def test_products_that_are_not_of_the_step():
             hidden = tf.tanh(inner[:, 1] + own + rows[:, 0] + rows[:, 1])
             return hidden, hidden
 
-        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
-        return tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), inputs, STEPS, training)[0] ** 2)
+        return tf.reduce_sum(scan(step, START, SMALL, STEPS, training)[0] ** 2)
 
     def gradient(kernel, training):
         with tf.GradientTape() as tape:
@@ -106,10 +114,8 @@ def test_products_that_are_not_of_the_step():
             loss = value(kernel, training)
         return tape.gradient(loss, kernel)
 
-    expected = gradient(kernel, False)
     for training in (True, False):
-        found = tf.function(gradient, autograph=False)(kernel, training)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        compared(gradient, kernel, training)
 
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
@@ -125,21 +131,17 @@ def test_what_a_step_shares_otherwise(make):
             hidden = tf.tanh(scale * product(hidden, kernel) + x + shared)
             return {"hidden": hidden, "count": count + tf.zeros((BATCH,), tf.int32)}, (hidden, count + 1)
 
-        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
         with tf.GradientTape() as tape:
             tape.watch(scale)
-            outputs, (last, _) = scan(step, (tf.ones((BATCH, UNITS)), tf.constant(0)), inputs, STEPS, training)
+            outputs, (last, _) = scan(step, (START, tf.constant(0)), SMALL, STEPS, training)
             loss = tf.reduce_sum(outputs["hidden"] ** 2) + tf.reduce_sum(tf.sin(last))
-        return tape.gradient(
-            loss, [scale, *(getattr(x, "value", x) if make is keras.Variable else x for x in (kernel, table, unused))]
-        )
+        of_values = (x.value if make is keras.Variable else x for x in (kernel, table, unused))
+        *gradients, nothing = tape.gradient(loss, [scale, *of_values])
+        assert nothing is None
+        return [tf.convert_to_tensor(x) for x in gradients]
 
-    expected = gradient(scale, True)
     for training in (True, False):
-        found = tf.function(gradient, autograph=False)(scale, training)
-        assert found[-1] is None
-        for one, other in zip(found[:-1], expected[:-1], strict=True):
-            np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), rtol=1e-4, atol=1e-5)
+        compared(gradient, scale, training)
 
 
 def test_a_step_that_draws_is_taken_once():
@@ -163,7 +165,6 @@ def test_a_step_that_draws_is_taken_once():
 
 def test_a_loop_in_a_loop():
     """Both put off the gradients of their own products."""
-    kernel = tf.constant(KERNEL[:UNITS])
 
     def gradient(kernel):
         def inner(y, z):
@@ -174,13 +175,12 @@ def test_a_loop_in_a_loop():
             _, hidden = scan(inner, product(hidden, kernel), tf.stack([x, -x], axis=1), 2, training=True)
             return hidden, hidden
 
-        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
         with tf.GradientTape() as tape:
             tape.watch(kernel)
-            loss = tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), inputs, STEPS, training=True)[0] ** 2)
+            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
         return tape.gradient(loss, kernel)
 
-    np.testing.assert_allclose(tf.function(gradient, autograph=False)(kernel), gradient(kernel), rtol=1e-4, atol=1e-5)
+    compared(gradient, tf.constant(KERNEL[:UNITS]))
 
 
 def test_a_saved_function_that_trains(tmp_path):
@@ -202,3 +202,96 @@ def test_a_saved_function_that_trains(tmp_path):
         tf.nest.flatten(loaded.outputs(INPUTS, MEMORY)), tf.nest.flatten(module.outputs(INPUTS, MEMORY)), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_a_step_with_a_gradient_of_its_own():
+    """It goes down an energy that a product is part of."""
+
+    def gradient(kernel):
+        def step(x, hidden):
+            with tf.GradientTape() as inner:
+                inner.watch(hidden)
+                energy = tf.reduce_sum(tf.tanh(product(hidden, kernel)) ** 2)
+            hidden = hidden + x - 0.3 * inner.gradient(energy, hidden)
+            return hidden, hidden
+
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
+        return tape.gradient(loss, kernel)
+
+    compared(gradient, tf.constant(KERNEL[:UNITS]))
+
+
+@pytest.mark.parametrize("around", ["cond", "while"])
+def test_a_loop_in_a_branch_or_another_loop(around):
+    scale = keras.Variable(np.full(UNITS, 0.7, "float32"))
+
+    def gradient(kernel):
+        def loss():
+            step = lambda x, h: (tf.tanh(scale * product(x + h, kernel)),) * 2  # noqa: E731
+            return tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
+
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            if tf.executing_eagerly():
+                value = loss()
+            elif around == "cond":
+                value = tf.cond(tf.reduce_sum(kernel) > -1e9, loss, lambda: 0.0)
+            else:
+                value = tf.while_loop(lambda i, _: i < 1, lambda i, _: (i + 1, loss()), (0, 0.0), maximum_iterations=1)[
+                    1
+                ]
+        return tape.gradient(value, [kernel, scale.value])
+
+    compared(gradient, tf.constant(KERNEL[:UNITS]))
+
+
+@pytest.mark.parametrize("reads", ["branch", "assign"])
+def test_a_step_that_uses_a_variable_in_another_way(reads):
+    """A read in a branch and an assignment have TensorFlow's gradient."""
+    table = tf.Variable(KERNEL[:UNITS, 0])
+
+    def gradient(kernel):
+        def step(x, hidden):
+            if reads == "assign":
+                table.assign(table * 1.0)
+                rows = table * 1.0
+            else:
+                rows = tf.cond(tf.reduce_sum(x) > 0, lambda: table * 2.0, lambda: table * 3.0)
+            return (tf.tanh(product(x + hidden, kernel) + rows),) * 2
+
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
+        return [tf.convert_to_tensor(x) for x in tape.gradient(loss, [kernel, table])]
+
+    compared(gradient, tf.constant(KERNEL[:UNITS]))
+
+
+def test_outputs_and_states_of_all_kinds():
+    """Integers, an array, a gradient from outside of the function, and one of some rows of the last state."""
+    kernel = tf.constant(KERNEL[:UNITS])
+
+    @tf.function(autograph=False)
+    def outputs(kernel):
+        def step(x, hidden):
+            hidden = tf.tanh(product(x + hidden, kernel))
+            return {"h": hidden, "best": tf.argmax(hidden, axis=-1), "same": np.ones((BATCH, 2), "float32")}, hidden
+
+        given, last = scan(step, START, SMALL, STEPS, training=True)
+        return given, tf.gather(last, [0, 0, 2])
+
+    def gradient(function):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            given, rows = function(kernel)
+            loss = tf.reduce_sum(given["h"] ** 2) + tf.reduce_sum(rows) + tf.reduce_sum(given["same"])
+        return tape.gradient(loss, kernel)
+
+    np.testing.assert_allclose(gradient(outputs), gradient(outputs.python_function), rtol=1e-4, atol=1e-5)
+
+
+def test_products_of_any_rank_outside_of_a_loop():
+    assert product(tf.ones((2, 3, 4, 5)), tf.ones((2, 3, 5, 6))).shape == (2, 3, 4, 6)
+    assert product(tf.ones((2, 3, 5), tf.float16), tf.ones((2, 5, 6))).dtype == tf.float32
