@@ -1,16 +1,11 @@
 """What a converted model has of the original beside its weights, and what a file of it has of the model."""
 
-import json
-import subprocess
-import sys
-
 import keras
 import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
 from conversion_cases import (
-    MODELS,
     Subclassed,
     X,
     backbone,
@@ -25,39 +20,6 @@ from keras import layers
 
 import keras_vattn
 from keras_vattn import to_deterministic
-
-LOADING = """
-import json, sys
-import keras, numpy as np
-import keras_hub, keras_vattn
-for name, path in json.loads(sys.argv[1]).items():
-    model = keras.saving.load_model(path + ".keras")
-    arrays = dict(np.load(path + ".npz"))
-    expected = arrays.pop("expected")
-    found = model(arrays.pop("x") if "x" in arrays else arrays)
-    found = found["sequence_output"] if isinstance(found, dict) else found
-    assert np.abs(found - expected).max() < 1e-5, name
-    assert keras_vattn.stochastic_layers(model), name
-    print(name, len(model.weights))
-"""
-
-
-@pytest.mark.slow
-def test_files_load_in_another_process(tmp_path):
-    paths, counts = {}, {}
-    for name, (make, inputs, _) in MODELS.items():
-        if name in ("subclassed", "nested"):
-            continue  # their classes are those of this file
-        bayesian = bayesian_of(make())
-        paths[name] = str(tmp_path / name)
-        bayesian.save(f"{paths[name]}.keras")
-        names = [x.name for x in bayesian.inputs]
-        arrays = {each: inputs[each] for each in names} if isinstance(inputs, dict) else {"x": inputs}
-        np.savez(f"{paths[name]}.npz", expected=outputs_of(bayesian, inputs), **arrays)
-        counts[name] = len(bayesian.weights)
-    found = subprocess.run([sys.executable, "-c", LOADING, json.dumps(paths)], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == [str(x) for name in paths for x in (name, counts[name])]
 
 
 def test_files_of_classes_of_ones_own(tmp_path):

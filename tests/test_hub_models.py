@@ -9,7 +9,7 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
-from conversion_cases import TOKENS, bayesian_of, outputs_of, randomized
+from conversion_cases import TOKENS, X, bayesian_of, functional_model, outputs_of, randomized
 from hub_models import LOAD, attending, inputs_of, made, row_of
 
 import keras_vattn
@@ -51,6 +51,14 @@ def test_the_table(group, tmp_path):
     names = attending()[group::GROUPS]
     check_rows(names, tmp_path)
     check_files(names, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_file_of_the_attentions_of_keras_loads_in_another_process(tmp_path):
+    bayesian = bayesian_of(functional_model())
+    bayesian.save(tmp_path / "functional.keras")
+    np.savez(tmp_path / "functional.npz", outputs_of(bayesian, X), input=X)
+    check_files(["functional"], tmp_path)
 
 
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
