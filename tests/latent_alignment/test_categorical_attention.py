@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from latent_cases import BATCH, INPUTS, MASKED, OBJECTIVES, SOURCE, STEPS, WIDTH, call, every_objective, valid_keys
+from latent_cases import BATCH, INPUTS, MASKED, OBJECTIVES, SOURCE, STEPS, WIDTH, call, valid_keys
 from scipy.special import log_softmax, softmax
 
 import keras_vattn
@@ -44,7 +44,7 @@ def test_what_comes_out(name):
         assert len(layer.losses) == (layer.objective.objective == "elbo" if training else at_evaluation)
 
 
-@every_objective
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_a_prediction_has_no_posterior(objective):
     """Without posterior logits: the marginal over all keys, or over the most probable ones."""
     layer = CategoricalAttention(objective=objective)

@@ -228,34 +228,6 @@ def test_errors():
         Attention(score=keras_vattn.DotProduct(dtype="mixed_bfloat16"))
 
 
-def decoder_inputs():
-    return (
-        tf.constant(generator.normal(size=(B, 4, 3)), tf.float32),
-        tf.constant(generator.normal(size=(B, 7, D)), tf.float32),
-        tf.constant(np.arange(7) < np.array([7, 5, 3, 6])[:, None]),
-    )
-
-
-@pytest.mark.parametrize("query", ["current", "previous"])
-def test_expected_feeding_keeps_the_posterior_out_of_the_states(query):
-    """Deng et al. 2018 feed the context expected under p: neither q nor a draw may reach a later step."""
-    inputs, memory, mask = decoder_inputs()
-    decoder = AttentionDecoder(5, DirichletAttention("additive", seed=1), query=query, feeding="expected")
-    results = [
-        decoder(inputs, memory, memory_mask=mask, posterior_logits=posterior, training=True, return_logits=True)
-        for posterior in (tf.zeros((B, 4, 7)), 5.0 * tf.constant(generator.normal(size=(B, 4, 7)), tf.float32))
-    ]
-    for name in ("hidden", "query", "logits"):
-        np.testing.assert_array_equal(results[0][name], results[1][name])
-    assert np.any(results[0]["context"] != results[1]["context"])
-    sampled = AttentionDecoder(5, DirichletAttention("additive", seed=1), query=query, feeding="sampled")
-    one, two = (
-        sampled(inputs, memory, memory_mask=mask, posterior_logits=posterior, training=True)["hidden"]
-        for posterior in (tf.zeros((B, 4, 7)), 5.0 * tf.ones((B, 4, 7)) * tf.range(7.0))
-    )
-    assert np.any(one != two)
-
-
 def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
     """Padded target words must not add to the KL that the decoder's queries and logits are given to."""
     ids = np.array([[3, 4, 5, 0], [6, 7, 0, 0]])
