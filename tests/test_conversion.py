@@ -1,6 +1,7 @@
 """`to_bayesian` and `to_deterministic`: the same predictions, wherever attention stands in a model."""
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 from conversion_cases import (
@@ -12,7 +13,6 @@ from conversion_cases import (
     X,
     backbone,
     bayesian_of,
-    causal_language_model,
     functional_model,
     nested_model,
     outputs_of,
@@ -158,7 +158,7 @@ def test_a_masked_query_and_key_of_scores():
 
 def test_a_cache_of_keys():
     """Generation with a cache predicts what the original predicts."""
-    model = causal_language_model()
+    model = keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
     bayesian = bayesian_of(model)
     prompt = {"token_ids": np.array([[1, 2, 3, 0, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
     generated = []

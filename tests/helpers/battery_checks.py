@@ -24,18 +24,10 @@ def all_finite(tensors):
     return all(np.isfinite(ops.cast(ops.convert_to_tensor(x), "float32")).all() for x in tree.flatten(tensors))
 
 
-def floats_of(arrays):
-    return {name: x for name, x in arrays.items() if x.dtype.is_floating}
-
-
 def objective(case, layer, result):
     """A mean over the batch that every output and the KL enter."""
     outputs = case.floats(result)
     return sum(ops.sum(ops.square(x)) / outputs[0].shape[0] for x in outputs) + sum(layer.losses)
-
-
-def weight_gradients(layer, gradients):
-    return [gradients[w.path] for w in layer.trainable_weights]
 
 
 def linear(case, layer, result):
@@ -45,7 +37,7 @@ def linear(case, layer, result):
 
 def value_and_gradients(case, layer, arrays, masks=None, training=True, objective=objective):
     """The result of a call, the objective, and its gradient by the float inputs and by the weights, zeros for None."""
-    watched = floats_of(arrays)
+    watched = {name: x for name, x in arrays.items() if x.dtype.is_floating}
     with tf.GradientTape() as tape:
         tape.watch(list(watched.values()))
         result = layer(**arrays, **(masks or {}), **({"training": training} if training is not None else {}))

@@ -127,10 +127,6 @@ def backbone(name):
     return randomized(made[name]())
 
 
-def causal_language_model():
-    return keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
-
-
 def outputs_of(model, inputs, **options):
     names = [x.name for x in getattr(model, "inputs", None) or []]
     inputs = {name: inputs[name] for name in names} if isinstance(inputs, dict) else inputs
