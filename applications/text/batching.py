@@ -58,51 +58,47 @@ def has_other(source):
     return tf.reduce_any(source != other_sentence(source), axis=1)
 
 
-def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, first_epoch=0, num_epochs=1):
+def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     """Return batches of `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 
     `target_input` is the start id and the target; `target` is the target and the end id. Rows of similar length share a
     batch. A batch is padded to the bucket of its longest row, and the smaller batch of an epoch has the longest rows:
-    all epochs together have at most `MAX_SHAPES` shapes. The order depends on `seed` and the number of the epoch alone.
+    all epochs together have at most `MAX_SHAPES` shapes.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. A batch is read when it is made.
         batch_size: Rows of a batch.
-        shuffle: Whether rows are dealt to batches anew in every epoch, and batches come in random order. Defaults to
-            `False`: rows run from the shortest bucket to the longest, in each bucket in their order.
         seed: Integer.
-        first_epoch: Number of the first epoch to yield.
-        num_epochs: Number of epochs to yield; `None` goes on for ever.
+        first_epoch: `None` for all rows once, from the shortest bucket to the longest, in each bucket in their order.
+            Otherwise the number of the epoch to begin with: batches without an end, their rows and their order random,
+            by the seed and the number of the epoch alone.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)
     shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
     # The first bucket that each row fits into.
-    buckets = np.full(len(sources), len(shapes), np.int32)
-    for shape in shapes:
-        buckets -= (lengths <= shape).all(axis=1)
+    buckets = (lengths[:, None] <= shapes).all(axis=2).argmax(axis=1).astype(np.int32)
     per_epoch = num_batches(len(sources), batch_size)
     # The order of the rows is made on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets)
 
-    def rows_of_batches(epoch):
+    def rows_of_batches(epoch=None):
         order = tf.range(len(sources))
-        if shuffle:
+        if epoch is not None:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
         # A stable sort: rows of a bucket keep their random order, and its last rows open the next one's first batch.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
         filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
         batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
-        if shuffle:
+        if epoch is not None:
             batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
         return tf.data.Dataset.from_tensor_slices(batches)
 
     def read(rows):
         rows = rows[rows >= 0]
-        return teacher_forced(
-            *([side[row] for row in rows.tolist()] for side in (sources, targets)), shapes[buckets[rows].max()]
-        )
+        sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
+        return teacher_forced(*sides, shapes[buckets[rows].max()])
 
     # TensorFlow keeps for ever what it calls, and would keep the files with it.
     reader = weakref.ref(read)
@@ -113,11 +109,11 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
             x.set_shape([None, None])
         return {"source": source, "target_input": target_input}, target
 
-    last_epoch = np.iinfo(np.int64).max if num_epochs is None else first_epoch + num_epochs
-    dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
-    if num_epochs is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
-    dataset = prefetched(dataset)
+    if first_epoch is None:
+        batches = rows_of_batches()
+    else:
+        batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
+    dataset = prefetched(batches.map(batch_of_rows))
     # What is made of the dataset, and an iterator, keep it.
     dataset.reader = read
     return dataset

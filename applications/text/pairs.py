@@ -64,16 +64,7 @@ class EncodedPairs:
 
     def batches(self, batch_size, seed, first_epoch=None):
         """Return batches, all pairs once; for training without an end, from the first epoch on."""
-        training = first_epoch is not None
-        return bucketed_dataset(
-            self.sources,
-            self.targets,
-            batch_size,
-            shuffle=training,
-            seed=seed,
-            first_epoch=first_epoch or 0,
-            num_epochs=None if training else 1,
-        )
+        return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
 
 def read_inputs(options, encoder, max_length):
