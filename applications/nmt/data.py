@@ -123,7 +123,7 @@ class Codec:
         """Fit the segmentation on the training pairs only."""
         size, lowercase = options.text.vocabulary_size, options.text.lowercase
         if options.resolved["segmentation"] == "bpe":
-            sentences = TextRows(itertools.chain(distinct(train.sources), train.targets))
+            sentences = TextRows.of(itertools.chain(distinct(train.sources), train.targets))
             joint = SubwordEncoder.fit(sentences, size, lowercase)
             return cls(joint, joint)
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))

@@ -1,7 +1,6 @@
 """Sequences of sentences and of their ids: a data set of a million pairs in memory, a larger one in files.
 
-A file without a name holds the bytes, in the folder that TMPDIR names, and is gone with its rows. In memory are then 12
-bytes a row.
+A file without a name in the folder TMPDIR holds the bytes; in memory are then 12 bytes a row.
 """
 
 import array
@@ -57,29 +56,28 @@ class _Writer:
 
 
 class Rows(collections.abc.Sequence):
-    """A sequence of rows; a slice of it is a list. Base class of `TextRows` and `IdRows`.
+    """A sequence of rows; a slice of it is a list.
 
-    Args:
-        rows: Iterable of rows.
+    A subclass has the functions `_encoded` and `_decoded`, from a row to its bytes and back.
     """
 
-    def __init__(self, rows):
-        writer = _Writer()
-        for row in rows:
-            content = self._encoded(row)
-            writer.extend(content, [len(content)])
+    def __init__(self, writer):
         self._content, self._starts, self._sizes = writer.finish()
 
     @classmethod
     def of(cls, rows):
-        """Return rows as this class."""
-        return rows if isinstance(rows, cls) else cls(rows)
+        """Return the rows of an iterable."""
+        return rows if isinstance(rows, cls) else cls.columns(zip(rows), 1)[0]
 
     @classmethod
-    def _written(cls, writer):
-        rows = cls.__new__(cls)
-        rows._content, rows._starts, rows._sizes = writer.finish()
-        return rows
+    def columns(cls, rows, number):
+        """Return each of the columns of an iterable of tuples, in a list."""
+        writers = [_Writer() for _ in range(number)]
+        for row in rows:
+            for writer, field in zip(writers, row, strict=True):
+                content = cls._encoded(field)
+                writer.extend(content, [len(content)])
+        return list(map(cls, writers))
 
     def __len__(self):
         return len(self._starts)
@@ -93,9 +91,7 @@ class Rows(collections.abc.Sequence):
     def __eq__(self, other):
         if not isinstance(other, collections.abc.Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(map(self._are_equal, self, other))
-
-    __hash__ = None
+        return len(self) == len(other) and all(map(operator.eq, map(self._encoded, self), map(self._encoded, other)))
 
     def take(self, indices):
         """Return the rows of these indices, in their order; they are not copied."""
@@ -103,43 +99,16 @@ class Rows(collections.abc.Sequence):
         taken._starts, taken._sizes = self._starts[indices], self._sizes[indices]
         return taken
 
-    _are_equal = staticmethod(operator.eq)
-
-    @staticmethod
-    def _encoded(row):
-        raise NotImplementedError
-
-    @staticmethod
-    def _decoded(content):
-        raise NotImplementedError
-
 
 class TextRows(Rows):
     """A sequence of str."""
 
-    @classmethod
-    def columns(cls, rows, number):
-        """Return as many `TextRows` as a row of an iterable has fields."""
-        writers = [_Writer() for _ in range(number)]
-        for row in rows:
-            for writer, field in zip(writers, row, strict=True):
-                content = field.encode()
-                writer.extend(content, [len(content)])
-        return list(map(cls._written, writers))
-
-    @staticmethod
-    def _encoded(row):
-        return row.encode()
-
-    @staticmethod
-    def _decoded(content):
-        return content.decode()
+    _encoded = staticmethod(str.encode)
+    _decoded = staticmethod(bytes.decode)
 
 
 class IdRows(Rows):
     """A sequence of int32 arrays, which cannot be written to."""
-
-    _are_equal = staticmethod(np.array_equal)
 
     @classmethod
     def joined(cls, parts):
@@ -147,7 +116,7 @@ class IdRows(Rows):
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())
-        return cls._written(writer)
+        return cls(writer)
 
     @property
     def lengths(self):

@@ -60,7 +60,7 @@ def read_other(options, evaluation):
 
 def _cut(place, sentences, share, seed):
     """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
-    group_of_row = ranks(TextRows(map(folded, sentences.texts)))
+    group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
     # Groups in the order in which they come first.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(share * len(groups)))

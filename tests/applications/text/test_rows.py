@@ -22,15 +22,15 @@ def most_in_memory(request, monkeypatch):
 
 
 def test_a_sequence_of_texts():
-    texts = TextRows(iter(TEXTS))
-    assert list(texts) == TEXTS and texts == TEXTS and texts != None and TextRows(["a\0"]) != ["a"]  # noqa: E711
+    texts = TextRows.of(iter(TEXTS))
+    assert list(texts) == TEXTS and texts == TEXTS and texts != None and TextRows.of(["a\0"]) != ["a"]  # noqa: E711
     assert texts != TEXTS[1:] and texts != [*TEXTS[:-1], "x"]
     assert (texts[2], texts[-1], texts[np.int64(5)]) == ("thr\u2028ee", "one two", "𝔸\n")
     assert texts[1:4] == TEXTS[1:4] and texts[::-2] == TEXTS[::-2] and texts[9:] == []
     chosen = texts.take([5, 0, 0]).take(np.array([0, 2]))
     del texts
     assert list(chosen) == ["𝔸\n", "one two"] and len(chosen) == 2
-    assert list(chosen.take([])) == list(TextRows([])) == []
+    assert list(chosen.take([])) == list(TextRows.of([])) == []
     first, second = TextRows.columns(zip(TEXTS, reversed(TEXTS), strict=True), 2)
     assert (list(first), list(second)) == (TEXTS, TEXTS[::-1])
     # A run on lists goes on with rows.
@@ -51,8 +51,8 @@ def test_a_sequence_of_ids():
 @given(st.lists(st.text("a\0ß𝔸", max_size=4), max_size=30))
 def test_ranks_and_distinct_ones(texts):
     expected = [sorted(set(texts)).index(text) for text in texts]
-    assert ranks(TextRows(texts)).tolist() == ranks(texts).tolist() == expected
-    assert list(distinct(TextRows(texts))) == distinct(texts) == list(dict.fromkeys(texts))
+    assert ranks(TextRows.of(texts)).tolist() == ranks(texts).tolist() == expected
+    assert list(distinct(TextRows.of(texts))) == distinct(texts) == list(dict.fromkeys(texts))
 
 
 class Full:
@@ -65,11 +65,11 @@ class Full:
 
 def test_a_full_disk(monkeypatch):
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda *arguments, **options: Full())
-    fails(lambda: TextRows(TEXTS), "No space left", "TMPDIR")
+    fails(lambda: TextRows.of(TEXTS), "No space left", "TMPDIR")
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
     """Python by itself would take another folder than the folder of TMPDIR."""
     monkeypatch.setattr(rows, "MOST_IN_MEMORY", 8)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
-    fails(lambda: TextRows(TEXTS), tmp_path / "none", "TMPDIR")
+    fails(lambda: TextRows.of(TEXTS), tmp_path / "none", "TMPDIR")

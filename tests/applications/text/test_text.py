@@ -135,7 +135,7 @@ def test_a_data_set_is_encoded_as_its_sentences(sentences):
             encoder = text.TextEncoder(tokenizer, text.Vocabulary(["a", "ß", "σ", "(", "aa"]))
             expected = encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
             assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected
-            ids, report = encoder.encode_numpy(TextRows(sentences), 2)
+            ids, report = encoder.encode_numpy(TextRows.of(sentences), 2)
             assert [row.tolist() for row in ids] == [row[:2] for row in expected]
             assert report.num_truncated == sum(len(row) > 2 for row in expected)
             assert report.num_unknown == sum(row[:2].count(text.UNKNOWN) for row in expected)
