@@ -12,7 +12,6 @@ import gzip
 import io
 import itertools
 import json
-import math
 import pathlib
 import re
 import reprlib
@@ -31,8 +30,6 @@ from applications.text.rows import TextRows, ranks, taken
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
 _GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-# Names of files whose lines are no plain text.
-_RECORDS = (".json", ".jsonl", ".csv")
 # Unicode categories of white space and of characters that nobody sees.
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
 # The default is 131,072 characters.
@@ -162,14 +159,10 @@ def read_json(path):
 
 
 def json_entries(path, content, name, kind, layout):
-    """Return a list in the object that a JSON file holds, its entries checked by pydantic.
+    """Return the list of a name in the content of a JSON file, its entries checked by pydantic.
 
-    Args:
-        path: The file, for the `InputError`.
-        content: Result of `read_json`.
-        name: Name of the list.
-        kind: Type of an entry, for instance a `TypedDict` of the fields that are used.
-        layout: What the error says was expected.
+    `kind` is the type of an entry, for instance a `TypedDict` of the fields that are used; `layout` is what the
+    `InputError` says was expected.
     """
     entries = content.get(name) if isinstance(content, dict) else None
     try:
@@ -204,19 +197,17 @@ def beside(lines, answers, blank=""):
 
 
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
-    """Cut a text in two, keeping the rows of a group together.
+    """Return `(train, held_out)`, two parts of a `ParallelText` in the order of the rows; a group is in one of them.
+
+    Random groups are held out as long as they fit; the first one is, even if it is larger than the share. The same seed
+    and text give the same split on every machine. Skipped rows count for `train`.
 
     Args:
         text: `ParallelText`.
         fraction: Share of the rows to hold out.
-        seed: Integer; the same seed and text give the same split on every machine.
+        seed: Integer.
         maximum: Most rows to hold out, or `None`.
-        option: The option that asks for the cut, for the error where it cannot be made.
-        group: What the rows of a group share, for the same error.
-
-    Returns:
-        `(train, held_out)`, two `ParallelText` in the order of the rows; skipped rows count for `train`. Groups are
-        held out in random order as long as they fit; the first one is, even if it is larger than the share.
+        option, group: The option that asks for the cut, and what the rows of a group share, for the `InputError`.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)
@@ -225,7 +216,7 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
             f"{option}: cannot divide {len(text)} rows with the same {group}; name a separate file for the other part."
         )
     is_held = np.zeros(len(sizes), bool)
-    room = min(fraction * len(text), math.inf if maximum is None else maximum)
+    room = min(fraction * len(text), maximum or len(text))
     order = np.random.default_rng(seed).permutation(len(sizes))
     for index, (group, size) in enumerate(zip(order.tolist(), sizes[order].tolist(), strict=True)):
         if not index or size <= room:
@@ -258,10 +249,9 @@ def _suffix(path):
 
 
 def _text_lines(path, skip_invalid=None):
-    """Return the `_file_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
-    their quotes and braces would be words."""
+    """Return the `_file_lines` of plain text; the quotes and braces of records would be words."""
     kind = _suffix(path)
-    if kind in _RECORDS:
+    if kind in (".json", ".jsonl", ".csv"):
         raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
     return _file_lines(path, skip_invalid)
 
@@ -326,13 +316,9 @@ def table_rows(path, kind=None, skip_invalid=None):
 
 
 def _read_columns(paths, rows, skip_invalid):
-    """Return the `TextRows` of each field, without white space at its ends, and the number of rows that are left out:
-    rows with an undecodable field or one without a word.
+    """Return the `TextRows` of each field, without white space at its ends, and the number of rows that are left out.
 
-    Args:
-        paths: The file of each field.
-        rows: Iterable of (number of the line, fields).
-        skip_invalid: Whether such rows are left out, and not an `InputError`.
+    `paths` are the files of the fields, and `rows` yields (number of the line, fields).
     """
     skipped = 0
 
