@@ -24,9 +24,9 @@ import sys
 import h5py
 import numpy as np
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, reading
 from applications.common.progress import progress
-from applications.vision.images import image_id, reading
+from applications.vision.images import image_id
 from applications.vision.region_hdf5 import BOXES, FEATURES, IDS, SPANS, write_regions
 
 _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")

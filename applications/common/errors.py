@@ -1,10 +1,18 @@
 """The one error that means "your input, not our program"."""
 
+import contextlib
 import itertools
+import zipfile
+import zlib
 
 # Messages of errors that were raised where TensorFlow calls Python, by the marks that their graphs' errors have.
 _passed = {}
 _numbers = itertools.count(1)
+# Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
+_UNREADABLE = (
+    *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 class InputError(ValueError):
@@ -13,6 +21,18 @@ class InputError(ValueError):
     The message is one sentence. It begins with the place, ``file:line`` or the name of the option, and says what was
     expected there. Programs print it without a traceback and stop.
     """
+
+
+@contextlib.contextmanager
+def reading(place, expected="a file that can be read"):
+    """Turn the errors of libraries that read a damaged file, or another one, into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        (received, *_) = str(error).strip().split("\n")
+        raise InputError(f"{place}: expected {expected}. Received: {received}") from error
 
 
 def pass_through(error):

@@ -2,12 +2,10 @@
 
 import gzip
 import pathlib
-import zipfile
-import zlib
 
 import numpy as np
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, reading
 from applications.text.readers import require_text
 
 RANDOM_SCALE = 0.1
@@ -17,10 +15,8 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     """Return an embedding matrix for the vocabulary, filled from a file of word vectors.
 
     An .npz holds an array `vectors` (N, D), and the one file named words*.txt in its folder has a word a line. Anything
-    else is text, plain or .gz: a word and its D numbers a line, with word2vec's header line or without (GloVe).
-
-    Words match exactly: a lower-cased vocabulary finds no upper-cased vector. The first of several vectors of a word
-    counts. Vectors of words outside the vocabulary are not read.
+    else is text, plain or .gz: a word and its D numbers a line, with word2vec's header line or without (GloVe). Words
+    match exactly, upper case too; the first of several vectors of a word counts.
 
     Args:
         path: The file.
@@ -39,9 +35,9 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
     known = {0}  # Padding stays zero even if the file has a word that is spelled like it.
-    read = _npz_vectors if path.suffix == ".npz" else _text_vectors
-    try:
-        for line, word, vector in read(path, dimension):
+    vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
+    with reading(path, f"vectors of dimension {dimension}"):
+        for line, word, vector in vectors_of(path, dimension):
             if (index := ids.get(word, 0)) not in known:
                 known.add(index)
                 try:
@@ -50,10 +46,6 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
                     raise ValueError(f"{error} (line {line})") from error
                 if not np.isfinite(matrix[index]).all():
                     raise ValueError(f"a number that is not finite (line {line})")
-    except InputError:
-        raise
-    except (KeyError, OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: expected vectors of dimension {dimension}. Received: {error}") from error
     return matrix, len(known) - 1
 
 

@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, reading
 from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
-from applications.vision.images import decode_image, reading, resized
+from applications.vision.images import decode_image, resized
 from applications.vision.regions import MemoryRegions
 from applications.vision.word_detectors import train_detectors
 

@@ -10,23 +10,16 @@ import os
 import pathlib
 import re
 import sys
-import zipfile
-import zlib
 
 import numpy as np
 import tensorflow as tf
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, reading
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 # Files of features are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
-# Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
-_UNREADABLE = (
-    *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
 # EXIF: the tag of the orientation, and the type of its value, 16 bits.
 _ORIENTATION, _SHORT = 0x0112, 3
@@ -44,29 +37,28 @@ def image_id(name):
     return _NUMBER.sub(r"\1", stem)
 
 
-def rows_by_id(place, known, ids):
-    """Return the rows of ids among known ids, int64 (len(ids),).
+@dataclasses.dataclass
+class ById:
+    """Entries of different ids, str, which come from a place."""
 
-    Unknown ids are an `InputError`, which begins with the place, counts the different ids and names the first five.
-    """
-    row_of = {each: row for row, each in enumerate(known)}
-    missing = [each for each in dict.fromkeys(ids) if each not in row_of]
-    if missing:
-        received = f"{len(missing)} of {len(set(ids))} ids without one, {', '.join(missing[:5])}"
-        raise InputError(f"{place}: expected an image of every id. Received: {received}")
-    return np.array([row_of[each] for each in ids], np.int64)
+    place: dataclasses.InitVar[str]
+    ids: list
 
+    def __post_init__(self, place):
+        # No field: the digest of the data does not depend on their place.
+        self.place = str(place)
 
-@contextlib.contextmanager
-def reading(place, expected="a file that can be read"):
-    """Turn the errors of libraries that read a damaged file, or another one, into an `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except _UNREADABLE as error:
-        (received, *_) = str(error).strip().split("\n")
-        raise InputError(f"{place}: expected {expected}. Received: {received}") from error
+    def __len__(self):
+        return len(self.ids)
+
+    def rows_of(self, ids):
+        """Return the rows of ids, int64 (len(ids),); unknown ids are an `InputError`, which names the first five."""
+        row_of = {each: row for row, each in enumerate(self.ids)}
+        missing = [each for each in dict.fromkeys(ids) if each not in row_of]
+        if missing:
+            received = f"{len(missing)} of {len(set(ids))} ids without one, {', '.join(missing[:5])}"
+            raise InputError(f"{self.place}: expected an image of every id. Received: {received}")
+        return np.array([row_of[each] for each in ids], np.int64)
 
 
 @contextlib.contextmanager
@@ -84,20 +76,11 @@ def silenced_stderr():
 
 
 @dataclasses.dataclass
-class Images:
-    """Images by id, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
+class Images(ById):
+    """Images, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
 
-    place: dataclasses.InitVar[str]
-    ids: list
     files: list | None = None
     pixels: np.ndarray | None = None
-
-    def __post_init__(self, place):
-        # No field: the digest of the data does not depend on their place.
-        self.place = str(place)
-
-    def __len__(self):
-        return len(self.ids)
 
     def read(self, row):
         """Return an image, uint8 (H, W, 3); `InputError` if it does not decode."""
@@ -109,10 +92,6 @@ class Images:
                 return decode_image(path.read_bytes()).numpy()
         except tf.errors.OpError as error:
             raise InputError(f"{path}: expected an image that decodes, a JPEG or PNG.") from error
-
-    def rows_of(self, ids):
-        """Return the rows of ids; `InputError` for an id without an image."""
-        return rows_by_id(self.place, self.ids, ids)
 
     def some(self, rows):
         """Return the `Images` of some rows."""

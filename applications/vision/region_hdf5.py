@@ -15,9 +15,9 @@ import zlib
 import h5py
 import numpy as np
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, reading
 from applications.common.runs import replacing
-from applications.vision.images import image_id, reading
+from applications.vision.images import image_id
 from applications.vision.regions import Regions
 
 FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes", "image_ids"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from applications.common.errors import InputError, pass_through
-from applications.vision.images import rows_by_id
+from applications.vision.images import ById
 
 # An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. An iterator
 # that only a cycle holds, an error's for instance, is freed before.
@@ -20,24 +20,11 @@ atexit.register(gc.collect)
 
 
 @dataclasses.dataclass
-class Regions:
+class Regions(ById):
     """Features of the regions of images in a file: N different ids, the regions of each image, int (N,), and D."""
 
-    place: dataclasses.InitVar[str]
-    ids: list
     counts: np.ndarray
     width: int
-
-    def __post_init__(self, place):
-        # No field: the digest of the data does not depend on their place.
-        self.place = str(place)
-
-    def __len__(self):
-        return len(self.ids)
-
-    def rows_of(self, ids):
-        """Return the rows of ids; `InputError` for an id without an image."""
-        return rows_by_id(self.place, self.ids, ids)
 
     def num_cut(self, max_regions):
         """Return how many images have more regions than `read` returns."""
