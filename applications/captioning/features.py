@@ -2,7 +2,7 @@
 
 from applications.captioning.captions import read_parts
 from applications.captioning.data import words_of_images
-from applications.vision.features import write_features
+from applications.vision.extractors import write_features
 
 
 def features(options):

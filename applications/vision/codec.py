@@ -14,8 +14,7 @@ from applications.common.errors import InputError
 from applications.common.records import read_record
 from applications.common.runs import write_json
 from applications.vision import scenes
-from applications.vision.extractors import Extractor, extract, make_extractor
-from applications.vision.features import extractor_beside
+from applications.vision.extractors import Extractor, extract, extractor_beside, make_extractor
 from applications.vision.images import Images, open_images, silenced_stderr
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions

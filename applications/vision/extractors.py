@@ -1,4 +1,4 @@
-"""From pixels to features of regions, in graph, so that an exported model takes images.
+"""From pixels to features of regions, in graph, so that an exported model takes images; and the command `features`.
 
 Shapes: B images of S pixels a side, G cells a side, R regions, D width of a region's features.
 """
@@ -13,12 +13,16 @@ import tensorflow as tf
 from applications.common.errors import InputError, reading
 from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
-from applications.vision.images import decode_image, resized
+from applications.vision.images import decode_image, open_images, resized
+from applications.vision.options import REGIONS
+from applications.vision.region_hdf5 import write_regions
 from applications.vision.regions import MemoryRegions
 from applications.vision.word_detectors import train_detectors
 
 CONFIG = "extractor.json"
 NETWORK = "network.keras"
+# The folder of the extractor beside a file of features.
+_EXTRACTOR = "extractor"
 
 
 class Extractor:
@@ -52,7 +56,8 @@ class Extractor:
         if self.network is None:
             cells = tf.nn.space_to_depth(images / 127.5 - 1.0, self.side // self.cells)
         else:
-            cells = _pooled(tf.cast(self.network(images, training=False), tf.float32), self.cells)
+            maps = tf.cast(self.network(images, training=False), tf.float32)
+            cells = tf.image.resize(maps, (self.cells, self.cells), "area")
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, title="features"):
@@ -119,11 +124,22 @@ def extract(extractor, images):
     return MemoryRegions(images.place, images.ids, counts, extractor.width, features, extractor.boxes)
 
 
-def _pooled(maps, cells):
-    """Return means of maps (B, H, W, D) over the areas of G x G cells, (B, G, G, D)."""
-    if maps.shape[1:3] == (cells, cells):
-        return maps
-    # Each row of the map is `cells` equal parts, and each cell has as many of the parts as the map has rows.
-    parts = (np.eye(size, dtype=np.float32).repeat(cells, axis=0) for size in maps.shape[1:3])
-    rows, columns = (x.reshape(cells, -1, x.shape[1]).mean(axis=1) for x in parts)
-    return tf.einsum("gh,bhwd,kw->bgkd", rows, maps, columns)
+def write_features(options, words=None):
+    """Write the features of images, and the extractor beside them, into the folder of `FeaturesOptions`. The network
+    words learns from `words`, a dictionary from ids of images to lists of words."""
+    images, out = open_images(options.images), pathlib.Path(options.out)
+    extractor = make_extractor(options.extractor, images, words)
+    extractor.save(out / _EXTRACTOR)
+    features = (image_features for batch in extractor.batches(images) for image_features in batch)
+    # Last, so that a folder with this file holds everything.
+    num_images, num_regions = write_regions(
+        out / REGIONS, ((each, x, extractor.boxes) for each, x in zip(images.ids, features, strict=True))
+    )
+    print(f"written: {out / REGIONS}, {num_images} images, {num_regions} regions of width {extractor.width}")
+
+
+def extractor_beside(path):
+    """Return the `Extractor` that the command `features` left in its folder, beside its file of features, or `None`."""
+    path = pathlib.Path(path)
+    folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
+    return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -1,6 +1,6 @@
 """The command `features`."""
 
-from applications.vision.features import write_features
+from applications.vision.extractors import write_features
 from applications.vqa.data import words_of
 from applications.vqa.questions import read_questions
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 from files import fails
 
 from applications.common.serving import in_graph, save_module
-from applications.vision.extractors import Extractor, extract, make_extractor
-from applications.vision.features import extractor_beside, write_features
+from applications.vision.extractors import Extractor, extract, extractor_beside, make_extractor, write_features
 from applications.vision.images import Images, open_images
 from applications.vision.options import ExtractorOptions, FeaturesOptions
 from applications.vision.region_hdf5 import open_regions
