@@ -20,9 +20,9 @@ ORDERS = {
 def coverage_report(sentences, scores, noise):
     """Return what the uncertainty of sentences says of their quality.
 
-    The sentences are sorted from the most certain to the least by `ORDERS`: by their mutual information, by their
-    entropy, by minus log p a word under the mean weights, and at random. A curve is the quality of the first 10%, 20%,
-    ... 100%, and its area the mean of the ten. Equally certain ones stand in a random order.
+    The sentences are sorted from the most certain to the least by each of `ORDERS`; the likelihood is log p a word
+    under the mean weights. A curve is the quality of the first 10%, 20%, ... 100%, and its area the mean of the ten.
+    Equally certain sentences stand in a random order.
 
     Args:
         sentences: Results of `uncertainty.written_of`.
@@ -63,14 +63,12 @@ def coverage_lines(reports, metrics):
             continue
         lines = []
         for model, of_seeds in reports.items():
+            orders = of_seeds[0]["quality"][metric]
             areas, curves = (
-                {
-                    name: [factor * np.array(report["quality"][metric][name][key]) for report in of_seeds]
-                    for name in of_seeds[0]["quality"][metric]
-                }
+                {name: [factor * np.array(x["quality"][metric][name][key]) for x in of_seeds] for name in orders}
                 for key in ("area", "curve")
             )
-            for name in areas:
+            for name in orders:
                 over = [
                     "-" if name == other else interval_text(paired_interval(areas[name], areas[other]), 2)
                     for other in ("random", "likelihood")
@@ -83,12 +81,7 @@ def coverage_lines(reports, metrics):
 
 
 def compared_coverage(comparison, metrics):
-    """Evaluate every run with --uncertainty, and return the tables of `coverage_lines`.
-
-    Args:
-        comparison: `compare.Comparison`.
-        metrics: As for `coverage_lines`.
-    """
+    """Evaluate every run of a `Comparison` with --uncertainty, and return the tables of `coverage_lines`."""
 
     def arguments(run):
         return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]

@@ -81,8 +81,8 @@ def bleu_table(hypotheses, references, lowercase=False):
 
 def group_references(sources, targets):
     """Return all different targets of each source: a dictionary, in the order in which both first occur."""
-    groups = {}
+    # A dict serves as an ordered set.
+    groups = collections.defaultdict(dict)
     for source, target in zip(sources, targets, strict=True):
-        # A dict serves as an ordered set.
-        groups.setdefault(source, {})[target] = None
+        groups[source][target] = None
     return {source: list(targets) for source, targets in groups.items()}

@@ -25,10 +25,7 @@ class WordPerplexity(keras_vattn.Perplexity):
 def likelihood_report(log_likelihood, batches):
     """Return the perplexity of the targets of batches, the mean nats of a sentence, and the number of tokens.
 
-    Args:
-        log_likelihood: Function of the inputs, the target (B, T) and the number of a batch. The sum of the values that
-            it returns is the log-likelihood of the batch, in nats.
-        batches: Iterable of (inputs, target).
+    The values of `log_likelihood`, a function of the inputs, the target (B, T) and the number of a batch, are summed.
     """
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):

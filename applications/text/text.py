@@ -37,8 +37,8 @@ _CHUNK = 4096
 class Tokenizer(tf.Module):
     """Splits sentences into word and punctuation tokens.
 
-    Bytes that are not UTF-8 become U+FFFD, text is lower-cased and brought to NFC, and the Penn Treebank's escapes
-    (``-lrb-``, double backquotes, ...) become the characters that they stand for.
+    Bytes that are not UTF-8 become U+FFFD, text is brought to NFC, and the Penn Treebank's escapes (``-lrb-``, double
+    backquotes, ...) become the characters that they stand for.
 
     Args:
         lowercase: Whether text is lower-cased.
@@ -86,8 +86,7 @@ class Vocabulary:
         words: List of the words from id 4 on: different, not empty, without white space.
 
     Attributes:
-        tokens: List of all tokens by id.
-        ids: Dictionary from a token to its id.
+        tokens, ids: List of all tokens by id, and dictionary from a token to its id.
     """
 
     def __init__(self, words):
@@ -164,20 +163,9 @@ class TextEncoder(tf.Module):
         tokens = self.tokenizer.tokenize(strings)
         return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
 
-    def encode(self, strings, max_length=None, add_end=False):
-        """Return the ids of strings (B,), int32 (B, T), T >= 1, padded with 0 on the right.
-
-        Args:
-            strings: (B,) strings.
-            max_length: Most tokens of a row, `<end>` included; longer sentences are cut. Defaults to no limit.
-            add_end: Whether every row ends with `<end>`.
-        """
-        ids = self.encode_ragged(strings)
-        if max_length is not None:
-            ids = ids[:, : max_length - int(add_end)]
-        if add_end:
-            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END)], axis=1)
-        padded = ids.to_tensor(default_value=PAD)
+    def encode(self, strings, max_length=None):
+        """Return the ids of strings (B,), at most `max_length` of each: int32 (B, T), T >= 1, padded with 0."""
+        padded = self.encode_ragged(strings)[:, :max_length].to_tensor(default_value=PAD)
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
@@ -195,10 +183,9 @@ class TextEncoder(tf.Module):
 
         def encoded():
             for chunk in chunks(strings):
-                ids = self.encode_ragged(tf.constant(chunk, tf.string))
-                if max_length is not None:
-                    report.num_truncated += int(np.sum(ids.row_lengths() > max_length))
-                    ids = ids[:, :max_length]
+                whole = self.encode_ragged(tf.constant(chunk, tf.string))
+                ids = whole[:, :max_length]
+                report.num_truncated += int(np.sum(ids.row_lengths() < whole.row_lengths()))
                 values = ids.flat_values.numpy()
                 report.num_unknown += int(np.sum(values == UNKNOWN))
                 report.num_tokens += len(values)

@@ -39,8 +39,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     Args:
         log_words: Function that returns log p of every word given those of `target` before it, (B, T, V).
         target: Written ids (B, T), padding after the end.
-        noise: `keras_vattn.Sampler`. A draw is the noise of whole sentences. Without it there are `PLAIN` figures and
-            the words' entropies, all at the mean.
+        noise: `keras_vattn.Sampler`, which draws whole sentences; `None` for `PLAIN` figures and entropies of words.
         num_samples: M.
         seed: Integer, or a scalar tensor.
     """
@@ -68,10 +67,7 @@ def shifted(target):
 def written_of(texts, words, figures):
     """Return a dictionary of each sentence of a batch: its "text", its "words" with the end, and its figures.
 
-    Args:
-        texts: Strings (B,).
-        words: Strings (B, T).
-        figures: Result of `uncertainty_of`.
+    They are of strings (B,), of strings (B, T), and of the result of `uncertainty_of`.
     """
     figures = {name: np.array(x) for name, x in figures.items()}
     if "log_likelihoods" in figures:

@@ -153,7 +153,7 @@ class Exported(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def run(self, texts):
-        ids = self.encoder.encode(texts, 6, add_end=True)
+        ids = self.encoder.encode(texts, 6)
         return {"ids": ids, "text": self.encoder.decode(ids)}
 
 

@@ -88,7 +88,6 @@ def encoder():
 def test_encode(encoder):
     np.testing.assert_array_equal(encoder.encode(["A são b", "zz", ""], 9), [[4, 6, 5], [1, 0, 0], [0, 0, 0]])
     np.testing.assert_array_equal(encoder.encode(["a b a", "b"], 2), [[4, 5], [5, 0]])
-    np.testing.assert_array_equal(encoder.encode(["a b a", "b"], 3, add_end=True), [[4, 5, 3], [5, 3, 0]])
     np.testing.assert_array_equal(encoder.encode([""], 3), [[0]])
     assert encoder.encode(["a"]).dtype == tf.int32
     assert encoder.encode_ragged(["a zz", ""]).to_list() == [[4, 1], []]
