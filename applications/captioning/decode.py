@@ -10,11 +10,11 @@ import keras_vattn
 from applications.captioning.data import sources_of
 from applications.captioning.model import MODELS
 from applications.common.option_values import first_value
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Untracked, in_graph, noise_of
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import has_word, read_input
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, require_noise, shifted, uncertainty_of, written_of
 from applications.vision.program import INTEGER, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
@@ -31,7 +31,7 @@ class Captioner(ImageModule):
         self._draws = MODELS[run.options.model].alignment is not None
         self.offer("generate")
         self.offer("sample", INTEGER, INTEGER)
-        self.noise = Untracked(noise_of(run.models.training, self._draws, run.options.network.dropout > 0))
+        self.noise = Untracked(noise_of(run.models.training, run.options.network.dropout > 0, self._draws))
         if self._draws:
             self.offer("uncertain", INTEGER, INTEGER)
         regions = run.codec.regions

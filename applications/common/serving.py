@@ -49,13 +49,14 @@ def mean_of_draws(model, log_probabilities, num_draws):
     return mean
 
 
-def noise_of(model, drops):
+def noise_of(model, drops, draws=None):
     """Return the `keras_vattn.Sampler` of a model, `None` where nothing is drawn.
 
-    A model whose attention is deterministic draws its dropout, if it has one (`drops`).
+    A model whose attention is not drawn draws its dropout, if it has one (`drops`). Attention is drawn if `draws`; by
+    default if the model has stochastic layers.
     """
-    draws = bool(keras_vattn.stochastic_layers(model))
-    return keras_vattn.Sampler(model, not draws) if draws or drops else None
+    draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
+    return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
 
 
 def save_module(module, names, path):

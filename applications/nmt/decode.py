@@ -6,7 +6,7 @@ from keras import ops, tree
 
 import keras_vattn
 from applications.common.progress import progress
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Untracked, in_graph, noise_of
 from applications.nmt.inference import Inference
 from applications.nmt.model import MODELS
 from applications.text.batching import padded
@@ -14,7 +14,7 @@ from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.readers import beside
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, require_noise, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
@@ -41,7 +41,7 @@ class Translator(PairModule):
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
         has_dropout = run.options.network.dropout > 0
-        noise = noise_of(run.models.training, self._kind.is_continuous, has_dropout) if draws else None
+        noise = noise_of(run.models.training, has_dropout, self._kind.is_continuous) if draws else None
         self.noise = Untracked(noise)
 
     @in_graph(TEXTS)

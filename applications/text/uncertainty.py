@@ -6,7 +6,6 @@ Shapes: B sentences, T tokens with the end, V words, M draws.
 import numpy as np
 import tensorflow as tf
 
-import keras_vattn
 from applications.common.errors import InputError
 from applications.text.text import PAD, START
 from keras_vattn import random
@@ -22,14 +21,6 @@ def require_noise(noise, num_draws):
     """Raise InputError for a number of draws that somebody gave, of a model in which nothing is random."""
     if num_draws and noise is None:
         raise InputError(f"--num-draws: nothing is drawn in this model, and no dropout. Received: {num_draws}")
-
-
-def noise_of(model, draws, drops):
-    """Return the `keras_vattn.Sampler` of a model, `None` where nothing is random.
-
-    A model whose attention is not drawn at prediction (`draws`) draws its dropout, if it has one (`drops`).
-    """
-    return keras_vattn.Sampler(model, dropout=not draws, posterior=draws) if draws or drops else None
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
