@@ -26,11 +26,9 @@ _EXTRACTOR = "extractor"
 
 
 class Extractor:
-    """Features of regions of images, the cells of a grid.
+    """Features of regions of images of S pixels a side, the cells of a grid of G a side.
 
     Args:
-        side: S, side of the images in pixels.
-        cells: G, cells a side.
         network: `keras.Model` from float32 images (B, S, S, 3) to maps (B, H, W, D), H and W at least G: the features
             of a cell are the map's mean over it. `None` for the pixels of a cell, as values from -1 to 1.
 

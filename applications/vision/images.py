@@ -100,8 +100,7 @@ class Images(ById):
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def batches(self, size, batch_size=64, title="images"):
-        """Yield the images resized, uint8 (B, S, S, 3), under a progress line; `InputError` for an image that does not
-        decode."""
+        """Yield the images resized, uint8 (B, S, S, 3), under a progress line; errors as in `read`."""
 
         def resized_row(row):
             with tf.device("CPU:0"):
@@ -118,8 +117,7 @@ class Images(ById):
 def open_images(path):
     """Return the `Images` of a folder, with its subfolders, or of an .npz file with one uint8 array (N, H, W, 3).
 
-    `image_id` makes the ids of the names of files; hidden files are left out. A folder without images, two images of
-    one id, and another array are an `InputError`; a file that does not decode is one when it is read.
+    `image_id` makes the ids of the names of files; hidden files are left out. A file is decoded when it is read.
     """
     path = pathlib.Path(path)
     if not path.is_dir():

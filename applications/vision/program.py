@@ -50,12 +50,11 @@ def answers_about(codec, names, sources_of, place, answer):
 
     Args:
         codec: `RegionCodec`.
-        names: The id of an image for each line, or the path of a file where features can be made of images; or "", for
-            a blank line, whose answer is `None`.
+        names: For each line the id of an image, or the path of a file where features can be made of images; or "",
+            whose answer is `None`.
         sources_of: Function that returns the `Sources` of the ids; called if there are ids.
         place: First words of the `InputError` for a name without an image, before the number of the line.
-        answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as many
-            answers.
+        answer: Function from the numbers of some lines and the result of `Regions.read` for them to as many answers.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
     others = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
@@ -81,9 +80,9 @@ def answers_about(codec, names, sources_of, place, answer):
         named.append((regions, regions.rows_of(ids), others))
     for regions, rows, numbers in named:
         for start in range(0, len(rows), BATCH):
-            chosen = numbers[start : start + BATCH]
-            of_chosen = answer(chosen, regions.read(rows[start : start + BATCH], codec.max_regions))
-            for number, each in zip(chosen, of_chosen, strict=True):
+            batch = slice(start, start + BATCH)
+            of_batch = answer(numbers[batch], regions.read(rows[batch], codec.max_regions))
+            for number, each in zip(numbers[batch], of_batch, strict=True):
                 answers[number] = each
     return answers
 
@@ -94,9 +93,9 @@ class ImageModule(tf.Module):
 
     def __init__(self, name, run, model):
         super().__init__(name=name)
-        extractor = run.codec.regions.extractor
         self.text_encoder = run.codec.words
         self.variables_of_model = [variable.value for variable in model.variables]
+        extractor = run.codec.regions.extractor
         self.variables_of_extractor = [] if extractor is None else [variable.value for variable in extractor.variables]
         self._models, self._regions = Untracked(run.models), Untracked(run.codec.regions)
         self._names = []

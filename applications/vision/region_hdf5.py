@@ -30,10 +30,7 @@ _BLOCK, _CHUNK = 1024, 32
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """One HDF5: the first row of each image, int (N,), or `None` for features (N, R, D); and the size and checksum.
-
-    The digest of a run's data depends on the names of the fields.
-    """
+    """One HDF5: the first row of each image, int (N,), or `None` for features (N, R, D); and the size and checksum."""
 
     starts: np.ndarray | None
     samples: tuple
@@ -70,10 +67,7 @@ def checked(place, features, boxes):
 
 
 def open_regions(path):
-    """Return the `Regions` of an HDF5: its headers are checked here, its values when they are read.
-
-    A file that cannot be read or is cut off, an image without regions and an id that occurs twice are an `InputError`.
-    """
+    """Return the `Regions` of an HDF5: its headers are checked here, its values when they are read."""
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
         raise InputError(f"{path}: expected an .h5 file of region features; python -m tools.convert_regions writes it.")
@@ -101,15 +95,9 @@ def open_regions(path):
 
 
 def write_regions(path, images):
-    """Write the regions of images into one HDF5, atomically: an error of `images`, and a file that cannot be written,
-    leave the old file.
+    """Write the regions of images into one HDF5, atomically, and return the numbers of images and of regions.
 
-    Args:
-        path: The file.
-        images: Iterable of (id, features (n, D), boxes (n, 4) from 0 to 1 or `None`).
-
-    Returns:
-        The numbers of images and of regions.
+    `images` yields (id, features (n, D), boxes (n, 4) from 0 to 1 or `None`).
     """
     ids, ends = {}, [0]
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:

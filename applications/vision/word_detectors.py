@@ -32,11 +32,8 @@ _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Return the network of `build`, trained; print a line an epoch.
-
-    Training images are uint8 (N, S, S, 3), `words` the lists of words about each; without a word about enough images,
-    and not about nearly all, this is an `InputError`.
-    """
+    """Return the network of `build`, trained on images, uint8 (N, S, S, 3), and the lists of words about each; print a
+    line an epoch. Without a word about enough images, and not about nearly all, this is an `InputError`."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
