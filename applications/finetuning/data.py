@@ -43,8 +43,7 @@ class Texts:
         return [self.firsts] if self.seconds is None else [self.firsts, self.seconds]
 
     def rows(self, chosen):
-        seconds = None if self.seconds is None else [self.seconds[row] for row in chosen]
-        return Texts([self.firsts[row] for row in chosen], seconds, [self.labels[row] for row in chosen])
+        return Texts(*(column and [column[row] for row in chosen] for column in vars(self).values()))
 
 
 def read(options):
@@ -54,8 +53,7 @@ def read(options):
         if texts.task != "classes":
             raise InputError(f"--task: the embedded sentences have classes; {texts.task} needs --train.")
         return embedded_parts()
-    paths = {name: getattr(texts, name) for name in ("train", "valid", "test")}
-    parts = {name: read_examples(path, texts) for name, path in paths.items() if path}
+    parts = {name: read_examples(path, texts) for name in ("train", "valid", "test") if (path := getattr(texts, name))}
     if "valid" not in parts:
         parts["train"], parts["valid"] = _cut(parts["train"], texts)
     if TASKS[texts.task].kind == "classes":
@@ -96,7 +94,7 @@ def read_other(options, evaluation):
 
 
 def read_examples(path, options):
-    """Return the examples of a file in the layout of the task."""
+    """Return the `Texts` or `spans.Questions` of a file in the layout of the task."""
     task = TASKS[options.task]
     if task.kind == "span":
         return spans.read_squad(path)
@@ -109,11 +107,9 @@ def read_examples(path, options):
         names[1] = None
     missing = [name for name in names if name is not None and name not in header]
     repeated = [name for name in names if header.count(name) > 1]
-    if missing and task.places is None:
-        expected = f"expected a header with the column {missing[0]}"
-        raise InputError(f"{path}:1: {expected}. Received: {', '.join(header)[:80]}")
-    if repeated:
-        raise InputError(f"{path}:1: expected one column {repeated[0]}. Received: {', '.join(header)[:80]}")
+    if repeated or (missing and task.places is None):
+        expected = f"a header with the column {missing[0]}" if missing else f"one column {repeated[0]}"
+        raise InputError(f"{path}:1: expected {expected}. Received: {', '.join(header)[:80]}")
     if missing:
         places, width = task.places, None
     else:
@@ -151,11 +147,11 @@ def _example(place, row, places, width, task):
 
 def embedded_parts():
     """Return sentences of the standard library, labelled by their topics; each docstring is in one part."""
-    parts = {}
-    for name, tenths in embedded.TENTHS.items():
-        rows = [(text, topic) for text, topic, tenth in embedded.labelled() if tenth in tenths]
-        texts, topics = map(list, zip(*rows))
-        parts[name] = Texts(texts, None, topics)
+    parts = {name: Texts([], None, []) for name in embedded.TENTHS}
+    for text, topic, tenth in embedded.labelled():
+        part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
+        part.firsts.append(text)
+        part.labels.append(topic)
     return parts
 
 
@@ -163,11 +159,8 @@ def embedded_parts():
 class Codec:
     """Turns texts into tokens and answers into names.
 
-    Attributes:
-        encoder: `TextEncoder`.
-        labels: Names of the classes, `None` for a score or spans.
-        backbone: Config of the transformer that reads the tokens.
-        pairs: Whether an example is two texts.
+    `labels` are the names of the classes, `None` for a score or spans; `backbone` is the config of the transformer that
+    reads the tokens; `pairs` says whether an example is two texts.
     """
 
     encoder: TextEncoder
@@ -196,11 +189,9 @@ class Encoded:
         ids: Token ids with the marks, ragged (N, None); the examples of questions are windows, [CLS] question [SEP] a
             part of the context [SEP].
         num_first: Number of tokens of each before its second text.
-        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2): (0, 0), the mark, where
-            the window has none.
+        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2): (0, 0) for none.
         report: Counts of examples and tokens.
-        questions: Row of the question of each window.
-        places: The characters (start, end) of every token of the context in each window.
+        questions, places: Row of the question of each window; characters (start, end) of every token of its context.
     """
 
     part: Texts | spans.Questions
@@ -217,14 +208,9 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        Args:
-            options: Options of `train`.
-            first_epoch: `None` for all examples once, in their order. Otherwise the number of the epoch to begin with:
-                batches without an end, of examples of like lengths, in an order that depends on the seed and the epoch
-                alone.
-
-        L has room for the longest example of a batch, or of all examples in a smaller batch: all epochs together have
-        at most `batching.MAX_SHAPES` shapes.
+        `first_epoch` is that of `array_batches`; batches of training have examples of like lengths. L has room for the
+        longest example of a batch, or of all examples in a smaller batch: all epochs together have at most
+        `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         # The lengths of all batches, multiples of `MULTIPLE` or `max_length`: those with the least padding.

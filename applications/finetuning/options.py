@@ -13,18 +13,14 @@ from applications.common.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The layout of a task's files.
+    """The layout of a task's files."""
 
-    Attributes:
-        kind: "classes", "score" or "span".
-        columns: Names of the columns of the text, of the second text of a pair or `None`, and of the label.
-        places: Indices of these columns in a file without a header; `None` where files have one.
-        labels: The labels of the task; `None` for the labels of the training examples.
-    """
-
-    kind: str = "classes"
+    kind: Literal["classes", "score", "span"] = "classes"
+    # Names of the columns of the text, of the second text of a pair or `None`, and of the label.
     columns: tuple = ("sentence", None, "label")
+    # Indices of these columns in a file without a header; `None` where files have one.
     places: tuple | None = None
+    # `None` for the labels of the training examples.
     labels: tuple | None = None
 
 

@@ -106,8 +106,8 @@ def with_other_words(texts, share):
         replaced = generator.random(len(own_words)) < share
         return " ".join(np.where(replaced, generator.choice(words, len(own_words)), own_words))
 
-    columns = [list(map(corrupted, column)) for column in texts.columns]
-    return data.Texts(columns[0], columns[1] if len(columns) > 1 else None, texts.labels)
+    columns = [column and list(map(corrupted, column)) for column in (texts.firsts, texts.seconds)]
+    return data.Texts(*columns, texts.labels)
 
 
 def other_texts(options, path, codec=None):
@@ -173,9 +173,8 @@ def files(outputs):
 
 def heading(record):
     report = record["report"]
-    examples = f"{report['num_examples']} {record['split']} examples"
-    draws = report.get("draws")
-    return examples if draws is None else f"{examples}; {draws['num_draws']} draws of the attention"
+    draws = f"; {report['draws']['num_draws']} draws of the attention" if "draws" in report else ""
+    return f"{report['num_examples']} {record['split']} examples{draws}"
 
 
 def example_of(part):

@@ -75,35 +75,31 @@ def predicted_spans(run, part):
 
 
 def generate(run, options):
-    lines, pairs, place = read_input(options), run.codec.pairs, options.input or "standard input"
-    rows = []
+    lines, pairs, rows = read_input(options), run.codec.pairs, []
     for number, line in enumerate(lines, start=1):
         if not has_word(line):
             continue
         row = line.split("\t")
-        expected = "two texts with a tab between them" if pairs else "a text"
-        if len(row) != 1 + pairs:
-            raise InputError(f"{place}:{number}: expected {expected}. Received: {len(row)} columns")
-        if not all(map(has_word, row)):
-            raise InputError(f"{place}:{number}: expected {expected}. Received: an empty text")
+        if len(row) != 1 + pairs or not all(map(has_word, row)):
+            expected = "two texts with a tab between them" if pairs else "a text"
+            received = "an empty text" if len(row) == 1 + pairs else f"{len(row)} columns"
+            place = f"{options.input or 'standard input'}:{number}"
+            raise InputError(f"{place}: expected {expected}. Received: {received}")
         rows.append(row)
-    yield from beside(lines, _answers(run, rows))
+    yield from beside(lines, _answers(run, rows) if rows else ())
 
 
 def _answers(run, rows):
     """Yield the answers to rows of one text or two."""
-    kind = TASKS[run.options.texts.task].kind
-    if not rows:
-        return
-    if kind == "span":
+    if TASKS[run.options.texts.task].kind == "span":
         questions, contexts = zip(*rows)
         part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))
         yield from predicted_spans(run, encode(run.options, run.codec, part))
         return
     predictor = Predictor(run)
     for start in range(0, len(rows), BATCH):
-        answers = predictor.predict(*(tf.constant(column) for column in zip(*rows[start : start + BATCH])))
-        if kind == "score":
+        answers = predictor.predict(*map(tf.constant, zip(*rows[start : start + BATCH])))
+        if run.codec.labels is None:
             yield from (f"{score:.4f}" for score in answers["scores"].numpy())
             continue
         for label, probabilities in zip(answers["labels"].numpy(), answers["probabilities"].numpy(), strict=True):

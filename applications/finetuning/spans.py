@@ -20,8 +20,7 @@ MAX_ANSWER_LENGTH = 30
 
 @dataclasses.dataclass
 class Questions:
-    """Ids, questions and contexts, lists of str; and the answers to each question, a list of (text, start) that counts
-    characters, empty where there is none."""
+    """Ids, questions and contexts, lists of str; and a list of the answers (text, first character) to each question."""
 
     ids: list
     questions: list
@@ -73,9 +72,8 @@ def windows_of(encoder, part, stride):
         question = question[: encoder.max_length // 2 - 2]
         before, room = len(question) + 2, encoder.max_length - len(question) - 3
         span = answer_tokens(part.answers[index], places)
-        last_start = max(0, len(ids) - room)
         step = min(stride, room)
-        for first in range(0, last_start + step, step):
+        for first in range(0, max(0, len(ids) - room) + step, step):
             last = min(first + room, len(ids))
             inside = span is not None and first <= span[0] and span[1] < last
             target = [before + span[0] - first, before + span[1] - first] if inside else [0, 0]
