@@ -19,8 +19,6 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# The file of a codec beside the folder of its encoder.
-LABELS = "labels.json"
 # Lengths of a batch are multiples of it.
 MULTIPLE = 8
 # Batches of training among which examples are sorted by their lengths.
@@ -171,11 +169,11 @@ class Codec:
     def save(self, folder):
         self.encoder.save(folder.path / "tokenizer")
         record = {"labels": self.labels, "backbone": self.backbone, "pairs": self.pairs}
-        write_json(folder.file(LABELS), record | {"max_length": self.encoder.max_length})
+        write_json(folder.file("labels.json"), record | {"max_length": self.encoder.max_length})
 
 
 def load_codec(options, folder):
-    record = read_record(folder.path / LABELS)
+    record = read_record(folder.path / "labels.json")
     encoder = TextEncoder.load(folder.path / "tokenizer", record["max_length"])
     return Codec(encoder, record["labels"], record["backbone"], record["pairs"])
 

@@ -22,12 +22,10 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-W
 
 @dataclasses.dataclass
 class Models:
-    """The model that is trained, and the transformer inside it.
+    """The model that is trained, and the transformer inside it, converted where its attention is drawn.
 
-    Attributes:
-        training: {"token_ids", "segment_ids", "padding_mask"} (B, L) -> logits (B, C), scores (B,), or logits of the
-            first and the last token of an answer (B, L, 2).
-        backbone: The transformer, converted where its attention is drawn.
+    {"token_ids", "segment_ids", "padding_mask"} (B, L) -> logits (B, C), scores (B,), or logits of the first and the
+    last token of an answer (B, L, 2).
     """
 
     training: keras.Model

@@ -139,12 +139,9 @@ def padded(rows, length=1):
 
 
 def cheapest_cuts(counts, costs, most):
-    """Return the last places of the cheapest parts of a row, growing.
+    """Return the last places, growing, of at most `most` parts of a row, the cheapest ones.
 
-    Args:
-        counts: (n,), members at each place.
-        costs: (n,), growing, the cost of a member of a part that ends at a place.
-        most: Parts at most.
+    `counts` (n,) are the members at each place, and `costs` (n,), growing, a member's cost in a part that ends there.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
     # part[i, j]: the cost of a part of the places i to j.

@@ -9,20 +9,14 @@ from applications.common.tables import interval_text, table, titled
 TENTHS = range(1, 11)
 # Random orders whose mean is the order "random".
 NUM_ORDERS = 20
-ORDERS = {
-    "mutual_information": "mutual information",
-    "entropy": "entropy",
-    "likelihood": "likelihood",
-    "random": "random",
-}
 
 
 def coverage_report(sentences, scores, noise):
     """Return what the uncertainty of sentences says of their quality.
 
-    The sentences are sorted from the most certain to the least by each of `ORDERS`; the likelihood is log p a word
-    under the mean weights. A curve is the quality of the first 10%, 20%, ... 100%, and its area the mean of the ten.
-    Equally certain sentences stand in a random order.
+    The sentences are sorted from the most certain to the least by their mutual information, by their entropy, by
+    minus log p a word under the mean weights, and at random, as equally certain ones are. A curve is the quality of the
+    first 10%, 20%, ... 100%, and its area the mean of the ten.
 
     Args:
         sentences: Results of `uncertainty.written_of`.
@@ -50,11 +44,9 @@ def coverage_report(sentences, scores, noise):
 
 
 def coverage_lines(reports, metrics):
-    """Return the tables of the reports of models, Markdown, one for each metric.
+    """Return the tables of `reports`, a dictionary from a model to the `coverage_report` of each seed; Markdown.
 
-    Args:
-        reports: Dictionary from the name of a model to the `coverage_report` of each seed.
-        metrics: Dictionary from the name of a metric to its title and a factor; one that a report lacks is left out.
+    `metrics` is a dictionary from the metric of a table to its title and a factor; one that a report lacks is left out.
     """
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []
@@ -74,7 +66,7 @@ def coverage_lines(reports, metrics):
                     for other in ("random", "likelihood")
                 ]
                 curve = [f"{value:.1f}" for value in np.mean(curves[name], axis=0)]
-                cells = (model, of_seeds[0]["drawn"] or "-", ORDERS[name])
+                cells = (model, of_seeds[0]["drawn"] or "-", name.replace("_", " "))
                 lines.append((*cells, interval_text(mean_interval(areas[name]), 2), *over, *curve))
         tables.append(titled(f"{title} of the most certain sentences, and the mean of the ten", table(heads, lines)))
     return tables

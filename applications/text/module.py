@@ -12,13 +12,9 @@ FORBIDDEN = (PAD, START, UNKNOWN)
 
 
 class PairModule(tf.Module):
-    """The text encoders and the model's variables. A program inherits it and adds its endpoints.
+    """The text encoders and the model's variables of a `Run`. A program inherits it and adds its endpoints.
 
     Endpoints take strings; `evaluate` calls the functions on ids beneath them.
-
-    Args:
-        run: `Run`.
-        max_source_length, max_target_length: Most tokens of a sentence.
     """
 
     def __init__(self, run, max_source_length, max_target_length):

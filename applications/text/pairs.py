@@ -35,13 +35,7 @@ def is_built_in(options, evaluation=None):
 
 @dataclasses.dataclass
 class EncodedPairs:
-    """Ids of pairs.
-
-    Attributes:
-        pairs: The `ParallelText`.
-        sources, targets: `IdRows`.
-        report: Counts of pairs, tokens, unknown tokens and truncated sentences.
-    """
+    """Pairs and their ids; `report` has counts of pairs, tokens, unknown tokens and truncated sentences."""
 
     pairs: ParallelText
     sources: IdRows
@@ -82,14 +76,9 @@ def read_inputs(options, encoder, max_length):
 
 
 def write_samples(path, rows):
-    """Write samples.txt.
+    """Write samples.txt, and return the lines of five samples, drawn at random, for report.txt.
 
-    Args:
-        path: The file.
-        rows: List of samples, each a list of (label, sentence), which takes one line.
-
-    Returns:
-        The lines of five of them, drawn at random, for report.txt.
+    `rows` are the samples, each a list of (label, sentence), which takes one line.
     """
     # A text of a table may have lines of its own.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]

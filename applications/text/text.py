@@ -100,10 +100,7 @@ class Vocabulary:
     def fit(cls, counts, max_size, min_count=1):
         """Return the most frequent words of the *training* text; equally frequent ones in alphabetical order.
 
-        Args:
-            counts: Dictionary from a token to the number of times that it occurs.
-            max_size: Most entries, the four special tokens included.
-            min_count: Rarer words are left out.
+        `counts` is a dictionary from a token to its number, and `max_size` counts the four special tokens.
         """
         words = [(-count, word) for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS]
         return cls([word for _, word in sorted(words)[: max_size - len(SPECIAL_TOKENS)]])
@@ -140,12 +137,7 @@ class EncodingReport:
 
 
 class TextEncoder(tf.Module):
-    """Turns strings into ids and ids into strings. As a `tf.Module`, it is exported with the object that holds it.
-
-    Args:
-        tokenizer: `Tokenizer`.
-        vocabulary: `Vocabulary`.
-    """
+    """Turns strings into ids and ids into strings. As a `tf.Module`, it is exported with the object that holds it."""
 
     def __init__(self, tokenizer, vocabulary):
         super().__init__(name="text_encoder")

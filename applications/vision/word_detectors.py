@@ -105,7 +105,7 @@ def build(side, cells, shares):
 
 
 def noisy_or(logits):
-    """Return the log-odds that a word is in one cell at least: log-odds in each cell (B, G, G, V) to (B, V).
+    """Return the log-odds that a word is in one cell at least, (B, V), of those in each cell (B, G, G, V).
 
     1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
     log(exp(s) - 1) = s + log(1 - exp(-s)): a large s does not overflow.
