@@ -68,10 +68,7 @@ def bayesian(options, backbone):
     if values.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=values.prior_stddev)
     prior = keras_vattn.GammaPrior(
-        beta=values.prior_beta,
-        hidden_units=values.prior_hidden_units,
-        kernel_initializer=initializer,
-        name="prior",
+        beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
     # The weights of the prior depend on the seed alone.
     keras.utils.set_random_seed(seed)

@@ -2,7 +2,6 @@ import gc
 import itertools
 import weakref
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -119,43 +118,6 @@ def test_length_is_known():
     sources, targets = pairs(50)
     assert len(bucketed_dataset(sources, targets, 16)) == 4
     assert len(list(bucketed_dataset(sources, targets, 16, first_epoch=0).take(9))) == 9
-
-
-def test_fit_resumes_with_the_same_batches():
-    sources, targets = pairs(40)
-
-    class Recorder(keras.Model):
-        """Remembers in a variable the first word of every batch it is trained on."""
-
-        def __init__(self):
-            super().__init__()
-            self.scale = self.add_weight(shape=(), initializer="zeros")
-            self.seen = self.add_weight(shape=(12,), dtype="int32", initializer="zeros", trainable=False)
-            self.count = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
-
-        def call(self, inputs, training=None):
-            if training:
-                row = inputs["source"][0, 0]
-                self.seen.assign(keras.ops.slice_update(self.seen.value, (self.count.value,), row[None]))
-                self.count.assign_add(1)
-            return self.scale * keras.ops.cast(inputs["target_input"], "float32")
-
-    def train(first_epoch, last_epoch):
-        model = Recorder()
-        model.compile("sgd", "mse")
-        model.fit(
-            bucketed_dataset(sources, targets, 10, first_epoch=first_epoch),
-            initial_epoch=first_epoch,
-            epochs=last_epoch,
-            steps_per_epoch=num_batches(40, 10),
-            shuffle=False,
-            verbose=0,
-        )
-        return np.array(model.seen)[: int(model.count)].tolist()
-
-    whole = train(0, 3)
-    assert len(whole) == 12
-    assert train(1, 3) == whole[4:]
 
 
 def test_the_rows_of_a_dataset_go_with_it():
