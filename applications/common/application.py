@@ -46,24 +46,6 @@ def _read_codec(options, folder):
     return read_record(folder.path / CODEC, or_none=True)
 
 
-def _endpoints(run, options=None):
-    """Return a module whose `predict` is the model on a batch of its inputs."""
-    import keras
-    import tensorflow as tf
-
-    from applications.common.serving import in_graph, with_names
-
-    model, module = run.models.training, tf.Module()
-    module.weights = [variable.value for variable in model.variables]
-
-    def predict(*batch):
-        return model(keras.tree.pack_sequence_as(model.input, batch), training=False)
-
-    signature = [tf.TensorSpec(inputs.shape, inputs.dtype) for inputs in model.inputs]
-    module.predict = in_graph(*signature)(with_names(predict, *(inputs.name for inputs in model.inputs)))
-    return module, ("predict",)
-
-
 @dataclasses.dataclass(frozen=True)
 class Application:
     """The functions and tables of a program that its commands call; a program may leave out those with a default.
@@ -111,6 +93,7 @@ class Application:
     build: typing.Callable
     evaluate: typing.Callable
     generate: typing.Callable
+    endpoints: typing.Callable
     read_other: typing.Callable = lambda options, evaluation: None
     load_codec: typing.Callable = _read_codec
     encode: typing.Callable = lambda options, codec, part, training=False: part
@@ -124,7 +107,6 @@ class Application:
     summary: typing.Callable = lambda report: []
     report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []
-    endpoints: typing.Callable = _endpoints
 
     def build_models(self, options, codec):
         """Return an object whose `training` is the model that is trained."""
@@ -134,7 +116,9 @@ class Application:
     @classmethod
     def of(cls, program):
         """Import the modules of a program, and TensorFlow with them."""
-        own = {}
+        from applications.common.serving import model_endpoints
+
+        own = {"endpoints": model_endpoints}
         for module, names in PLACES.items():
             if module == "serve" and importlib.util.find_spec(f"{program.name}.decode"):
                 module = "decode"

@@ -18,6 +18,7 @@ import tyro
 
 from applications.common.errors import InputError, input_error_in
 from applications.common.option_values import check, fields_of, is_optional, read_values, values_of, with_values
+from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
@@ -157,8 +158,6 @@ def prepare(program, name, options):
         return
     check(options)
     if name == "compare":
-        from applications.common.plan import plan
-
         plan(program, options)
         if options.results is not None:
             require_writable("--results", pathlib.Path(options.results).parent)

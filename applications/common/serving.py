@@ -3,6 +3,7 @@
 import inspect
 import math
 
+import keras
 import tensorflow as tf
 
 import keras_vattn
@@ -57,6 +58,19 @@ def noise_of(model, drops, draws=None):
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
+
+
+def model_endpoints(run, options=None):
+    """Return a module whose `predict` is the model on a batch of its inputs, and the name of this function."""
+    model, module = run.models.training, tf.Module()
+    module.weights = [variable.value for variable in model.variables]
+
+    def predict(*batch):
+        return model(keras.tree.pack_sequence_as(model.input, batch), training=False)
+
+    signature = [tf.TensorSpec(inputs.shape, inputs.dtype) for inputs in model.inputs]
+    module.predict = in_graph(*signature)(with_names(predict, *(inputs.name for inputs in model.inputs)))
+    return module, ("predict",)
 
 
 def save_module(module, names, path):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from applications.common.application import _endpoints
+from applications.common.serving import model_endpoints
 
 
 def test_a_model_of_two_inputs_is_exported(tmp_path):
@@ -14,7 +14,7 @@ def test_a_model_of_two_inputs_is_exported(tmp_path):
     model = keras.Model(
         {"second": second, "first": first}, keras.ops.sum(first, axis=-1) * keras.ops.cast(second, "float32")
     )
-    module, names = _endpoints(types.SimpleNamespace(models=types.SimpleNamespace(training=model)))
+    module, names = model_endpoints(types.SimpleNamespace(models=types.SimpleNamespace(training=model)))
     tf.saved_model.save(module, tmp_path)
     served = tf.saved_model.load(tmp_path)
     assert names == ("predict",)
