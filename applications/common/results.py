@@ -23,7 +23,7 @@ _LONGEST = 100
 def write_results(comparison, path):
     """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay."""
     application, before, first = comparison.application, comparison.results_before, comparison.planned[0]
-    default, first = config_of(application.program.default), comparison.read(first, "metrics.json")
+    default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if before is not None and before["data"] != _plain(first["data"]):
         raise InputError(f"--results: the runs of {path} are of other data; name another file.")
     # From the name and seed of a run to its options and its figures. Old records lack new options.
@@ -31,32 +31,31 @@ def write_results(comparison, path):
     if before is not None:
         environments.append(before["environment"])
         for run in (run for seeds in before["runs"].values() for run in seeds):
-            records[run["name"], run["seed"]] = default | before["options"] | run["options"], run
+            records[run["name"], run["seed"]] = _plain(default | before["options"] | run["options"]), run
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
-        figures = {name: record[name] for name in _STORED if name in record}
+        figures = {"name": run.name, "seed": run.seed, "options": {}}
+        figures |= {name: record[name] for name in _STORED if name in record}
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
         figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
-        records[run.name, run.seed] = default | record["options"], figures
+        records[run.name, run.seed] = _plain(default | record["options"]), figures
         environments.append(record["environment"])
-    all_options = [_plain(options) for options, _ in records.values()]
-    shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == all_options[0][x] for of in all_options)]
+    (options, _), *others = records.values()
+    shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == options[x] for of, _ in others)]
     head = {
         "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
-        "options": {x: all_options[0][x] for x in shared if all_options[0][x] != _plain(default)[x]},
+        "options": {x: options[x] for x in shared if options[x] != default[x]},
         "data": first["data"],
         "heading": application.heading(first),
     }
-    rows = []
-    for ((name, seed), (_, figures)), options in zip(records.items(), all_options, strict=True):
-        changed = {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}
-        rows.append(
-            {"name": name, "seed": seed, "options": changed} | {x: figures[x] for x in figures if x != "options"}
-        )
+    rows = [
+        figures | {"options": {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}}
+        for options, figures in records.values()
+    ]
     lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), ensure_ascii=False)}," for name, value in head.items()]
     runs = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in rows)
     write_text_atomically(path, "{\n" + "\n".join(lines) + f'\n"runs": [\n{runs}\n]\n' + "}\n")
