@@ -90,13 +90,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Continue the training of another model: copy the epoch, the step, and the variables that both have by name.
+        """Continue the training of another model, `state` as `read_state` returns it, in a compiled model whose
+        optimizer is built: copy the epoch, the step, and the variables that both have by name.
 
         The history and the seeds are the model's own. A layer that the other model lacks counts calls from that step.
-
-        Args:
-            model: A compiled model whose optimizer is built.
-            state: What `read_state` returns for the other model.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
