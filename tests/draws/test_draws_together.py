@@ -8,7 +8,7 @@ from keras import layers
 from predictive_cases import RecordRows, X, self_attention, sequence_model
 
 import keras_vattn
-from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent
+from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, Sampler
 from keras_vattn import posterior_predictive as draw
 
 
@@ -66,11 +66,11 @@ def test_every_draw_of_every_example_has_noise_of_its_own(name):
 
     model = sequence_model(recorded)
     alike = np.repeat(X[:1], 5, axis=0)
-    options = {"seed": 1, "dropout": name not in MODELS, "batch_size": 3}
-    alone = draw(model, alike, 5, max_rows=1, **options)
+    options, sampler = {"seed": 1, "batch_size": 3}, Sampler(model, dropout=name not in MODELS)
+    alone = sampler(alike, 5, max_rows=1, **options)
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
-    together = draw(model, alike, 5, max_rows=7, **options)
+    together = sampler(alike, 5, max_rows=7, **options)
     # One mask for a whole batch is one for all its draws.
     assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
     for draws in (alone, together):
@@ -79,7 +79,7 @@ def test_every_draw_of_every_example_has_noise_of_its_own(name):
             apart = found[:, ::3] if name == "shared" else found
             for first in (apart, np.swapaxes(apart, 0, 1)):
                 assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
-    again = draw(model, alike, 5, max_rows=7, **options)
+    again = sampler(alike, 5, max_rows=7, **options)
     keras.tree.map_structure(np.testing.assert_array_equal, together, again)
 
 
