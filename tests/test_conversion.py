@@ -297,7 +297,7 @@ def outcome(model, inputs):
     return model.losses
 
 
-@pytest.mark.parametrize("made", [functional_model, nested_model, lambda: backbone("gpt2")])
+@pytest.mark.parametrize("made", [functional_model, nested_model])
 def test_weights_of_kls_are_kept(made, tmp_path):
     """As they are now, each for itself; some attentions do not draw."""
     bayesian = bayesian_of(made(), layers=2)
