@@ -52,6 +52,14 @@ class EncodedPairs:
             report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
         return cls(pairs, sources, targets, report)
 
+    def __len__(self):
+        return len(self.sources)
+
+    def rows(self, indices):
+        """Return the pairs of these indices."""
+        sides = self.sources.take(indices), self.targets.take(indices)
+        return EncodedPairs(self.pairs.rows(indices), *sides, self.report)
+
     def num_batches(self, batch_size):
         """Return how many batches an epoch has."""
         return num_batches(len(self.sources), batch_size)
@@ -59,6 +67,11 @@ class EncodedPairs:
     def batches(self, batch_size, seed, first_epoch=None):
         """Return batches, all pairs once; for training without an end, from the first epoch on."""
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
+
+    def training_batches(self, options, first_epoch=None):
+        """Return the batches of a model that reads the target: ({"source", "target_input", "target"}, target)."""
+        batches = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
+        return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def read_inputs(options, encoder, max_length):

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.text.batching import num_batches
 from applications.text.options import DATA_SEED, PARTS
 from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
-from applications.text.rows import IdRows, TextRows, ranks, taken
+from applications.text.rows import TextRows, ranks, taken
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
@@ -26,6 +25,10 @@ class Sentences:
 
     def __len__(self):
         return len(self.texts)
+
+    def rows(self, indices):
+        """Return the sentences of these indices."""
+        return Sentences(taken(self.texts, indices))
 
 
 def read(options):
@@ -68,8 +71,8 @@ def _cut(place, sentences, share, seed):
         raise InputError(f"{place}: too few sentences to hold some out, {len(groups)} different ones")
     order = np.random.default_rng(seed).permutation(len(groups))
     is_held = np.isin(group_of_row, groups[order[:count]])
-    rest, held = (taken(sentences.texts, np.flatnonzero(rows)) for rows in (~is_held, is_held))
-    return Sentences(rest, sentences.skipped), Sentences(held)
+    rest, held = (sentences.rows(np.flatnonzero(rows)) for rows in (~is_held, is_held))
+    return dataclasses.replace(rest, skipped=sentences.skipped), held
 
 
 class Codec(TextEncoder):
@@ -96,36 +99,10 @@ def _tokenizer(options):
     return Tokenizer(options.text.lowercase, options.text.split_punctuation)
 
 
-@dataclasses.dataclass
-class EncodedSentences:
-    """Sentences, their ids without start and end, and counts of what encoding did."""
-
-    texts: list | TextRows
-    ids: IdRows
-    report: dict
-
-    def __len__(self):
-        return len(self.ids)
-
-    def rows(self, indices):
-        """Return the sentences of these indices."""
-        return EncodedSentences(taken(self.texts, indices), self.ids.take(indices), self.report)
-
-    def num_batches(self, batch_size):
-        """Return the number of batches of an epoch."""
-        return num_batches(len(self.ids), batch_size)
-
-    def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets): all sentences once, or without an end from an epoch of training on."""
-        pairs = EncodedPairs(self.texts, self.ids, self.ids, self.report)
-        batches = pairs.batches(options.fit.batch_size, options.run.seed, first_epoch)
-        return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
-
-
 def encode(options, codec, part, training=False):
     ids, counts = codec.encode_numpy(part.texts, options.text.max_length)
     empty = np.flatnonzero(ids.lengths == 0).tolist()
     if empty:
         raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
     report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}
-    return EncodedSentences(part.texts, ids, report)
+    return EncodedPairs(part, ids, ids, report)

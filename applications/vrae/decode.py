@@ -51,8 +51,8 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
-        """Return a bound of log p(x) in nats (B,), importance-weighted with so many draws, and the number of tokens
-        with the end. One draw is the ELBO, with drawn KLs."""
+        """Return an importance-weighted bound of log p(x) in nats (B,), the ELBO for one draw, and the number of tokens
+        with the end."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
@@ -66,8 +66,7 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS)
     def reconstruct(self, texts):
-        """Return the sentence (B,) that is written greedily from the mean of q(z_enc | x), z_t and c~_t at the means of
-        their priors (algorithm 2)."""
+        """Return the greedy sentence (B,) at the means of q(z_enc | x), p(z_t) and p(c~_t) (algorithm 2)."""
         return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
 
     @in_graph(IDS)
@@ -148,15 +147,14 @@ class Writer(tf.Module):
 
     def _figures(self, source, target_input, target, z=None):
         models, mask = self._models.value, ops.not_equal(target, PAD)
-        zeros, memory, options = tf.zeros_like(target, tf.float32), None, {}
+        zeros, memory = tf.zeros_like(target, tf.float32), None
         figures = {"log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros, "kl_context": zeros}
         if models.latent is not None:
             memory, last = models.encode(source)
             z = models.latent(last) if z is None else z
             q, p = models.latent.posterior_distribution(last), models.latent.prior_distribution(last)
             figures |= {"log_ratio": _log_ratio(q, p, z), "kl_code": q.kl_divergence(p)}
-        if models.attends:
-            options = {"return_distributions": True}
+        options = {"return_distributions": True} if models.attends else {}
         decoded = models.decode(target_input, target, z, memory, source, **options)
         drawn = {}
         if models.attends and models.decoder.informed:

@@ -21,8 +21,7 @@ class Topic:
 
 
 def read_topics(folder, references=None):
-    """Return the `Topic`s of a folder; `InputError` for a topic without a sentence, or without a reference in the
-    folder of references."""
+    """Return the `Topic`s of a folder; each needs a sentence, and a reference in a folder of references."""
     folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
         # A document of an old Mac ends its lines with a carriage return alone.

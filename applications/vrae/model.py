@@ -16,6 +16,7 @@ Shapes: B sentences, T words with the end, S words without, Z units of a latent 
 """
 
 import dataclasses
+import math
 
 import keras
 from keras import ops
@@ -96,10 +97,11 @@ class Models:
     @property
     def parameters(self):
         """Numbers of parameters of p, and of q alone."""
-        counts, own = {"generative": 0, "inference": 0}, {id(weight) for weight in self.inference_weights}
-        for weight in self.training.trainable_weights:
-            counts["inference" if id(weight) in own else "generative"] += weight.value.shape.num_elements()
-        return counts
+        total, inference = (
+            sum(math.prod(weight.shape) for weight in weights)
+            for weights in (self.training.trainable_weights, self.inference_weights)
+        )
+        return {"generative": total - inference, "inference": inference}
 
     @property
     def inference_weights(self):

@@ -3,6 +3,7 @@
 Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 """
 
+import collections
 import itertools
 
 import numpy as np
@@ -19,6 +20,7 @@ from applications.common.runs import digest_of
 from applications.common.shown import Alignment, Shown, evenly, random_rows, verdict
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
+from applications.text.batching import teacher_forced
 from applications.text.pairs import write_samples
 from applications.text.text import PAD
 from applications.vrae import grammar
@@ -75,18 +77,19 @@ _SEED = 0
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and sentences to read."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
-    num_draws = first_value("num_draws", evaluation, reports)
-    likelihood, codes = _likelihood(run, part, writer, kind)
+    likelihood = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.
     chosen = part.rows(evenly(len(part), reports.max_bound))
     # Without a latent variable every draw is the same, and exact.
-    num_draws = num_draws if kind.latent else 1
+    num_draws = first_value("num_draws", evaluation, reports) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
     if kind.latent:
+        codes = [writer.posterior(source) for source, _, _ in sentences_of(run, part)]
+        mean, log_scale = (np.concatenate([code[name] for code in codes]) for name in ("mean", "log_scale"))
         report["code"] = {
-            "active_units": metrics.active_units(codes["mean"]),
-            "mutual_information": metrics.latent_mutual_information(codes["mean"], codes["log_scale"], seed=_SEED),
+            "active_units": metrics.active_units(mean),
+            "mutual_information": metrics.latent_mutual_information(mean, log_scale, seed=_SEED),
             "most_mutual_information": float(np.log(len(part))),
         }
         report["controls"] = _controls(run, chosen, writer)
@@ -144,9 +147,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return what is wrong with a sample of `shown` by the built-in grammar, "" if nothing is.
-
-    Every sentence has to be grammatical, and a rebuilt one to have the slots of its source."""
+    """Return what is wrong with a sample of `shown`: a sentence that is not grammatical, or slots of a rebuilt one."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
@@ -175,27 +176,19 @@ def report(run, part, record, outputs, shown):
 
 def sentences_of(run, part):
     """Return the batches of a part as the functions of a `Writer` take them: source, target_input and target."""
-    return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.batches(run.options)]
+    return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.training_batches(run.options)]
 
 
 def _likelihood(run, part, writer, kind):
-    """Return the figures of all sentences, and the parameters of q(z_enc | x), (N, Z)."""
-    totals, codes, num_words, rows = {}, {"mean": [], "log_scale": []}, 0, len(part)
-    informed = run.options.variational.informed if kind.attention else "none"
+    """Return the figures of all sentences."""
+    totals, rows, num_words = collections.Counter(), len(part), int(part.sources.lengths.sum())
+    informed, num_tokens = run.options.variational.informed if kind.attention else "none", num_words + rows
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
-        source, _, target = sentences
         seed = random.fold_in(random.as_seed(_SEED), number)
-        drawn = {name: x.numpy() for name, x in writer.drawn(*sentences, seed).items()}
-        drawn["published"] = writer.published(*sentences, seed).numpy()
-        for name, x in drawn.items():
-            totals[name] = totals.get(name, 0.0) + float(x.sum(dtype="float64"))
-        num_words += int(np.count_nonzero(target)) - len(target)
-        if kind.latent:
-            for name, x in writer.posterior(source).items():
-                codes[name].append(x.numpy())
-    num_tokens = num_words + rows
+        figures = writer.drawn(*sentences, seed) | {"published": writer.published(*sentences, seed)}
+        totals.update({name: float(x.numpy().sum(dtype="float64")) for name, x in figures.items()})
     bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"] - totals["kl_context"]
-    report = {
+    return {
         "num_words": num_words,
         "num_tokens": num_tokens,
         # As in the paper: without a KL, and the end of a sentence does not count as a word.
@@ -206,7 +199,6 @@ def _likelihood(run, part, writer, kind):
         "kl_context": totals["kl_context"] / rows if informed == "both" else None,
         "elbo": {"nats": -bound / rows, "perplexity": perplexity(-bound / num_tokens)},
     }
-    return report, {name: np.concatenate(x) for name, x in codes.items()} if kind.latent else None
 
 
 def _importance_weighted(run, part, writer, num_draws):
@@ -252,30 +244,16 @@ def _map(run, part, writer):
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
-        moves.append(_mean_of(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), mask[:, 1:]))
-        entropies.append(_mean_of(entr(weights).sum(axis=-1), mask))
+        moves.append(np.mean(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), axis=1, where=mask[:, 1:]))
+        entropies.append(np.mean(entr(weights).sum(axis=-1), axis=1, where=mask))
     return {"moves": float(np.concatenate(moves).mean()), "entropy": float(np.concatenate(entropies).mean())}
-
-
-def _mean_of(values, mask):
-    return np.where(mask, values, 0.0).sum(axis=1) / mask.sum(axis=1)
-
-
-def looks(run, text):
-    """Return the words of a sentence, and the attention (T, S) of the decoder at each of them and at the end."""
-    models, words = run.models, run.codec
-    source = words.encode(tf.constant([text]), run.options.text.max_length)
-    target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
-    memory, last = models.encode(source)
-    decoded = models.decode(target_input, target, models.latent(last), memory, source, return_attention_scores=True)
-    return words.tokenizer.token_lists([text])[0][: source.shape[1]], decoded["weights"][0].numpy()
 
 
 def samples_of(run, part, writer):
     """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
     samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
-        texts = [part.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
+        texts = [part.pairs.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
         between = interpolated(writer, texts[:2], NUM_INTERPOLATED) if len(texts) > 1 else []
         samples["interpolated"] = [text for text, _ in itertools.groupby(between)]
@@ -286,30 +264,35 @@ def attention(run, part):
     """Return where the decoder looks in some sentences, which it writes again."""
     if not run.models.attends:
         return []
-    short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
-    alignments = []
-    for row in random_rows(len(short), NUM_ALIGNMENTS):
-        words, weights = looks(run, short[row])
-        alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
+    writer, lengths, alignments = Writer(run), part.sources.lengths, []
+    short = np.flatnonzero((lengths <= 20) | (lengths.min() > 20))
+    for row in short[random_rows(len(short), NUM_ALIGNMENTS)]:
+        text, ids = part.pairs.texts[row], [part.sources[row]]
+        weights = writer.looks(*teacher_forced(ids, ids))[0].numpy()
+        words = run.codec.tokenizer.token_lists([text])[0][: len(ids[0])]
+        alignments.append(Alignment(text, [*words, "<end>"], {"": weights}, source=words))
     return alignments
 
 
 def paper(comparison):
     """Return the columns of Tables 1 and 2 of the paper, beside its figures, and bounds."""
-    title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
     records = comparison.records
     return [
-        *(beside(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=title_of) for n in (1, 2)),
-        titled("Bounds", main_table(OURS, records, first_of=title_of)),
+        *(beside(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
+        titled("Bounds", main_table(OURS, records, first_of=_title_of)),
     ]
+
+
+def _title_of(name):
+    """Return the cell of the paper's name of a model, or of another way to choose sentences."""
+    return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 
 def table_3(comparison):
     """Return ROUGE-1 of summaries of the documents that `compare` names, beside Table 3 of the paper."""
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
-    words = ["--documents", options.documents, "--references", options.references]
-    words += ["--document", options.document]
+    words = ["--documents", options.documents, "--references", options.references, "--document", options.document]
     words += [] if options.max_words is None else ["--max-words", str(options.max_words)]
 
     def arguments_of(run):
@@ -324,12 +307,10 @@ def table_3(comparison):
     first = next(iter(reports.values()))[0]
     # Other ways to choose sentences have no seeds.
     others = {name: [{"rouge": means(of)}] for name, of in first["systems"].items() if name != first["model"]}
-    titles = {name: model.title for name, model in MODELS.items()}
-    title_of = lambda name: (title_from(name, lambda model: titles.get(model, model)),)  # noqa: E731
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
     title += first["document"]
-    return [beside(title, "vrae_3", columns, records | others, first_of=title_of)]
+    return [beside(title, "vrae_3", columns, records | others, first_of=_title_of)]
 
 
 LAYOUTS = {"paper": paper, "table_3": table_3}

@@ -14,8 +14,7 @@ from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.records import read_record
 from applications.common.runs import digest_of, write_json, write_text_atomically
-from applications.common.significance import mean_interval
-from applications.common.tables import interval_text, table, titled
+from applications.common.tables import Column, main_table, titled
 from applications.common.training import load_run
 from applications.vrae.decode import Writer
 from applications.vrae.documents import embedded_topics, read_topics
@@ -52,10 +51,8 @@ def divergences(document, sentences):
 
 
 def extract(order, sentences, max_words):
-    """Return the text of a summary: the sentences that fit, the best first in `order`, in the order of the document.
-
-    Where none fits, the best one is cut.
-    """
+    """Return a summary: the first sentences in `order` that fit, in the document's order; the best one is cut if none
+    does."""
     indices, count = [], 0
     for index in order:
         num_words = len(sentences[index].split())
@@ -67,8 +64,7 @@ def extract(order, sentences, max_words):
 
 
 def lexrank(sentences):
-    """Return the indices of sentences, the most central first: PageRank on the cosines of their tf-idf (LexRank, Erkan
-    and Radev 2004, its continuous form)."""
+    """Return the indices of sentences, the most central first, by continuous LexRank (Erkan and Radev 2004)."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
@@ -84,8 +80,7 @@ def lexrank(sentences):
 
 
 def rouge(summary, references):
-    """Return ROUGE-1, -2 and -L of a summary, stemmed: a dictionary of recall, precision and F by measure, means over
-    the references."""
+    """Return the stemmed ROUGE of a summary, means over the references, by measure and part."""
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
@@ -126,8 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Write summaries of documents as `SummarizeVrae` says. Where there are references, print the figures beside the
-    figures of other ways to choose sentences."""
+    """Write summaries as `SummarizeVrae` says; with references, print their ROUGE beside that of other methods."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250
@@ -188,11 +182,11 @@ def _require_same(folder, digest):
 
 def table_of(record):
     """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent."""
-    columns = {f"{title} {of}": (measure, part) for measure, title in MEASURES.items() for part, of in PARTS.items()}
-    rows = []
-    for name, topics in record["systems"].items():
-        cells = ([100.0 * topic[measure][part] for topic in topics] for measure, part in columns.values())
-        rows.append([name, *(interval_text(mean_interval(cell), 1) for cell in cells)])
+    columns = [
+        Column(f"{title} {of}", f"{measure}.{part}", 1, 100.0)
+        for measure, title in MEASURES.items()
+        for part, of in PARTS.items()
+    ]
     title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
     title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"
-    return titled(title, table(["system", *columns], rows))
+    return titled(title, main_table(columns, record["systems"], ["system"]))

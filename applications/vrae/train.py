@@ -1,7 +1,6 @@
 """Training of a language model with latent variables."""
 
 import keras
-import numpy as np
 
 import keras_vattn
 from applications.common.errors import InputError
@@ -34,10 +33,10 @@ def train(options):
             metrics=[WordPerplexity()],
             jit_compile=options.fit.jit_compile,
         )
-    callbacks = [CodeValidation(run)] if MODELS[options.model].latent else []
+    callbacks = [validation(run)] if MODELS[options.model].latent else []
     if options.variational.lagging_steps and MODELS[options.model].latent:
         callbacks.append(LaggingInference(run.models, options.variational))
-    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks)
+    run.fit(lambda epoch: train.training_batches(options, epoch), valid.training_batches(options), callbacks)
     run.finish()
 
 
@@ -72,20 +71,16 @@ class LaggingInference(keras.callbacks.Callback):
             weight.trainable = True
 
 
-class CodeValidation(keras.callbacks.Callback):
-    """Adds active units and mutual information (nats) of z_enc on validation sentences to the log."""
+def validation(run):
+    """Return the callback that logs active units and mutual information (nats) of z_enc on validation sentences."""
+    part, reports, writer = run.data["valid"], run.options.reports, Writer(run)
+    ids = padded(part.sources.take(evenly(len(part), reports.num_decoded)))
 
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        part, count = run.data["valid"], run.options.reports.num_decoded
-        self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = Writer(run)
+    def add(epoch, logs):
+        if reports.decodes_after(epoch):
+            code = writer.posterior(ids)
+            mean, log_scale = code["mean"].numpy(), code["log_scale"].numpy()
+            logs["val_active_units"] = metrics.active_units(mean)
+            logs["val_mutual_information"] = metrics.latent_mutual_information(mean, log_scale)
 
-    def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        code = self.writer.posterior(padded(self.ids))
-        means, log_scales = np.asarray(code["mean"]), np.asarray(code["log_scale"])
-        logs["val_active_units"] = metrics.active_units(means)
-        logs["val_mutual_information"] = metrics.latent_mutual_information(means, log_scales)
+    return keras.callbacks.LambdaCallback(on_epoch_end=add)

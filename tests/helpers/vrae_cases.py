@@ -28,7 +28,7 @@ def run_of(folder, **values):
 
 def sentences_of(run, part="valid"):
     """Source, inputs and targets of the first batch of a part."""
-    inputs, target = next(iter(run.data[part].batches(run.options)))
+    inputs, target = next(iter(run.data[part].training_batches(run.options)))
     return inputs["source"], inputs["target_input"], target
 
 

@@ -94,6 +94,7 @@ BATCHES = {
     "spotlight": lambda part: lambda options, epoch: array_batches(part, 10, options.run.seed, epoch),
     "ved": lambda part: lambda options, epoch: part.batches(options.fit.batch_size, options.run.seed, epoch),
     "nmt": lambda part: part.training_batches,
+    "vrae": lambda part: part.training_batches,
 }
 
 

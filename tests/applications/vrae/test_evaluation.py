@@ -17,7 +17,7 @@ from applications.vrae import report as report_module
 from applications.vrae.data import Sentences, encode
 from applications.vrae.decode import Writer
 from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
-from applications.vrae.report import COLUMNS, evaluate, fault_of, looks, paper, summary, table_3
+from applications.vrae.report import COLUMNS, attention, evaluate, fault_of, paper, summary, table_3
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -73,7 +73,7 @@ def test_what_the_published_figure_leaves_out(reported):
 def test_the_bound_of_some_sentences(reported):
     run, writer, report = reported("vrae")
     part = run.data["valid"].rows(evenly(len(run.data["valid"]), 4))
-    inputs, target = next(iter(part.batches(run.options)))
+    inputs, target = next(iter(part.training_batches(run.options)))
     weights = writer.log_weights(inputs["source"], inputs["target_input"], target, 6, 7919).numpy().astype("float64")
     value = logsumexp(weights, axis=0) - np.log(6)
     found, num_tokens = report["likelihood"]["importance_weighted"], np.count_nonzero(target)
@@ -85,7 +85,8 @@ def test_the_bound_of_some_sentences(reported):
 def test_controls(reported):
     """Another sentence's z_enc, and none, against its own."""
     run, writer, report = reported("vrae_sa")
-    inputs, target = next(iter(run.data["valid"].rows(evenly(len(run.data["valid"]), 4)).batches(run.options)))
+    part = run.data["valid"].rows(evenly(len(run.data["valid"]), 4))
+    inputs, target = next(iter(part.training_batches(run.options)))
     given = inputs["source"], inputs["target_input"], target
     z = writer.posterior(inputs["source"])["mean"].numpy()
     for name, other in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
@@ -101,8 +102,8 @@ def test_how_far_a_map_moves(reported):
     part = encode(run.options, run.codec, Sentences(["the dog", "my friend has bought a book", "the ball"]))
     found = evaluate(run, part)[0]["map"]
     moves, entropies = [], []
-    for text in part.texts:
-        _, weights = looks(run, text)
+    for alignment in attention(run, part):
+        weights = alignment.weights[""]
         steps = [sum(abs(float(x - y)) for x, y in zip(one, two)) / 2 for one, two in itertools.pairwise(weights)]
         moves.append(sum(steps) / len(steps))
         entropies.append(np.mean([-sum(x * np.log(x) for x in row) for row in weights.astype("float64")]))

@@ -192,7 +192,7 @@ def test_p_lags_behind_q(made, in_graph):
         before[:] = now
         moved.append([{moves[id(weight)] for weight in parts[kind]} for kind in (True, False)])
 
-    batches, optimizer = run.data["train"].batches(run.options, 0), keras_vattn.fast.FusedAdam(1e-3)
+    batches, optimizer = run.data["train"].training_batches(run.options, 0), keras_vattn.fast.FusedAdam(1e-3)
     model.compile(optimizer, keras_vattn.NegativeBound(ignore_class=PAD))
     optimizer.build(model.trainable_variables)
     # The lag ends before the weights are noted: outside of a step everything can be trained.
