@@ -69,10 +69,7 @@ def merge_to_words(weights, source_words, target_words):
 
 
 def links_of(weights):
-    """Return the `Links` of each target word to its most probable source word, the first of equals.
-
-    A target word whose weights (T, S) are all 0 has no link.
-    """
+    """Return the `Links` of target words to their most probable source words; a row (T, S) of zeros has no link."""
     weights = np.asarray(weights)
     return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 

@@ -51,8 +51,7 @@ class AlignedText(ParallelText):
 
 
 def read(options):
-    """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the built-in pairs
-    cut 80/10/10."""
+    """Return the pairs of the options, a dictionary of `AlignedText`s: files, or the built-in pairs cut 80/10/10."""
     text = options.text
     parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
     for part in ("valid", "test"):
@@ -84,9 +83,8 @@ def read_other(options, evaluation):
 def gold_links(path, text):
     """Return the `Links` of each pair of a `ParallelText`.
 
-    Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
-    possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
-    line per link.
+    Line n of the file, plain or .gz, has the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank
+    line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a line per link.
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
@@ -152,23 +150,14 @@ def load_codec(options, folder):
     return Codec(joint, joint)
 
 
-class EncodedText(pairs.EncodedPairs):
-    """`EncodedPairs` of `AlignedText`."""
-
-    def training_batches(self, options, first_epoch=None):
-        """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
-        dataset = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
-        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))
-
-
 def encode(options, codec, part, training=False):
-    """Encode an `AlignedText`.
+    """Return the `EncodedPairs` of an `AlignedText`.
 
     For training, pairs beyond `max_length` tokens are left out and counted, and a pair with a side of no token is an
     `InputError`, or counted (`skip_invalid`). Otherwise sentences are cut.
     """
     limit = None if training else options.text.max_length
-    encoded = EncodedText.encode(codec, part, limit, limit)
+    encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)
     encoded.report |= {"empty": 0, "too_long": 0}
     if not training:
         return encoded
@@ -184,8 +173,8 @@ def encode(options, codec, part, training=False):
     rows = np.flatnonzero(~is_empty & ~is_long)
     if not len(rows):
         raise InputError(f"--max-length: no pair is that short. Received: {options.text.max_length}")
-    counts = {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
-    return EncodedText(part.rows(rows), encoded.sources.take(rows), encoded.targets.take(rows), encoded.report | counts)
+    encoded.report |= {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
+    return encoded.rows(rows)
 
 
 def _built_in(name):
@@ -220,11 +209,11 @@ def _files_of(options, part):
     """Return the paths of a part's two files in `data`, or `None` where it has neither."""
     folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
-        paths = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]
-        source, target = (next((path for path in side if path.is_file()), None) for side in paths)
-        if source and target:
-            return source, target
-        if source or target:
-            missing = endings[1] if source else endings[0]
+        sides = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]
+        files = [next(filter(pathlib.Path.is_file, paths), None) for paths in sides]
+        if all(files):
+            return files
+        if any(files):
+            missing = endings[files.index(None)]
             raise InputError(f"--data: {folder} has one side of {name} alone; {name}.{missing} is missing.")
     return None

@@ -40,9 +40,8 @@ class Translator(PairModule):
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
-        has_dropout = run.options.network.dropout > 0
-        noise = noise_of(run.models.training, has_dropout, self._kind.is_continuous) if draws else None
-        self.noise = Untracked(noise)
+        random_parts = run.options.network.dropout > 0, self._kind.is_continuous
+        self.noise = Untracked(noise_of(run.models.training, *random_parts) if draws else None)
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -116,8 +115,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the result of `_candidates` for every word of the target; `memory` is the encoder's output, if there
-        is one already."""
+        """Return the result of `_candidates` for every word of the target; `memory` saves a call of the encoder."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -156,17 +154,9 @@ class Translator(PairModule):
 
     def _search(self, source, num_results):
         start, step = self._steps(source)
-        return decoding.beam_search(
-            step,
-            start,
-            tf.fill([tf.shape(source)[0]], START),
-            END,
-            self._max_target_length + 1,
-            self._num_beams,
-            num_results=num_results,
-            length_penalty=self._options.value.search.length_penalty,
-            forbidden_ids=FORBIDDEN,
-        )
+        start_ids, penalty = tf.fill([tf.shape(source)[0]], START), self._options.value.search.length_penalty
+        sizes = self._max_target_length + 1, self._num_beams, num_results
+        return decoding.beam_search(step, start, start_ids, END, *sizes, penalty, forbidden_ids=FORBIDDEN)
 
     def _steps(self, source):
         """Return the state before the first step and the step of a beam search.

@@ -11,27 +11,18 @@ class Inference:
     """A way to predict with a latent alignment.
 
     Attributes:
-        name: As it was given: "exact" sums over all alignments, "kmax:K" over the K most probable ones, renormalised,
-            "soft" takes the expected context, "sample:n" averages over n draws from p.
-        kind: The word before the colon.
-        count: The number after it, or `None`.
+        kind: "exact" sums over all alignments, "kmax" over the K most probable ones, renormalised, "soft" takes the
+            expected context, "sample" averages over n draws from p.
+        count: K or n, or `None`.
     """
 
-    name: str
     kind: str
     count: int | None
 
     @classmethod
     def parse(cls, name, continuous=False):
-        """Return the inference of that name.
-
-        Args:
-            name: See above.
-            continuous: Whether the model's alignments are continuous, so that there is no sum over them.
-
-        Raises:
-            InputError: If it is none, or none of such a model.
-        """
+        """Return the inference of a name, exact, kmax:K, soft or sample:n; `InputError` for another name, or for a sum
+        over `continuous` alignments."""
         match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
         if match is None:
             raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
@@ -41,23 +32,20 @@ class Inference:
                 "--inference: the alignments of this model are continuous; they are taken at their mean (soft) or "
                 f"drawn (sample:n). Received: {name}"
             )
-        return cls(name, kind, count)
+        return cls(kind, count)
 
     @property
     def perplexity(self):
         """The kind of the perplexity that this inference has."""
-        return {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}.get(
-            self.kind, f"predictive({self.count})"
-        )
+        names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
+        return names.get(self.kind, f"predictive({self.count})")
 
     def objective(self):
         """Return the `keras_vattn.LatentObjective` whose evaluation this is."""
         import keras_vattn
 
-        if self.kind == "exact":
-            return keras_vattn.LatentObjective("marginal")
-        if self.kind == "kmax":
-            return keras_vattn.LatentObjective("marginal/top_k", top_k=self.count)
+        if self.kind == "soft":
+            return keras_vattn.LatentObjective("soft")
         if self.kind == "sample":
             return keras_vattn.LatentObjective("hard/sample", num_samples=self.count, inference="hard/sample")
-        return keras_vattn.LatentObjective("soft")
+        return keras_vattn.LatentObjective("marginal", top_k=self.count)

@@ -12,6 +12,7 @@ draw weights, and of gaussian_0 and gaussian_mean, which draw the attended vecto
 """
 
 import dataclasses
+import math
 
 import keras
 from keras import ops
@@ -57,8 +58,7 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether the decoder draws without an inference network, as BAM does, and predicts at the mean (Fan et al.
-        2020, section 3.2)."""
+        """Whether the decoder draws without an inference network and predicts at the mean, as BAM (Fan et al. 2020)."""
         return self.is_continuous and not self.needs_posterior
 
     @property
@@ -108,13 +108,13 @@ class Emission:
     """
 
     def __init__(self, options, vocabulary_size):
-        units, drawn = options.network.units, _initializers(options, "kernel", "bias")
+        units, kernel = options.network.units, _initializers(options, "kernel")
         # A row of the memory begins with the word vector.
         self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
-        self.query_projection = keras.layers.Dense(units, name="query_projection", **drawn)
-        self._value_projection = keras.layers.Dense(
-            units, use_bias=False, name="value_projection", **_initializers(options, "kernel")
+        self.query_projection = keras.layers.Dense(
+            units, name="query_projection", **_initializers(options, "kernel", "bias")
         )
+        self._value_projection = keras.layers.Dense(units, use_bias=False, name="value_projection", **kernel)
         self.dropout = keras_vattn.fast.Dropout(
             options.network.dropout,
             noise_shape=(None, None, 1, None),
@@ -162,10 +162,8 @@ class Models:
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; shared ones are generative."""
-        total, generative = (
-            sum(weight.value.shape.num_elements() for weight in weights)
-            for weights in (self.training.trainable_weights, self.generative)
-        )
+        generative = sum(math.prod(weight.shape) for weight in self.generative)
+        total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
 
     @property
@@ -178,11 +176,9 @@ class Models:
 
 
 def build(options, codec):
-    """Return the `Models`.
-
-    The training model is made of layers alone: when Keras loads a file, two models inside of one no longer share their
-    layers.
-    """
+    """Return the `Models`."""
+    # The training model is made of layers alone: two models inside of one no longer share their layers when Keras loads
+    # the file.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (
@@ -191,11 +187,8 @@ def build(options, codec):
     source_mask, target_mask = ops.not_equal(source, PAD), ops.not_equal(target, PAD)
 
     source_embedding, target_embedding = (
-        keras.layers.Embedding(size, network.embedding_width, name=name, **_word_initializer(options))
-        for size, name in (
-            (codec.source.vocabulary_size, "source_embedding"),
-            (codec.target.vocabulary_size, "target_embedding"),
-        )
+        keras.layers.Embedding(side.vocabulary_size, network.embedding_width, name=name, **_word_initializer(options))
+        for side, name in ((codec.source, "source_embedding"), (codec.target, "target_embedding"))
     )
     source_dropout, target_dropout = (
         keras_vattn.fast.Dropout(network.dropout, seed=layer_seed(index), name=name)
@@ -326,9 +319,9 @@ def _recurrent_stack(options, name, outputs, mask, index):
 
 
 def _word_initializer(options):
-    """Return the initializer of the word vectors. For the emission of words they are larger than Keras's own: two words
-    with similar vectors may swap their alignments and stay swapped."""
+    """Return the argument `embeddings_initializer` of the word vectors."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
+        # Larger than Keras's own: two words with similar vectors may swap their alignments and stay swapped.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 

@@ -17,22 +17,10 @@ from applications.text.options import (
 )
 
 # `MODELS` in model.py says what each of them is.
-ModelName = Literal[
-    "soft",
-    "marginal",
-    "hard_enum",
-    "hard_sample",
-    "relaxed",
-    "variational_enum",
-    "variational_sample",
-    "variational_gumbel",
-    "variational_wake_sleep",
-    "wc",
-    "lc",
-    "dirichlet",
-    "gaussian_0",
-    "gaussian_mean",
-]
+LATENT = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed")
+VARIATIONAL = ("variational_enum", "variational_sample", "variational_gumbel", "variational_wake_sleep")
+BAYESIAN = ("wc", "lc", "dirichlet", "gaussian_0", "gaussian_mean")
+ModelName = Literal[(*LATENT, *VARIATIONAL, *BAYESIAN)]
 
 
 @dataclasses.dataclass
@@ -48,8 +36,6 @@ class TextOptions(PairOptions):
     """Ending of the source files in `data`, for instance lc.norm.tok.de.gz."""
     data_target: str = "tgt"
     """Ending of the target files in `data`."""
-    valid_fraction: common.Fraction = 0.05
-    """Share of train that is held out where there are no validation pairs."""
     valid_links: common.File | None = None
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: common.File | None = None
@@ -117,7 +103,7 @@ class Options:
     model: ModelName = "marginal"
     """One of the models of Deng et al. 2018 or Fan et al. 2020, or one of the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/nmt")
-    text: TextOptions = common.group(TextOptions)
+    text: TextOptions = common.group(TextOptions, valid_fraction=0.05)
     network: NetworkOptions = common.group(NetworkOptions)
     alignment: AlignmentOptions = common.group(AlignmentOptions)
     fit: common.FitOptions = common.group(
@@ -130,10 +116,7 @@ class Options:
     def resolved(self):
         """The values of options whose default depends on the data."""
         defaults = ("bpe", "states") if self.text.has_training_pairs else ("words", "words")
-        return {
-            "segmentation": self.text.segmentation or defaults[0],
-            "emission": self.network.emission or defaults[1],
-        }
+        return {"segmentation": self.text.segmentation or defaults[0], "emission": self.network.emission or defaults[1]}
 
 
 @dataclasses.dataclass

@@ -1,5 +1,7 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
 
+import functools
+
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
@@ -16,7 +18,7 @@ from applications.nmt import alignments, tables
 from applications.nmt.decode import BATCH, Translator, translate, translate_with_uncertainty
 from applications.nmt.model import MODELS
 from applications.text.batching import has_other, other_sentence, teacher_forced
-from applications.text.coverage import coverage_lines, coverage_report
+from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
@@ -28,11 +30,12 @@ NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
-LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
+LAYOUTS = {"deng": tables.deng, "fan": tables.fan}
+LAYOUTS["uncertainty"] = functools.partial(compared_coverage, metrics=tables.QUALITY)
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on an `EncodedText`, and the sentences behind it."""
+    """Return the report on `EncodedPairs`, and the sentences behind it."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
     translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
@@ -79,16 +82,13 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    hypotheses = texts = outputs["hypotheses"]
-    if "sentences" in outputs:
-        hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
-    labels = ("source", "reference", "translation")
-    columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
-    samples = [list(zip(labels, row, strict=True)) for row in columns]
-    # The built-in text has one right translation; other text has several.
-    if outputs["is_built_in"]:
-        for sample, text, reference in zip(samples, texts, outputs["references"], strict=True):
-            sample.append(verdict("" if text == reference else "differs from the reference"))
+    samples, columns = [], [outputs[name] for name in ("sources", "references", "hypotheses")]
+    marked = map(words_with_nats, outputs["sentences"]) if "sentences" in outputs else outputs["hypotheses"]
+    for source, reference, text, words in zip(*columns, marked, strict=True):
+        samples.append([("source", source), ("reference", reference), ("translation", words)])
+        # The built-in text has one right translation; other text has several.
+        if outputs["is_built_in"]:
+            samples[-1].append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))
 
 
@@ -190,11 +190,8 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the entropies of the alignments of `Translator.alignments` in nats per word, and with gold links their
-    quality.
-
-    Subwords are merged to words: a target word is linked to its most probable source word.
-    """
+    """Return the entropies of `Translator.alignments` in nats a word, and with gold links the quality of the links of
+    each target word to its most probable source word, subwords merged to words."""
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:

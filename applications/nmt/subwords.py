@@ -16,17 +16,7 @@ import tensorflow_text
 from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.text.rows import taken
-from applications.text.text import (
-    END,
-    PAD,
-    SPECIAL_TOKENS,
-    START,
-    UNKNOWN,
-    TextEncoder,
-    Tokenizer,
-    Vocabulary,
-    chunks,
-)
+from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary, chunks
 
 # Sentences that a SentencePiece model is trained on.
 MOST_SENTENCES = 1_000_000
@@ -74,10 +64,7 @@ class PieceTokenizer(Tokenizer):
 
 
 class PieceEncoder(TextEncoder):
-    """A `TextEncoder` that can name its pieces.
-
-    A special token written out in a text is a word like any other, never the special id.
-    """
+    """A `TextEncoder` that can name its pieces; a special token written out in a text never has the special id."""
 
     def encode_ragged(self, strings):
         ids = super().encode_ragged(strings)
@@ -88,12 +75,10 @@ class PieceEncoder(TextEncoder):
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Return the index of the word of each piece, an int array a sentence. Eager only.
-
-        Words are what spaces separate in the sentence as it stands. Normalisation can leave nothing of one.
-        """
+        """Return the index of the word, between spaces, of each piece, an int array a sentence. Eager only."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
+        # Normalisation can leave nothing of a word.
         counts = np.split(pieces.row_lengths().numpy(), np.cumsum([len(row) for row in rows])[:-1])
         return [np.repeat(np.arange(len(row)), count) for row, count in zip(rows, counts, strict=True)]
 

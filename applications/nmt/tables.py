@@ -3,7 +3,6 @@
 from applications.common.papers import beside
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
-from applications.text.coverage import compared_coverage
 
 # The lines of Table 8 and of Table 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
@@ -105,11 +104,6 @@ def fan(comparison):
         if chosen:
             parts.append(beside(title, paper, columns, chosen, first_of=lambda name: (_title(name),)))
     return parts
-
-
-def uncertainty(comparison):
-    """Return the BLEU and chrF of the translations that every model is most certain of."""
-    return compared_coverage(comparison, QUALITY)
 
 
 def _title(name, short=False):

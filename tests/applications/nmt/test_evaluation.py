@@ -127,4 +127,4 @@ def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly):
 
 def test_the_endpoints(run):
     module, names = APPLICATION.endpoints(run)
-    assert module.inference.value.name == "exact" and names == ("generate", "n_best", "score")
+    assert module.inference.value.kind == "exact" and names == ("generate", "n_best", "score")

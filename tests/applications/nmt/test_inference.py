@@ -17,7 +17,7 @@ from applications.nmt.inference import Inference
 )
 def test_inferences(name, kind, count, perplexity):
     found = Inference.parse(name)
-    assert found == Inference(name, kind, count)
+    assert found == Inference(kind, count)
     assert found.perplexity == perplexity
     objective = found.objective()
     assert (objective.top_k if kind == "kmax" else objective.num_samples if kind == "sample" else None) == count
