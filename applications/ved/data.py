@@ -11,20 +11,16 @@ from applications.text.rows import distinct
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 
 _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
-EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 
 
 def embedded_pairs():
-    """Return statements of facts and the five questions of each, a `ParallelText` of 13,525 rows.
-
-    The facts are the CLDR's; tools/make_ved_questions.py wrote the file.
-    """
-    return read_table(EMBEDDED, "source", "target")
+    """Return facts of the CLDR and the five questions of each, a `ParallelText` of 13,525 rows."""
+    # tools/make_ved_questions.py wrote the file.
+    return read_table(pathlib.Path(__file__).with_name("embedded.tsv.gz"), "source", "target")
 
 
 def read(options):
-    """Return the pairs that the options describe, a dictionary of `ParallelText`s: files, or the embedded set cut
-    80/10/10 by statement."""
+    """Return the `ParallelText`s of the options by part: files, or the embedded set cut 80/10/10 by statement."""
     text = options.text
     side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
@@ -60,7 +56,7 @@ class Codec:
     @classmethod
     def fit(cls, options, train):
         """Fit both vocabularies on the training pairs only."""
-        tokenizer, text, encoders = _tokenizer(options), options.text, []
+        tokenizer, text, encoders = Tokenizer(options.text.lowercase), options.text, []
         for name, sentences, size in (
             ("source", distinct(train.sources), text.source_vocabulary_size),
             ("target", train.targets, text.target_vocabulary_size),
@@ -81,13 +77,9 @@ class Codec:
 
 def load_codec(options, folder):
     """Read the vocabularies of a run."""
-    tokenizer = _tokenizer(options)
+    tokenizer = Tokenizer(options.text.lowercase)
     return Codec(*(TextEncoder(tokenizer, Vocabulary.load(folder.path / name)) for name in _FILES))
 
 
 def encode(options, codec, part, training=False):
     return pairs.EncodedPairs.encode(codec, part, options.text.max_source_length, options.text.max_target_length)
-
-
-def _tokenizer(options):
-    return Tokenizer(lowercase=options.text.lowercase)

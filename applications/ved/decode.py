@@ -70,27 +70,15 @@ class Generator(PairModule):
             stored = {"weights": outputs["weights"]} if "weights" in outputs else {}
             return logits(outputs), state, stored
 
-        return decoding.greedy(
-            step,
-            models.start(source, encoded, memory),
-            tf.fill([batch_size], START),
-            END,
-            num_steps,
-            forbidden_ids=FORBIDDEN,
-        )
+        start, start_ids = models.start(source, encoded, memory), tf.fill([batch_size], START)
+        return decoding.greedy(step, start, start_ids, END, num_steps, forbidden_ids=FORBIDDEN)
 
 
 def generate(run, options):
     """Yield the sentences of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
-    generator = Generator(run)
-
-    def decode(batch, number):
-        if options.num_samples:
-            return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number))
-        return generator.greedy(batch)["ids"]
-
-    for sentence in beside(lines, decode_all(decode, run.codec.target, ids, "generating")):
+    sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
+    for sentence in beside(lines, sentences):
         yield sentence if isinstance(sentence, str) else "\t".join(sentence)
 
 
@@ -98,23 +86,17 @@ def endpoints(run, options=None):
     return Generator(run), ("generate", "sample", "score")
 
 
-def decode_all(decode, encoder, ids, title=None):
-    """Return the sentence, or the list of sentences, of each source.
-
-    Args:
-        decode: Function of padded source ids (B, S) and the batch's number that returns target ids (B, ..., L).
-        encoder: `TextEncoder` of the target side.
-        ids: List of int arrays.
-        title: Name of the progress line, or `None`.
-    """
-    sentences = []
-    starts = range(0, len(ids), BATCH)
+def write(generator, ids, num_samples=0, seed=0, title=None):
+    """Return the greedy sentence of each source, or the list of its draws; a title shows a progress line."""
+    sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
-        decoded = encoder.decode(decode(tf.constant(padded(ids[start : start + BATCH])), number))
-        sentences += np.char.decode(decoded.numpy().astype(bytes), "utf-8").tolist()
+        source = tf.constant(padded(ids[start : start + BATCH]))
+        if num_samples:
+            # One seed for all batches would give every batch the same noise.
+            batch_seed = int(np.int64(seed + 1_000_003 * number).astype(np.int32))
+            decoded = generator.draw(source, num_samples, batch_seed)
+        else:
+            decoded = generator.greedy(source)["ids"]
+        texts = generator.target_encoder.decode(decoded).numpy()
+        sentences += np.char.decode(texts.astype(bytes), "utf-8").tolist()
     return sentences
-
-
-def seed_of_batch(seed, number):
-    """Return an int32 seed for each batch: one seed for all of them would give every batch the same noise."""
-    return int(np.int64(seed + 1_000_003 * number).astype(np.int32))

@@ -57,10 +57,9 @@ class Output:
             self.out = keras.layers.Dense(vocabulary_size, name="out")
         else:
             # Reports and decoding sum over all positions and draw nothing.
-            objective = {"hard": "hard/sample", "marginal": "marginal"}[options.variational.objective]
             self.latent, self.exact = (
                 keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(4), name=name)
-                for objective, name in ((objective, "position"), ("marginal", "exact"))
+                for objective, name in ((options.variational.objective, "position"), ("marginal", "exact"))
             )
             self.out = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="out")
             self.value = keras_vattn.LatentLogLikelihood(self.latent.objective, name="bound")
@@ -92,25 +91,20 @@ class Models:
     """The training model and the pieces of it that decoding uses; all share their layers.
 
     Attributes:
-        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); where the attention is a latent position
-            {"source", "target_input", "target" (B, T)} -> value (B, T) of each word of `target`, in nats.
         encoder: source (B, S) -> dictionary with memory (B, S, D), and where the model has them z (B, Z) and the h and
             c of the initial state.
         decoder: The `AttentionDecoder`.
         target_embedding: The words' embeddings.
         logits: The `Output`.
+        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); where the attention is a latent position
+            {"source", "target_input", "target" (B, T)} -> value (B, T) of each word of `target`, in nats.
     """
 
-    training: keras.Model
     encoder: keras.Model
     decoder: keras_vattn.AttentionDecoder
     target_embedding: keras.layers.Embedding
     logits: Output
-
-    def set_embeddings(self, source_matrix, target_matrix):
-        """Put pretrained vectors, (V, D) each, in the place of the initial ones."""
-        self.encoder.get_layer("source_embedding").embeddings.assign(source_matrix)
-        self.target_embedding.embeddings.assign(target_matrix)
+    training: keras.Model | None = None
 
     def prepare(self, source, encoded):
         """Return the decoder's memory for encoded sources, which every step reads."""
@@ -124,16 +118,30 @@ class Models:
 
     def log_likelihood(self, target_input, target, encoded, source):
         """Return log p(target), (B,) nats, after encoded sources; `source` (B, S) says what is padding."""
-        embedded, mask = self.target_embedding(target_input), ops.not_equal(target_input, PAD)
-        source_mask, is_latent = ops.not_equal(source, PAD), self.logits.latent is not None
-        decoded = _decoded(self.decoder, embedded, mask, encoded, source_mask, is_latent)
-        if not is_latent:
-            return sequence_log_likelihood(target, self.logits(decoded), ignore_class=PAD)
-        logits = self.logits
+        decoded, logits = self.decode(source, encoded, self.target_embedding(target_input), target_input), self.logits
+        if logits.latent is None:
+            return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)
         values = logits.projections["context"](encoded["memory"])
-        hidden, drawn = logits.candidates(logits.exact, decoded, values, source_mask)
+        hidden, drawn = logits.candidates(logits.exact, decoded, values, ops.not_equal(source, PAD))
         words = ops.logsumexp(drawn["log_weights"] + logits.out(hidden, target), axis=-1)
         return ops.sum(ops.where(ops.not_equal(target, PAD), words, 0.0), axis=1)
+
+    def decode(self, source, encoded, embedded, target_input):
+        """Return the decoder's outputs for all words at once, from their vectors (B, T, D)."""
+        if "z" in encoded:
+            # A product with ones repeats z over a length that is not known here. A sum with zeros does not always:
+            # Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
+            repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
+            embedded = ops.concatenate([embedded, repeated], axis=-1)
+        attends = self.decoder.attention is not None
+        return self.decoder(
+            embedded,
+            encoded["memory"] if attends else None,
+            initial_state=initial_state_of(encoded),
+            inputs_mask=ops.not_equal(target_input, PAD),
+            memory_mask=ops.not_equal(source, PAD) if attends else None,
+            return_logits=self.logits.latent is not None,
+        )
 
     def step_logits(self, source, encoded):
         """Return the function of the outputs of one decoder step that gives the logits (B, V) of its word."""
@@ -167,11 +175,7 @@ def build(options, codec):
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     encoder = _encoder(options, codec, source, num_layers if network.initial_state or not kind.latent else 0)
     word_dropout = keras_vattn.WordDropout(
-        network.word_dropout,
-        UNKNOWN,
-        protected_ids=(PAD, START),
-        seed=options.run.layer_seed(1),
-        name="word_dropout",
+        network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=options.run.layer_seed(1), name="word_dropout"
     )
     target_embedding = _embedding(options, codec.target.vocabulary_size, "target_embedding")
     decoder = keras_vattn.AttentionDecoder(
@@ -184,17 +188,17 @@ def build(options, codec):
         name="decoder",
     )
     logits = Output(options, codec.target.vocabulary_size, kind.attention)
-    encoded, embedded, source_mask = encoder(source), target_embedding(word_dropout(target_input)), source != PAD
-    is_position, inputs = kind.attention == "position", {"source": source, "target_input": target_input}
-    decoded = _decoded(decoder, embedded, target_input != PAD, encoded, source_mask, is_position)
-    if is_position:
+    models = Models(encoder, decoder, target_embedding, logits)
+    encoded, inputs = encoder(source), {"source": source, "target_input": target_input}
+    decoded = models.decode(source, encoded, target_embedding(word_dropout(target_input)), target_input)
+    if logits.latent is not None:
         inputs["target"] = keras.Input((None,), dtype="int32", name="target")
-        outputs = logits.bound(decoded, encoded["memory"], source_mask, inputs["target"])
+        outputs = logits.bound(decoded, encoded["memory"], ops.not_equal(source, PAD), inputs["target"])
     else:
         outputs = logits(decoded)
-    training = keras.Model(inputs, outputs, name=options.model)
-    draw_initial_weights(training.layers, options.run.seed)
-    return Models(training, encoder, decoder, target_embedding, logits)
+    models.training = keras.Model(inputs, outputs, name=options.model)
+    draw_initial_weights(models.training.layers, options.run.seed)
+    return models
 
 
 def _encoder(options, codec, source, num_states):
@@ -226,24 +230,6 @@ def _encoder(options, codec, source, num_states):
         for name, state in ((f"state_{index}_0_hidden", hidden), (f"state_{index}_1_cell", cell)):
             encoded[name] = keras.layers.Dense(network.units, activation="tanh", name=name)(state)
     return keras.Model(source, encoded, name="encoder")
-
-
-def _decoded(decoder, embedded, mask, encoded, source_mask, return_logits=False):
-    """Return what the decoder gives for all words at once."""
-    if "z" in encoded:
-        # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
-        # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
-        repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
-        embedded = ops.concatenate([embedded, repeated], axis=-1)
-    attends = decoder.attention is not None
-    return decoder(
-        embedded,
-        encoded["memory"] if attends else None,
-        initial_state=initial_state_of(encoded),
-        inputs_mask=mask,
-        memory_mask=source_mask if attends else None,
-        return_logits=return_logits,
-    )
 
 
 def _embedding(options, vocabulary_size, name):

@@ -17,17 +17,13 @@ from applications.text.batching import has_other, other_sentence
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
 from applications.text.pairs import is_built_in, write_samples
 from applications.text.perplexity import likelihood_report
-from applications.ved.decode import Generator, decode_all, seed_of_batch
+from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
 # Sentences whose alignments are shown, every second one of them in the picture.
 NUM_ALIGNMENTS = 8
-FIGURES = {
-    **{f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)},
-    "entropy": "entropy (nats)",
-    "dist_1": "Dist-1",
-    "dist_2": "Dist-2",
-}
+FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
+FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
 # Table 1 is the pilot study.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
 # Figures 4 and 5 of the paper.
@@ -55,10 +51,9 @@ COLUMNS = (
     Column("KL of z (nats)", "report.likelihood.kl.latent_kl"),
     Column("KL of attention (nats)", "report.likelihood.kl.attention_kl"),
     Column("active units of z", "report.likelihood.active_units", 0),
-    *(
-        Column(f"other {name} (nats)", f"report.controls.{name}.nats", differs=False)
-        for name in ("z", "attended", "source")
-    ),
+    Column("other z (nats)", "report.controls.z.nats", differs=False),
+    Column("other attended (nats)", "report.controls.attended.nats", differs=False),
+    Column("other source (nats)", "report.controls.source.nats", differs=False),
 )
 
 
@@ -70,10 +65,8 @@ def quality(hypotheses, references, lowercase):
 
 def diversity(draws, references, lowercase):
     """Return the sampling columns of Table 2: BLEU averaged over the draws, entropy (nats), Dist-n, self-BLEU."""
-    by_draw = [
-        quality([sentences[index] for sentences in draws], references, lowercase)
-        for index in progress(range(len(draws[0])), "BLEU of the draws")
-    ]
+    drawn = progress(list(zip(*draws, strict=True)), "BLEU of the draws")
+    by_draw = [quality(hypotheses, references, lowercase) for hypotheses in drawn]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
     report |= {"entropy": unigram_entropy(draws), "dist_1": distinct(draws, 1), "dist_2": distinct(draws, 2)}
     report |= {f"dist_{n}_published": distinct(draws, n, published=True) for n in (1, 2)}
@@ -84,24 +77,16 @@ def diversity(draws, references, lowercase):
     return report
 
 
-def sample_report(run, generator, ids, references, title=None):
-    """Return the `diversity` of `num_draws` draws per source, and the draws."""
-    count = run.options.reports.num_draws
-    draws = decode_all(
-        lambda batch, number: generator.draw(batch, count, seed_of_batch(1, number)), run.codec.target, ids, title
-    )
-    return diversity(draws, references, run.options.text.lowercase), draws
-
-
 def evaluate(run, part, evaluation=None):
     """Return everything reported about a part, and the sentences it was computed from."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
-    greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], run.codec.target, ids, "decoding")
+    greedy = write(generator, ids, title="decoding")
     report = {"num_sources": len(sources), "map": quality(greedy, references, options.text.lowercase)}
     if MODELS[options.model].latent:
-        title = f"{options.reports.num_draws} draws"
-        report["sampling"], draws = sample_report(run, generator, ids, references, title)
+        count = options.reports.num_draws
+        draws = write(generator, ids, count, 1, f"{count} draws")
+        report["sampling"] = diversity(draws, references, options.text.lowercase)
     judges = is_built_in(options.text, evaluation)
     if judges:
         report["judged"] = judged(greedy, draws, references)
@@ -112,10 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Return how many questions are right: at the means, and of the draws, if any.
-
-    `different` is the mean number of different right questions among the draws of a source.
-    """
+    """Return how many questions are right at the means and of the draws, if any, and how many different ones of the
+    draws of a source, a mean."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [[x for x in of if not fault_of(x, answers)] for of, answers in zip(draws, references, strict=True)]
@@ -125,8 +108,8 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return what is wrong with the names in a question, "" if nothing is: it must have all words that its references
-    share, and no word that none of them has."""
+    """Return what is wrong with the names in a question, "" if nothing is."""
+    # It must have all words that its references share, and no word that none of them has.
     words, answers = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*answers) - words, "has": words - set.union(*answers)}
     return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
@@ -142,12 +125,9 @@ def summary(report):
         if "draws" in judged:
             drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
             sentences.append(f"{drawn}; the draws of a statement have {judged['different']:.1f} different right ones.")
-    names = {"z": "z", "attended": "attention"}
-    sentences += [
-        f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence."
-        for name, label in names.items()
-        if name in controls
-    ]
+    for name, label in (("z", "z"), ("attended", "attention")):
+        if name in controls:
+            sentences.append(f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence.")
     return sentences
 
 
@@ -162,10 +142,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for a model that draws, the ELBO in nats per sentence with its parts.
-
-    The ELBO is estimated with one posterior draw per pair.
-    """
+    """Return the plug-in perplexity and, for a model that draws, the `bound_report` of one posterior draw a pair."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -260,12 +237,11 @@ def _alignments(run, sources):
     sources = [sources[index] for index in random_rows(len(sources), NUM_ALIGNMENTS)]
     generator, length = Generator(run), run.options.text.max_source_length
     decoded = generator.greedy(run.codec.source.encode(tf.constant(sources), length))
-    greedy = [text.decode() for text in run.codec.target.decode(decoded["ids"]).numpy()]
-    weights, alignments = np.asarray(decoded["weights"], "float32"), []
+    tokens, weights = run.codec.target.tokens(decoded["ids"]).numpy(), np.asarray(decoded["weights"], "float32")
+    alignments = []
     for row, words in enumerate(run.codec.source.tokenizer.token_lists(sources)):
         words, count = words[:length], int(decoded["lengths"][row])
-        target = [*greedy[row].split(), "<end>"][:count]
-        target += [""] * (count - len(target))
+        target = [token.decode() for token in tokens[row, :count]]
         alignments.append(Alignment(sources[row], target, {"": weights[row, :count, : len(words)]}, source=words))
     return alignments
 

@@ -8,10 +8,10 @@ from applications.text.embeddings import load_embeddings
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.ved.data import Codec
-from applications.ved.decode import Generator, decode_all
+from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 from applications.ved.options import PROGRAM
-from applications.ved.report import decoded_sources, quality, sample_report
+from applications.ved.report import decoded_sources, diversity, quality
 
 
 def train(options):
@@ -28,7 +28,7 @@ def train(options):
     with run.scope():
         loss, perplexity = loss_and_perplexity(MODELS[options.model].attention == "position")
         model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
-    run.fit(lambda epoch: batches_of(run, train, epoch), batches_of(run, valid), [DecodeValidation(run)])
+    run.fit(lambda epoch: batches_of(run, train, epoch), batches_of(run, valid), [validation(run)])
     run.finish()
 
 
@@ -41,42 +41,36 @@ def loss_and_perplexity(has_position):
 
 def batches_of(run, part, first_epoch=None):
     """Return the batches of a part, with the target among the inputs of a model that has a latent position."""
-    batches = part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
-    if MODELS[run.options.model].attention != "position":
-        return batches
-    return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
+    if MODELS[run.options.model].attention == "position":
+        return part.training_batches(run.options, first_epoch)
+    return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
 
 
 def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
-    text, width, matrices = run.options.text, run.options.network.embedding_width, []
-    for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
-        matrix, num_known = load_embeddings(text.embeddings, vocabulary, width)
+    path, width = run.options.text.embeddings, run.options.network.embedding_width
+    layers = {"source": run.models.encoder.get_layer("source_embedding"), "target": run.models.target_embedding}
+    for side, layer in layers.items():
+        vocabulary = getattr(run.codec, side).vocabulary
+        matrix, num_known = load_embeddings(path, vocabulary, width)
         print(f"{side} embeddings: {num_known} of {len(vocabulary)} words found", flush=True)
-        matrices.append(matrix)
-    run.models.set_embeddings(*matrices)
+        layer.embeddings.assign(matrix)
 
 
-class DecodeValidation(keras.callbacks.Callback):
-    """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
-    4 and 5).
+def validation(run):
+    """Return the callback that decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and
+    Dist-1 to the log (Figures 4 and 5); entropy and Dist-1 are of draws, which a deterministic model has not."""
+    reports, lowercase = run.options.reports, run.options.text.lowercase
+    ids, _, references = decoded_sources(run, run.data["valid"], reports.num_decoded)
+    generator = Generator(run)
 
-    Entropy and Dist-1 are computed from `num_draws` draws; a deterministic model has neither.
-    """
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        self.ids, _, self.references = decoded_sources(run, run.data["valid"], run.options.reports.num_decoded)
-        self.generator = Generator(run)
-
-    def on_epoch_end(self, epoch, logs=None):
-        run = self.run
-        if not run.options.reports.decodes_after(epoch):
+    def add(epoch, logs):
+        if not reports.decodes_after(epoch):
             return
-        greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], run.codec.target, self.ids)
-        report = quality(greedy, self.references, run.options.text.lowercase)
-        logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
+        report = quality(write(generator, ids), references, lowercase)
+        logs |= {f"val_map_{name}": report[name] for name in ("bleu_2", "bleu_4")}
         if MODELS[run.options.model].latent:
-            report, _ = sample_report(run, self.generator, self.ids, self.references)
+            report = diversity(write(generator, ids, reports.num_draws, 1), references, lowercase)
             logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=add)
