@@ -24,7 +24,7 @@ import keras_vattn
 from keras_vattn import to_deterministic
 
 
-@pytest.mark.parametrize("name", slow_after(MODELS, 4))
+@pytest.mark.parametrize("name", slow_after(MODELS, 2))
 def test_predictions_are_those_of_the_original_there_and_back(name):
     make, inputs, count = MODELS[name]
     model = make()
@@ -65,6 +65,7 @@ def test_a_model_that_is_called_on_its_own_input():
     np.testing.assert_allclose(to_deterministic(bayesian)(X), model(X), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit():
     """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
     bayesian = bayesian_of(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
@@ -156,6 +157,7 @@ def test_a_masked_query_and_key_of_scores():
     np.testing.assert_allclose(masked, layer.losses[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cache_of_keys():
     """Generation with a cache predicts what the original predicts."""
     model = keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
@@ -297,7 +299,7 @@ def outcome(model, inputs):
     return model.losses
 
 
-@pytest.mark.parametrize("made", [functional_model, nested_model])
+@pytest.mark.parametrize("made", slow_after([functional_model, nested_model]))
 def test_weights_of_kls_are_kept(made, tmp_path):
     """As they are now, each for itself; some attentions do not draw."""
     bayesian = bayesian_of(made(), layers=2)

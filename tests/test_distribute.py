@@ -24,7 +24,8 @@ def assert_same(found, expected):
         np.testing.assert_allclose(weight, expected_weight, atol=4e-6)
 
 
-@pytest.mark.parametrize("loss_scale", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_scale", [False, True])
 def test_two_replicas_train_as_one(two_replicas, loss_scale, tmp_path):
     """KL, gradient clipping, uneven batches and one of a single row, metrics of training and validation; the model is
     saved as it would be without."""

@@ -20,6 +20,7 @@ def tokens_of(model):
     return {x.name: TOKENS[x.name] for x in model.inputs}
 
 
+@pytest.mark.slow
 def test_export(llama, tmp_path):
     inside = bayesian_of(llama, prior="fixed")
     model = keras.Model(inside.input, keras.layers.Dense(2)(inside(inside.input)))

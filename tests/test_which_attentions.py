@@ -79,6 +79,7 @@ def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
         np.testing.assert_allclose(each(X), model(X), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_which_attentions_inside_a_layer(tmp_path):
     """What holds several remembers which of them draw."""
     model = nested_model()

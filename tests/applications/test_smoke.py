@@ -10,7 +10,7 @@ from tiers import slow_except
 FILES = {"config.yaml", "weights.npz", "model.keras", "history.csv", "report.txt", "report.html", "shown.json"}
 
 
-@pytest.mark.parametrize("name", slow_except(CASES, TOY, "ved", "finetuning"))
+@pytest.mark.parametrize("name", slow_except(CASES, TOY))
 def test_train_report_export_and_answer(name, run_of, exported_by, tmp_path):
     case = CASES[name]
     run = run_of(case).path

@@ -30,8 +30,8 @@ def run_replicas(strategy, step, inputs):
     return tree.map_structure(strategy.experimental_local_results, results)
 
 
-# Of those without a loss or a state only draws know of replicas.
-@rows(lambda case: case.examples_apart and (case.divergence or case in LATENT_CASES), by_class=True)
+# A layer without a loss or a state depends on the replica only through its draws.
+@rows(lambda case: case.examples_apart and (case.divergence or case in LATENT_CASES), expensive=True, by_class=True)
 def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
     arrays = replica_arrays(case)
     masks = case.masks()

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from predictive_cases import RecordRows, X, self_attention, sequence_model
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, Sampler
@@ -55,7 +56,7 @@ DROPOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", [*MODELS, *BOTH, *DROPOUTS])
+@pytest.mark.parametrize("name", slow_after([*MODELS, *BOTH, *DROPOUTS], 2))
 def test_every_draw_of_every_example_has_noise_of_its_own(name):
     """However many go together: two equal examples, and the draws of one, all differ."""
     recorder = RecordRows()
@@ -93,6 +94,7 @@ def test_the_nodes_of_a_graph_are_no_examples():
     np.testing.assert_array_equal(draws, draw(model, [nodes, edges], 4, seed=1, max_rows=1))
 
 
+@pytest.mark.slow
 def test_max_rows_bounds_the_rows_of_every_call():
     recorder = RecordRows()
     model = sequence_model(lambda x: recorder(GaussianLatent(2)(x)))

@@ -43,6 +43,7 @@ def model_of(decoder):
     return keras.Model(inputs, [given[name] for name in decoder.gives])
 
 
+@pytest.mark.slow
 def test_a_part_with_a_name_of_its_own():
     model = model_of(Stacked(keras_vattn.Attention("bilinear", alignment="weibull"), 0.5))
     hidden = draw(model, 30)[0]

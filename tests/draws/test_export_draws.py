@@ -92,6 +92,7 @@ def test_values_have_a_mean_and_a_deviation(tmp_path):
     np.testing.assert_allclose((found["sd"] ** 2).mean(), (X**2 @ kernel**2).mean(), rtol=0.15)
 
 
+@pytest.mark.slow
 def test_a_subclass(tmp_path):
     class Classifier(keras.Model):
         def __init__(self):
@@ -123,6 +124,7 @@ def test_nodes_of_a_graph_are_drawn_one_by_one(tmp_path):
     assert found["mean"].shape == (3, 3) and (found["mutual_information"] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_temperature(exported, tmp_path):
     """Divides the logits of every draw."""
     model, inputs = exported[0], arrays(3)

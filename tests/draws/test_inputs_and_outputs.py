@@ -28,6 +28,7 @@ def test_structures(structure):
     assert draws[0].shape == (6, N, T, 2) and draws[1].shape == (6, N, 3)
 
 
+@pytest.mark.slow
 def test_datasets():
     model = latent_model()
     expected = draw(model, X, 3, seed=1, batch_size=2)
@@ -43,6 +44,7 @@ def test_datasets():
     np.testing.assert_allclose(draw(model, ragged, 3, seed=1)[:, :N], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_python_datasets_and_generators():
     """Batches x, (x, y) and (x, y, weights); sequences of another length are traced again, and pooled here."""
     model = latent_model()
@@ -81,6 +83,7 @@ def test_strings_and_integers():
         draw(model, ["a", "b", "c"], 4)
 
 
+@pytest.mark.slow
 def test_a_task_preprocesses_strings_once():
     """As `predict` does: every string, where it comes from a dataset too; what is no string is what the model takes."""
 

@@ -30,6 +30,7 @@ def state(model):
     return [keras.ops.convert_to_numpy(x.value) for x in [*variables, *generators]]
 
 
+@pytest.mark.slow
 def test_no_state_changes():
     model = full_model()
     model.fit(X, np.zeros((N, T, 2)), verbose=0)

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiers import slow_after
 
 from keras_vattn import GaussianAttention, GaussianLatent, posterior_draws
 
@@ -120,7 +121,7 @@ def test_models_inside_a_model_draw_too_and_stop():
     np.testing.assert_array_equal(inner.predict(X, verbose=0), mean)
 
 
-@pytest.mark.parametrize("options", [{}, {"jit_compile": True}, {"run_eagerly": True}])
+@pytest.mark.parametrize("options", slow_after([{}, {"jit_compile": True}, {"run_eagerly": True}]))
 def test_batches_of_one_predict_have_noise_of_their_own(options):
     """In another context the same, and that of a call in the first batch."""
     model = compiled_model()

@@ -29,6 +29,7 @@ def squares(model):
     return model.evaluate(X, np.zeros((*X.shape[:2], 2)), verbose=0, return_dict=True)["mse"]
 
 
+@pytest.mark.slow
 def test_another_thread_gets_the_mean_and_leaves_the_draws():
     model = latent_model()
     model.compile(metrics=["mse"])
@@ -56,6 +57,7 @@ def test_a_predict_of_replicas_is_refused(two_replicas):
     np.testing.assert_array_equal(predict(model), mean)
 
 
+@pytest.mark.slow
 def test_tasks_of_one_thread_draw_for_themselves():
     model = latent_model()
     mean, seeds = predict(model), (1, 2)
@@ -75,6 +77,7 @@ def test_tasks_of_one_thread_draw_for_themselves():
         np.testing.assert_allclose(result, x, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_threads_enter_and_leave_contexts_of_one_model():
     model = latent_model()
     expected, mean = [np.asarray(seeded(model, seed)) for seed in range(4)], predict(model)

@@ -77,6 +77,7 @@ def test_a_gradient_that_is_no_number():
     assert np.isnan(weight.numpy()).all()
 
 
+@pytest.mark.slow
 def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
     model.compile(keras.optimizers.LossScaleOptimizer(keras_vattn.fast.FusedAdam(0.01, global_clipnorm=1.0)), "mse")
@@ -90,6 +91,7 @@ def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
     np.testing.assert_allclose(more[0], more[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_replicas(two_replicas):
     """Both replicas take the step of Keras's optimizer."""
     found = []

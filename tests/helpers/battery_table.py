@@ -19,7 +19,8 @@ from battery_multi_head import MULTI_HEAD_CASES
 from battery_parts import PART_CASES, WordsCase
 from keras import ops
 
-CASES = [*PART_CASES, *ATTENTION_CASES, *DECODER_CASES, *MULTI_HEAD_CASES, *GRAPH_CASES, *LATENT_CASES]
+FAMILIES = (PART_CASES, ATTENTION_CASES, DECODER_CASES, MULTI_HEAD_CASES, GRAPH_CASES, LATENT_CASES)
+CASES = [case for family in FAMILIES for case in family]
 HALF_POLICIES = ("mixed_float16", "mixed_bfloat16")
 _LAYERS = {case.name: case.make() for case in CASES}
 
@@ -58,9 +59,12 @@ def covering(cases, parts=paths):
 
 
 def rows(condition=lambda case: True, costly=False, expensive=False, by_class=False):
-    """Parametrize a check by the rows that it has a meaning for."""
+    """Parametrize a check by the rows that it has a meaning for; the default tier has the first expensive row of each
+    family of layers."""
     chosen = _chosen(condition, costly, expensive, by_class)
-    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name) for x in chosen])
+    first = [next((case for case in family if case in chosen), None) for family in FAMILIES]
+    slow = [pytest.mark.slow if expensive and case not in first else () for case in chosen]
+    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name, marks=y) for x, y in zip(chosen, slow)])
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):

@@ -63,6 +63,7 @@ def test_no_word_is_predicted_from_a_later_one():
     np.testing.assert_allclose(bound, np.take_along_axis(first, words[:, 1:, None], axis=-1)[..., 0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_training_and_prediction_share_their_layers():
     """The prediction model has no posterior; its words are the exact marginal of the trained layers."""
     parts = layers(OBJECTIVES["elbo-sample"])

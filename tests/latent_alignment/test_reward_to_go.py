@@ -202,6 +202,7 @@ def test_rows_without_a_region_and_extreme_logits_stay_finite():
         assert bool(np.any(found)) == (value_mask is None)
 
 
+@pytest.mark.slow
 def test_a_model_learns_where_to_look():
     """The word is written in the one region that the input names: only the drawn region tells it."""
     count, words = 512, 5

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tiers import jit_compile
+from tiers import jit_compile, slow_after
 
 import keras_vattn
 from keras_vattn import TokenLogLikelihood
@@ -67,7 +67,7 @@ def test_without_a_bias():
     assert_close(value_and_gradients(layer), reference(layer))
 
 
-@pytest.mark.parametrize("chunk_size", [None, 7])
+@pytest.mark.parametrize("chunk_size", slow_after([None, 7]))
 @jit_compile
 def test_candidates_that_are_impossible(chunk_size, jit_compile):
     """Value and gradient 0 whatever stands there; the others as without a mask."""

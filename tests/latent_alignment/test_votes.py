@@ -129,6 +129,7 @@ def question_model():
     return keras.Model(inputs, bound), keras.Model(inputs, [latent["log_prior"], log_likelihood])
 
 
+@pytest.mark.slow
 def test_a_model_of_questions():
     """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
     model, parts = question_model()

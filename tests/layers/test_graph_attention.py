@@ -214,6 +214,7 @@ def test_dropout_of_features_and_of_weights():
     assert_close(layer(x, edges), x * layer.kernel.numpy()[0, 0])
 
 
+@pytest.mark.slow
 def test_draws_of_a_graph():
     nodes, edges = keras.Input((WIDTH,), name="nodes"), keras.Input((2,), dtype="int32", name="edges")
     layer = GraphAttention(UNITS, HEADS, alignment="weibull", feature_dropout=0.5)

@@ -184,6 +184,7 @@ def test_every_chunk_has_draws_of_its_own(kind):
     np.testing.assert_array_equal(output, again)
 
 
+@pytest.mark.slow
 def test_every_chunk_has_estimates_of_its_own():
     """The KL of an evaluation, at fixed draws, of each of four equal queries."""
     layer = heads(query_chunk_size=1, **WEIGHTS_KL)
@@ -219,7 +220,8 @@ def test_masks_whose_axes_are_known_late():
         np.testing.assert_allclose(*(call(QUERY, VALUE, mask) for call in calls), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["heads", pytest.param("attention", marks=slow)])
+@slow
+@pytest.mark.parametrize("kind", ["heads", "attention"])
 def test_unknown_lengths_and_none(kind):
     options = {"alignment": "weibull", "prior": "contextual", "query_chunk_size": 3}
     specs = [tf.TensorSpec((None, None, x.shape[-1])) for x in (QUERY, VALUE)]
@@ -247,7 +249,7 @@ def test_no_tensor_of_a_step_has_an_entry_for_each_query_and_key():
     assert max(sizes) < length * length
 
 
-@pytest.mark.parametrize("alignment", ["weibull", "softmax"])
+@pytest.mark.parametrize("alignment", ["weibull", pytest.param("softmax", marks=slow)])
 def test_dropout_at_inference(alignment):
     """A predictive distribution draws and drops in chunks, every chunk in another way."""
     layer = heads(alignment=alignment, dropout=0.5, query_chunk_size=1)
@@ -262,6 +264,7 @@ def test_dropout_at_inference(alignment):
     np.testing.assert_array_equal(draw(dropout=True), draws)
 
 
+@pytest.mark.slow
 def test_a_converted_model_has_chunks(tmp_path):
     model = functional_model()
     inputs = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")

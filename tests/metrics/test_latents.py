@@ -32,6 +32,7 @@ def test_mutual_information_is_that_of_the_densities():
     assert abs(found - values.mean()) < 4 * values.std() / np.sqrt(len(values)) * np.sqrt(1.5)
 
 
+@pytest.mark.slow
 def test_mutual_information_of_what_is_known():
     # Posteriors that are one say nothing; those that are apart say which of N it is.
     assert latent_mutual_information(np.zeros((700, 2)), np.zeros((700, 2))) == pytest.approx(0.0, abs=1e-12)

@@ -105,7 +105,10 @@ def test_sequences_of_no_step(jit_compile):
     "make",
     [
         lambda: keras_vattn.fast.LSTM(4),
-        lambda: keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", query_chunk_size=2),
+        pytest.param(
+            lambda: keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", query_chunk_size=2),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_graphs_are_freed_while_their_layer_lives(make):

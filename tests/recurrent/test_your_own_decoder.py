@@ -22,6 +22,7 @@ def names():
     return names
 
 
+@pytest.mark.slow
 def test_hard_attention(names):
     given = [np.ones((2, 4, 16)), np.ones((2, 6, 7)), np.ones((2, 4), int)]
     history = names["captioner"].fit(given, given[-1], verbose=0)

@@ -69,6 +69,7 @@ def test_equal_to_those_of_eager_steps(known, jit_compile):
             np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_gradients():
     """Those of a loop in training are refused, and those of another one are right."""
 
@@ -183,6 +184,7 @@ def test_a_loop_in_a_loop():
     compared(gradient, tf.constant(KERNEL[:UNITS]))
 
 
+@pytest.mark.slow
 def test_a_saved_function_that_trains(tmp_path):
     """A SavedModel holds the gradient, and the loop that is not asked for one."""
 

@@ -83,6 +83,7 @@ def test_options_that_do_not_go_together(values, message):
         check(changed(Options(), **values))
 
 
+@pytest.mark.slow
 def test_features_of_words_of_captions(tmp_path):
     """The network words learns the words of captions."""
     options = options_of(tmp_path)

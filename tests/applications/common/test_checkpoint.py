@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from run_files import read_history
+from tiers import slow_after
 
 from applications.common.callbacks import WarmStart, after_warm_start
 from applications.common.checkpoint import Checkpoint, read_weights, training_variables
@@ -82,6 +83,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
+@pytest.mark.slow
 def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eagerly):
     """What the metrics have added up, the seeds and the loss scale are part of it."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -98,7 +100,7 @@ def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eage
     assert {"loss", "mae", "val_loss", "val_mae"} < read_history(parts)[0].keys()
 
 
-@pytest.mark.parametrize(("every_steps", "epoch"), [(3, 3), (None, 5)])
+@pytest.mark.parametrize(("every_steps", "epoch"), slow_after([(3, 3), (None, 5)]))
 def test_epochs_of_one_step(tmp_path, eagerly, every_steps, epoch):
     """They are saved every so many steps, and after the last of them."""
     with pytest.raises(KeyboardInterrupt):

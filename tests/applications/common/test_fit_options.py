@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from run_files import read_arrays, read_checkpoint, read_history, read_json
-from tiers import slow_after
 
 from applications.common import replicas, training
 from applications.common.callbacks import Plateau, epochs_without_better
@@ -123,7 +122,8 @@ def test_a_gradient_is_clipped():
         np.testing.assert_allclose(weight, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("keep", slow_after(["best", "last"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_weights_that_are_kept(toy, tmp_path, keep):
     """Training that gets worse: reported on is the best epoch, or the last one."""
     words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)
@@ -143,6 +143,7 @@ def test_the_weights_that_are_kept(toy, tmp_path, keep):
     assert report["cross_entropy"] <= loss
 
 
+@pytest.mark.slow
 def test_half_precision(toy, tmp_path, weights_only):
     """Losses and weights are float32, and the scale of the loss is part of the state."""
     toy.succeeds(*toy.train(tmp_path / "run", mixed_precision="float16"))
@@ -157,6 +158,7 @@ def test_half_precision(toy, tmp_path, weights_only):
     assert run.models.training(np.zeros((1, 6, 4), "float32")).dtype == "float32"
 
 
+@pytest.mark.slow
 def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
     """With a TF_CONFIG every machine would train a model of its own, without a word."""
     monkeypatch.setenv("TF_CONFIG", "{}")
@@ -180,6 +182,7 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
     """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
     schedule, one order of the batches. It may be killed before its first checkpoint."""
@@ -206,6 +209,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
         assert [row[name] for row in of_rest] == [row[name] for row in of_whole[1:]]
 
 
+@pytest.mark.slow
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     """Another size, other options, no epoch left, no end and no state of training."""
     for changes, message in (

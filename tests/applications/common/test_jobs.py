@@ -52,6 +52,7 @@ def children_of(pid):
     return subprocess.run(words, capture_output=True, text=True).stdout.split()
 
 
+@pytest.mark.slow
 def test_a_process_does_not_outlive_the_comparison(tmp_path):
     os.mkfifo(tmp_path / "config")
     code = (

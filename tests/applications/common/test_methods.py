@@ -173,7 +173,7 @@ def test_the_table_of_a_run(run_of, tmp_path, name):
         # Labels of another graph do not count.
         features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
-    rows, columns = table_of(case.succeeds("uncertainty", "--run", run, "--other", other))
+    rows, columns = table_of(case.succeeds("uncertainty", "--run", run, "--other", other, "--num-draws", 2))
     assert rows == methods_of("wc", "dropout", "attention", "both")
     assert {"AUROC, other data", "AUROC, corrupted"} <= columns
 
@@ -183,8 +183,8 @@ def test_the_table_of_a_comparison(comparison, here, tmp_path, without_pictures)
     case = CASES["vqa"]
     (tmp_path / "other").mkdir()
     other = written(case.evaluated, tmp_path / "other")["questions"]
-    words = ("--models", "soft", "marginal", "--baseline", "soft", "--seeds", 1, "--ensemble", 2, "--other", other)
-    _, words = comparison(case, *words)
+    words = ("--models", "soft", "marginal", "--baseline", "soft", "--seeds", 1, "--ensemble", 2, "--num-draws", 2)
+    _, words = comparison(case, *words, "--other", other)
     found = case.succeeds(*words)
     assert len([command for command in here if command[0] == "train"]) == 3
     rows, columns = table_of(found[found.index("Uncertainty: ") :])

@@ -9,6 +9,7 @@ from run_files import read_json
 from applications.common.results import _plain, read_results
 
 
+@pytest.mark.slow
 def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_pictures):
     models = ("gaussian", "gaussian:learning_rate=0.02")
     words = asked(toy, "--seeds", 2, "--baseline", "gaussian", "--models", *models, units=3)

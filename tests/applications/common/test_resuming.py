@@ -90,6 +90,7 @@ def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, i
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, interrupted):
     """The state after the second stop counts the steps of the epoch, and not those of its own `fit`."""
     words = toy.train(tmp_path / "run", checkpoint_steps=1)
@@ -113,6 +114,7 @@ def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_onl
     assert_same_run(tmp_path / "run", trained_toy)
 
 
+@pytest.mark.slow
 def test_a_state_of_an_earlier_version(toy, trained_toy, tmp_path, weights_only):
     """It has shapes and types of variables, and the row of an unfinished epoch apart."""
     toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
@@ -127,6 +129,7 @@ def test_a_state_of_an_earlier_version(toy, trained_toy, tmp_path, weights_only)
     assert_same_run(tmp_path / "run", trained_toy)
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
     words = toy.train(tmp_path / "run", epochs=9, early_stopping=1, learning_rate=0.5)
     toy.succeeds(*words)

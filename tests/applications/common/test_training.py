@@ -98,7 +98,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_except(CASES, TOY, "ved"))
+@pytest.mark.parametrize("name", slow_except(CASES, TOY))
 def test_batches_depend_on_the_number_of_their_epoch_alone(name, run_of):
     """A resumed run has the batches of an uninterrupted one, in one shape for TensorFlow."""
     case = CASES[name]

@@ -170,6 +170,7 @@ def test_batches(tmp_path):
     np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])
 
 
+@pytest.mark.slow
 def test_batches_of_an_epoch(tmp_path, monkeypatch):
     """All examples, in an order of the epoch that the seed fixes, with those of like lengths in one batch of a pool."""
     monkeypatch.setattr(data, "POOL", 3)

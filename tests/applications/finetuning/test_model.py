@@ -106,6 +106,7 @@ def test_presets_are_table_9():
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
+@pytest.mark.slow
 def test_a_report_of_classes(tmp_path):
     run = run_of(tmp_path, model="wc", num_draws=4)
     part = run.data["test"]

@@ -18,6 +18,7 @@ from applications.graphs.train import Criterion
 from keras_vattn import metrics
 
 
+@pytest.mark.slow
 def test_a_report(tmp_path, eagerly):
     run = run_of(tmp_path, model="wc", num_draws=3)
     part = run.data["test"]
@@ -56,6 +57,7 @@ def test_neighbours_that_the_page_shows(tmp_path, eagerly, monkeypatch):
         assert shortened.source == [whole.source[place] for place in heaviest]
 
 
+@pytest.mark.slow
 def test_noise_is_told_by_draws(tmp_path, monkeypatch):
     """The AUROCs of the same predictor with and without noise; deterministic attention has no draws."""
     run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)

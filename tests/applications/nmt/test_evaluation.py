@@ -59,6 +59,7 @@ def test_the_alignments_that_every_kind_of_model_shows(model, kinds, tmp_path, e
         np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_another_source_costs(run, eagerly, monkeypatch):
     """Of every sentence, by the likelihood of the pairs that the rolled sources make."""
     part = run.data["valid"]

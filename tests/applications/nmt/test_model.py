@@ -17,7 +17,7 @@ DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
 
 
 @pytest.mark.parametrize(
-    "model", slow_after(["marginal", "variational_sample", "wc", "gaussian_mean", "variational_wake_sleep"], 2)
+    "model", slow_after(["marginal", "variational_sample", "wc", "gaussian_mean", "variational_wake_sleep"])
 )
 def test_models_learn(model):
     """A few steps on one batch lower the loss of that batch."""
@@ -57,6 +57,7 @@ def test_attentions_of_no_paper_on_translation(model, eagerly):
     np.testing.assert_allclose(mean.sum(axis=-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_all_models_of_deng_have_the_same_generative_parameters():
     counts = {name: random_run(name).models.parameters for name in DENG}
     assert len({count["generative"] for count in counts.values()}) == 1
@@ -133,6 +134,7 @@ def test_the_inferences_agree_where_they_must(model, eagerly):
         np.testing.assert_allclose(bound, exact, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_beam_scores_what_teacher_forcing_does():
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, _ = translator_of("variational_enum")

@@ -74,6 +74,7 @@ def test_special_tokens_in_a_text_are_ordinary_words(encoder):
     assert set(encoder.encode([sentence]).numpy().ravel()).isdisjoint({text.PAD, text.START, text.END})
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.sampled_from("tehcamsЖ▁ \t\0\u2028\xa0¨") | st.characters(codec="utf-8")), max_size=20))
 def test_a_data_set_is_read_word_by_word(subword_encoder, word_encoder, sentences):

@@ -69,6 +69,7 @@ def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, ea
         list(APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=3, input=str(lines))))
 
 
+@pytest.mark.slow
 def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
     """The texts are those of `generate` without the option, in their order."""
     run, part = run_with("wc"), run_with("wc").data["valid"]

@@ -122,6 +122,7 @@ CHARACTERS = st.sampled_from("aaZßΣσΑ.´'\u0301¨ \t\0\u2028\xa0-lrb") | st.
 SENTENCES = st.lists(st.text(CHARACTERS, max_size=12), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(sentences=SENTENCES)
 def test_a_data_set_is_encoded_as_its_sentences(sentences):

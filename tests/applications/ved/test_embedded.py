@@ -25,6 +25,7 @@ def test_the_pairs_are_those_that_published_runs_had(pairs):
     assert digest == "7a67cc74c3df8a8215b9b0d93dc82d0d891032ca18ece1f1dfa295f010c1d46e"
 
 
+@pytest.mark.slow
 def test_questions_of_another_statement_do_not_fit(questions):
     lists = list(questions.values())
     others = [lists[(index * 7 + 11) % len(lists)][index % 5] for index in range(len(lists))]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import changed
+from tiers import slow_after
 from ved_cases import APPLICATION, PAIRS, SMALL, read_metrics
 
 from applications.common.application import Run
@@ -120,7 +121,7 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     assert (divergences.numpy() > 0).all()
 
 
-@pytest.mark.parametrize("model", ["ded", "ved", "ved_dattn", "ved_vattn_mean", "ved_wc"])
+@pytest.mark.parametrize("model", slow_after(["ded", "ved", "ved_dattn", "ved_vattn_mean", "ved_wc"], 2))
 def test_what_another_sentence_costs(model, eagerly):
     """Of z, of what is attended to, and of all; the last is what the training model says of another source."""
     options, generator = changed(Options(), **{**SMALL, "model": model, "batch_size": 5}), np.random.default_rng(5)

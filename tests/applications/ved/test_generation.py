@@ -126,6 +126,7 @@ def loaded(trained):
     return load_run(APPLICATION, trained)
 
 
+@pytest.mark.slow
 def test_draws_of_the_command(loaded, monkeypatch, capsys, eagerly):
     def generate(**options):
         lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"

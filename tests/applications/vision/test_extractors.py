@@ -81,6 +81,7 @@ def test_a_cell_has_the_mean_of_the_map_over_its_area(size, cells):
     np.testing.assert_allclose(features, fine.mean(axis=(2, 4)).reshape(2, cells**2, 3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_network_words_tells_the_colours_of_cells(extractor):
     """The features of a square of an image without words are those of squares of its colour."""
     features = extract(extractor, IMAGES).features

@@ -31,6 +31,7 @@ def drawn_answers(part, options, epochs):
     return found
 
 
+@pytest.mark.slow
 def test_answers_are_drawn_in_proportion_to_votes(run):
     """Within 4 standard errors over 400 epochs; an answer that nobody gave, or nobody knows, is never drawn."""
     part = dataclasses.replace(run.data["valid"])

@@ -55,6 +55,7 @@ def test_noise_on_the_features_alone(run):
     assert run.codec.regions.scale == pytest.approx(plain.std(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_what_draws(tmp_path):
     run = run_of(tmp_path, model="marginal", num_draws=4)
     report, p_values = uncertainty(run, run.data["test"], 4)
@@ -68,6 +69,7 @@ def test_what_draws(tmp_path):
     assert uncertainty(run, run.data["test"], 0) == ({}, {})
 
 
+@pytest.mark.slow
 def test_pavpu_of_some_questions(run, monkeypatch):
     """The questions are drawn at random from all of the part."""
     part = run.data["test"]

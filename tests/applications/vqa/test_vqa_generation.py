@@ -23,6 +23,7 @@ def answerer(tmp_path_factory):
     return Answerer(run_of(tmp_path_factory.mktemp("run"), model="variational_enum"))
 
 
+@pytest.mark.slow
 def test_draws(answerer):
     """As many as asked for, by their seed; their mean is what is answered."""
     images = encoded(3, 17)
@@ -43,6 +44,7 @@ def test_a_model_that_draws_nothing(tmp_path):
     assert answerer.names == ("predict", "predict_features")
 
 
+@pytest.mark.slow
 def test_lines_of_ids_and_files(tmp_path):
     run = run_of(tmp_path, model="soft")
     (tmp_path / "mine.png").write_bytes(encoded(4)[0].numpy())

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from application_cases import HERE, TRAINED, Compared, tables_of
 from scipy.special import logsumexp
+from tiers import slow_after
 from vrae_cases import opinosis, run_of, sentences_of
 
 import keras_vattn
@@ -38,7 +39,7 @@ def reported(tmp_path_factory):
     return reported
 
 
-@pytest.mark.parametrize("informed", ["latent", "both"])
+@pytest.mark.parametrize("informed", slow_after(["latent", "both"]))
 def test_three_perplexities(reported, informed):
     run, writer, report = reported("vrae_sa", informed)
     found = report["likelihood"]
@@ -96,6 +97,7 @@ def test_controls(reported):
     assert evaluate(run, run.data["valid"].rows([0]))[0]["controls"] is None
 
 
+@pytest.mark.slow
 def test_how_far_a_map_moves(reported):
     """Sentence by sentence, without padding; a model whose attention informs nothing has no map."""
     run, _, report = reported("vrae_sa")
