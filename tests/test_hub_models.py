@@ -21,7 +21,7 @@ GROUPS = 2
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Their attentions are of a class that another row has.
 ALIKE = {
-    *("BertBackbone", "CLIPTextEncoder", "CLIPVisionEncoder", "DeiTBackbone", "DistilBertBackbone", "ElectraBackbone"),
+    *("CLIPTextEncoder", "CLIPVisionEncoder", "DeiTBackbone", "DistilBertBackbone", "ElectraBackbone"),
     *("EdRecBackbone", "Llama3Backbone", "MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder"),
     *("OPTBackbone", "PARSeqBackbone", "Qwen3_5MoeBackbone", "RobertaBackbone", "SegFormerBackbone", "SigLIPBackbone"),
     *("SigLIPTextEncoder", "SigLIPVisionEncoder", "ViTBackbone", "XLMRobertaBackbone"),

@@ -119,9 +119,9 @@ def uncertainty(application, options):
     amounts = dict.fromkeys(encoded, 0.0)
     if corruption:
         encoded["corrupted"], amounts["corrupted"] = encoded["test"], corruption
-    num_draws, sets = first_value("num_draws", options, run.options.reports), {}
+    num_draws, sets, samplers = first_value("num_draws", options, run.options.reports), {}, {}
     for name, part in progress(encoded.items(), "predicting"):
-        predictor = layout.predictor(run, part, amounts[name])
+        predictor = dataclasses.replace(layout.predictor(run, part, amounts[name]), samplers=samplers)
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     stored = ("labels", "mean", "mean_ms")
     results = _methods(sets, train_seconds)

@@ -32,6 +32,7 @@ class Predictor:
         drawn: `keras.Model` whose attention is drawn; `None` where it is deterministic.
         drops: Whether the model has dropout.
         max_rows: As for `keras_vattn.posterior_predictive`.
+        samplers: Traced samplers, which the predictors of several parts share: {(model, kind): `keras_vattn.Sampler`}.
     """
 
     labels: np.ndarray
@@ -41,7 +42,7 @@ class Predictor:
     drawn: keras.Model | None = None
     drops: bool = False
     max_rows: int = 256
-    _samplers: dict = dataclasses.field(default_factory=dict, init=False, repr=False)
+    samplers: dict = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def kinds(self):
@@ -55,10 +56,10 @@ class Predictor:
         return self.probabilities(self._drawn(self.batches, num_draws, kind))
 
     def _drawn(self, batches, num_draws, kind):
-        if kind not in self._samplers:
-            model = self.model if kind == "dropout" else self.drawn
-            self._samplers[kind] = keras_vattn.Sampler(model, kind != "attention", kind != "dropout")
-        return self._samplers[kind](batches, num_draws, seed=_SEED, max_rows=self.max_rows)
+        key = self.model if kind == "dropout" else self.drawn, kind
+        if key not in self.samplers:
+            self.samplers[key] = keras_vattn.Sampler(key[0], kind != "attention", kind != "dropout")
+        return self.samplers[key](batches, num_draws, seed=_SEED, max_rows=self.max_rows)
 
     def _at_mean(self, batches):
         inputs = (keras.utils.unpack_x_y_sample_weight(batch)[0] for batch in batches)
