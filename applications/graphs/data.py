@@ -4,46 +4,14 @@ Shapes: N nodes, D features, E edges, M nodes of a part.
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 import tensorflow as tf
 
 from applications.common.batches import prefetched
 from applications.common.errors import InputError
-from applications.graphs.files import read_edges, read_nodes, read_npz
+from applications.graphs.files import Graph, read_npz, read_tables
 from applications.graphs.sampling import sampled_batches
-
-
-@dataclasses.dataclass
-class Graph:
-    """A graph.
-
-    Attributes:
-        features: float32 (N, D).
-        edges: int32 (E, 2), each a source and a target, without self-loops, each once.
-        labels: int32 (N,), -1 for unknown.
-        classes: Names of the classes.
-        names: Names of the nodes, or `None` where their numbers are their names.
-        listed: Number of edges in the file.
-        columns: Names of the features, or `None` where they have none.
-    """
-
-    features: np.ndarray
-    edges: np.ndarray
-    labels: np.ndarray
-    classes: list
-    names: list | None = None
-    listed: int = 0
-    columns: list | None = None
-
-    @functools.cached_property
-    def inputs(self):
-        """The tensors that a model sees."""
-        return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
-
-    def name(self, node):
-        return str(node) if self.names is None else self.names[node]
 
 
 @dataclasses.dataclass
@@ -132,30 +100,23 @@ def encode(options, codec, part, training=False):
         features = ((features - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
     if graph.classes != classes:
         labels = np.array([*(classes.index(name) for name in graph.classes), -1], np.int32)[labels]
-    if features is graph.features and labels is graph.labels:
-        return part
-    return Part(
-        dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns), part.nodes
-    )
+    if features is not graph.features or labels is not graph.labels:
+        graph = dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns)
+    return Part(graph, part.nodes)
 
 
 def read_graph(options, labelled=True):
     """Return the name of the file for errors, the `Graph` that `GraphOptions` name, and its splits or `None`. A table
     of nodes needs labels if it is `labelled`."""
-    names = columns = classes = None
     if options.npz is not None:
-        place = options.npz
-        features, labels, edges, splits = read_npz(place)
+        place, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:
-        place = options.nodes
-        names, features, columns, labels, classes, splits = read_nodes(place, labelled)
-        edges = read_edges(options.edges, {name: row for row, name in enumerate(names)})
+        place, (graph, splits) = options.nodes, read_tables(options.nodes, options.edges, labelled)
     else:
-        place, splits = "the digits", None
         features, labels, edges = digits()
-    features = np.asarray(features, np.float32)
-    _check_arrays(place, features, labels, edges, names, columns)
-    listed = len(edges)
+        place, graph, splits = "the digits", Graph(features.astype(np.float32), edges, labels), None
+    _check_arrays(place, graph)
+    features, edges, graph.listed = graph.features, graph.edges, len(graph.edges)
     if not options.directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
@@ -163,11 +124,11 @@ def read_graph(options, labelled=True):
         raise InputError(f"{place}: no edge joins two nodes, so there is nothing to attend to.")
     if options.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
-        features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
-    if classes is None:
-        classes = [str(number) for number in range(labels.max(initial=-1) + 1)]
-    edges, labels = edges.astype(np.int32), labels.astype(np.int32)
-    return place, Graph(features, edges, labels, classes, names, listed, columns), splits
+        graph.features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
+    if graph.classes is None:
+        graph.classes = [str(number) for number in range(graph.labels.max(initial=-1) + 1)]
+    graph.edges, graph.labels = edges.astype(np.int32), graph.labels.astype(np.int32)
+    return place, graph, splits
 
 
 def digits(num_neighbors=8):
@@ -181,14 +142,14 @@ def digits(num_neighbors=8):
     return features, labels, np.stack(edges, axis=1)
 
 
-def _check_arrays(place, features, labels, edges, names, columns):
+def _check_arrays(place, graph):
     """Raise `InputError` for features that are no finite numbers, missing labels, and edges to nowhere."""
-    count = len(features)
-    wrong = np.argwhere(~np.isfinite(features))
+    count, labels, edges = len(graph.features), graph.labels, graph.edges
+    wrong = np.argwhere(~np.isfinite(graph.features))
     if len(wrong):
         node, column = wrong[0]
-        name, feature = node if names is None else names[node], column + 1 if columns is None else columns[column]
-        raise InputError(f"{place}: node {name}: feature {feature} is no finite number.")
+        feature = column + 1 if graph.columns is None else graph.columns[column]
+        raise InputError(f"{place}: node {graph.name(node)}: feature {feature} is no finite number.")
     if len(labels) != count:
         raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
     if labels.max(initial=-1) >= count:

@@ -3,6 +3,8 @@
 Shapes: N nodes, D features, E edges, M nodes of a part.
 """
 
+import dataclasses
+import functools
 import zipfile
 import zlib
 
@@ -19,8 +21,41 @@ _ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, n
 _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 
+@dataclasses.dataclass
+class Graph:
+    """A graph; as it is read, its edges are those of the file, and an archive names no classes.
+
+    Attributes:
+        features: float32 (N, D).
+        edges: int32 (E, 2), each a source and a target, without self-loops, each once.
+        labels: int32 (N,), -1 for unknown.
+        classes: Names of the classes.
+        names: Names of the nodes, or `None` where their numbers are their names.
+        listed: Number of edges in the file.
+        columns: Names of the features, or `None` where they have none.
+    """
+
+    features: np.ndarray
+    edges: np.ndarray
+    labels: np.ndarray
+    classes: list | None = None
+    names: list | None = None
+    listed: int = 0
+    columns: list | None = None
+
+    @functools.cached_property
+    def inputs(self):
+        """The tensors that a model sees."""
+        import tensorflow as tf
+
+        return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
+
+    def name(self, node):
+        return str(node) if self.names is None else self.names[node]
+
+
 def read_npz(path):
-    """Return the features, labels, edges and splits of a NumPy archive; the splits may be `None`."""
+    """Return the `Graph` of a NumPy archive, and its splits or `None`."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
@@ -47,12 +82,13 @@ def read_npz(path):
     if arrays["edges"].shape[1] != 2 or arrays["labels"].min(initial=0) < -1:
         raise InputError(f"{path}: expected edges of shape (E, 2), and labels from -1 on.")
     splits = {name: arrays[key] for name, key in SPLITS.items() if key in arrays}
-    return arrays["features"], arrays["labels"].astype(np.int64), arrays["edges"].astype(np.int64), splits or None
+    edges, labels = (arrays[name].astype(np.int64) for name in ("edges", "labels"))
+    return Graph(arrays["features"].astype(np.float32), edges, labels), splits or None
 
 
-def read_nodes(path, labelled=True):
-    """Return the names of the nodes, their features, the names of the features, the labels, the classes and the splits
-    of a CSV. The splits may be `None`; the table has a column of labels if it is `labelled`."""
+def read_tables(path, edges_path, labelled=True):
+    """Return the `Graph` of a CSV of nodes, with a column of labels if it is `labelled`, and one of edges; and its
+    splits or `None`."""
     rows = _rows(path)
     head = rows[0][1] if rows else []
     if "node" not in head or (labelled and "label" not in head):
@@ -85,11 +121,12 @@ def read_nodes(path, labelled=True):
     classes = sorted(set(labels) - {""})
     labels = np.array([classes.index(label) if label else -1 for label in labels])
     splits = {name: np.array(nodes) for name, nodes in splits.items() if nodes}
-    return list(lines), np.array(features, np.float32), columns, labels, classes, splits or None
+    edges = _read_edges(edges_path, {name: row for row, name in enumerate(lines)})
+    graph = Graph(np.array(features, np.float32), edges, labels, classes, list(lines), columns=columns)
+    return graph, splits or None
 
 
-def read_edges(path, numbers):
-    """Return the edges (E, 2) of a CSV of names; `numbers` is a dictionary from names to numbers."""
+def _read_edges(path, numbers):
     edges = []
     for line, ends in _rows(path):
         if len(ends) != 2:
