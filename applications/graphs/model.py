@@ -83,32 +83,24 @@ def build(options, codec):
 def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
     network, alignment, model = options.network, options.alignment, MODELS[options.model]
-    published, seed = _published(options), options.run.layer_seed(index)
-    drawn = alignment.of_model(published)
-    kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": seed}
+    kwargs |= {"name": LAYERS[index], "seed": options.run.layer_seed(index)}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
-    prior = None
+    if model.distribution is not None:
+        published = _published(options)
+        drawn = alignment.of_model(published)
+        kwargs |= {"alignment": drawn.alignment(model.distribution), "kl_annealing": drawn.annealing()}
+        kwargs |= {"kl_weight": drawn.kl_weight, "kl_reduction": alignment.kl_reduction}
+        if alignment.kl_reduction == "mean":
+            # The published mean is one over the edges and heads of both layers.
+            kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None
         # Initialization after He, head by head: Keras takes an axis of heads for a part of the input.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = drawn.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
-    if model.distribution is None:
-        return keras_vattn.GraphAttention(**kwargs)
-    kl_weight = drawn.kl_weight
-    if alignment.kl_reduction == "mean":
-        # The published mean is one over the edges and heads of both layers.
-        kl_weight *= num_heads / (network.num_heads + network.output_heads)
-    return keras_vattn.GraphAttention(
-        alignment=drawn.alignment(model.distribution),
-        prior=prior,
-        prior_over=alignment.prior_over if prior is not None and prior.reads_keys else "neighbourhood",
-        kl_weight=kl_weight,
-        kl_annealing=drawn.annealing(),
-        kl_reduction=alignment.kl_reduction,
-        **kwargs,
-    )
+        kwargs |= {"prior": prior, "prior_over": alignment.prior_over if prior.reads_keys else "neighbourhood"}
+    return keras_vattn.GraphAttention(units, num_heads, **kwargs)
 
 
 def values_of(options):
