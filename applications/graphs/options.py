@@ -56,8 +56,7 @@ class GraphOptions:
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
 
-    def check(self):
-        check_sources(self)
+    check = check_sources
 
 
 @dataclasses.dataclass
@@ -168,8 +167,7 @@ class OtherGraph:
     edges: common.File | None = None
     """Its edges."""
 
-    def check(self):
-        check_sources(self)
+    check = check_sources
 
 
 @dataclasses.dataclass

@@ -39,20 +39,18 @@ def deviation(record):
     return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 
 
-_OF_DRAWS = "report.uncertainty"
 COLUMNS = (
     Column("accuracy (%)", "report.accuracy", 2, 100.0),
     Column("NLL, validation", "history.val_nll"),
     Column("NLL (nats)", "report.nll"),
     Column("ECE", "report.ece"),
-    Column("accuracy, attention drawn (%)", f"{_OF_DRAWS}.attention.accuracy", 2, 100.0),
-    Column("NLL, attention drawn", f"{_OF_DRAWS}.attention.nll"),
-    Column("NLL, dropout", f"{_OF_DRAWS}.dropout.nll"),
-    Column("ECE, dropout", f"{_OF_DRAWS}.dropout.ece"),
-    Column("PAvPU, dropout", f"{_OF_DRAWS}.dropout.pavpu"),
-    Column("NLL, both", f"{_OF_DRAWS}.both.nll"),
-    Column("ECE, both", f"{_OF_DRAWS}.both.ece"),
-    Column("PAvPU, both", f"{_OF_DRAWS}.both.pavpu"),
+    Column("accuracy, attention drawn (%)", "report.uncertainty.attention.accuracy", 2, 100.0),
+    Column("NLL, attention drawn", "report.uncertainty.attention.nll"),
+    *(
+        Column(f"{title}, {kind}", f"report.uncertainty.{kind}.{title.lower()}")
+        for kind in ("dropout", "both")
+        for title in ("NLL", "ECE", "PAvPU")
+    ),
     Column("AUROC of noise, entropy", "report.noise.entropy"),
     Column("AUROC of noise, attention drawn", "report.noise.mutual_information"),
     Column("sd of the weights", deviation, differs=False),
@@ -215,30 +213,23 @@ def shown(run, part, outputs):
         sample = [("node", name(part.nodes[row])), ("class", label), ("predicted", predicted)]
         sample += [(title, f"{column[row]:.3f}") for title, column in columns.items()]
         samples.append([*sample, verdict("" if predicted == label else f"{label} is right")])
-    return Shown(samples, attention(run, part))
-
-
-def attention(run, part):
-    return _alignments(run, part.graph, part.nodes[random_rows(len(part.nodes), NUM_ALIGNMENTS)])
+    return Shown(samples, _alignments(run, part.graph, part.nodes[random_rows(len(part.nodes), NUM_ALIGNMENTS)]))
 
 
 def _alignments(run, graph, nodes):
     """Return which neighbours some nodes look at, in each head of each layer."""
-    drawn = MODELS[run.options.model].distribution is not None
-    loops = np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)
-    weights, spread, ends = {}, {}, np.concatenate([graph.edges, loops])
+    model, edges = run.models.prediction, graph.inputs["edges"]
+    weights, spread, alignments = {}, {}, []
     for layer, features in _layer_inputs(run, graph).items():
-        attend = functools.partial(
-            run.models.prediction.get_layer(layer), features, graph.inputs["edges"], return_attention_scores=True
-        )
-        weights[layer] = attend()[1].numpy()
-        if drawn:
-            draws = []
-            for draw in range(NUM_DRAWS):
-                with keras_vattn.posterior_draws(run.models.prediction, seed=[SEED, draw]):
-                    draws.append(attend()[1].numpy())
+        attend = functools.partial(model.get_layer(layer), features, edges, return_attention_scores=True)
+        weights[layer], draws = attend()[1].numpy(), []
+        for draw in range(NUM_DRAWS if MODELS[run.options.model].distribution else 0):
+            with keras_vattn.posterior_draws(model, seed=[SEED, draw]):
+                draws.append(attend()[1].numpy())
+        if draws:
             spread[layer] = np.std(draws, axis=0)
-    alignments = []
+    # Every node has a loop, after the edges.
+    ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
         seen = np.flatnonzero(ends[:, 1] == node)
         # The neighbours that the last layer looks at most.

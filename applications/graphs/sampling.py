@@ -1,5 +1,7 @@
 """Training steps that see drawn neighbours of a few nodes, and not the whole graph (Hamilton et al. 2017)."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -15,13 +17,8 @@ class NeighborSampler:
         self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
 
     def draw(self, nodes, counts, generator):
-        """Return edges (E, 2) of as many steps as there are counts: into the nodes, into their sources, and so on.
-
-        Args:
-            nodes: Integers (M,), each once. A node has edges of the step that it appears in first.
-            counts: The most edges into a node in each step.
-            generator: `numpy.random.Generator`.
-        """
+        """Return edges (E, 2): into different nodes (M,), into their sources, and so on, at most so many into a node as
+        `counts` has for the step. A node has edges of the step that it appears in first."""
         edges, seen = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
@@ -47,23 +44,16 @@ def sampled_batches(part, options, first_epoch):
     sampler = NeighborSampler(graph.edges, len(graph.labels))
 
     def batches():
-        epoch = first_epoch
-        while True:
+        for epoch in itertools.count(first_epoch):
             generator = np.random.default_rng([options.run.seed, epoch])
             order = generator.permutation(part.nodes)
             for start in range(0, len(order), batch_size):
                 yield batch_of(graph, sampler, order[start : start + batch_size], options.sampling.neighbors, generator)
-            epoch += 1
 
-    signature = {
-        "features": tf.TensorSpec((None, graph.features.shape[1]), tf.float32),
-        "edges": tf.TensorSpec((None, 2), tf.int32),
-        "targets": tf.TensorSpec((None,), tf.int32),
-        "nodes_mask": tf.TensorSpec((None,), tf.bool),
-        "edges_mask": tf.TensorSpec((None,), tf.bool),
-    }
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=(signature, tf.TensorSpec((None,), tf.int32)))
-    return prefetched(dataset)
+    features, edges = tf.TensorSpec((None, graph.features.shape[1])), tf.TensorSpec((None, 2), tf.int32)
+    integers, booleans = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,), tf.bool)
+    inputs = {"features": features, "edges": edges, "targets": integers, "nodes_mask": booleans, "edges_mask": booleans}
+    return prefetched(tf.data.Dataset.from_generator(batches, output_signature=(inputs, integers)))
 
 
 def batch_of(graph, sampler, nodes, counts, generator):

@@ -75,9 +75,7 @@ def predicted(run, part):
 
 
 def generate(run, options):
-    part = data.read_other(run.options, options, labelled=False)
-    if part is None:
-        part = next(iter(data.read(run.options).values()))
+    part = data.read_other(run.options, options, labelled=False) or data.read(run.options)["train"]
     # The file may have more nodes by now; classes and scale are the model's.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
