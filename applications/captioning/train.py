@@ -28,24 +28,14 @@ def train(options):
             metrics=[WordPerplexity()],
             jit_compile=options.fit.jit_compile,
         )
+    captioner, references = Captioner(run, num_beams=1), valid.captions.captions
+
+    def validate(epoch, logs):
+        if options.reports.decodes_after(epoch):
+            hypotheses = caption(captioner, valid, options.reports.num_decoded, title=None)
+            logs["val_cider"] = caption_metrics(hypotheses, references[: len(hypotheses)], java=False)["cider"]
+
     # Without the KL, which with a tiny beta is all of the loss.
-    callbacks, score = [CaptionValidation(run)], lambda row: row["val_perplexity"]
+    callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate)], lambda row: row["val_perplexity"]
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
-
-
-class CaptionValidation(keras.callbacks.Callback):
-    """Adds the CIDEr of captions of the first images of validation, decoded greedily, to the log."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        self.part = run.data["valid"]
-        self.captioner = Captioner(run, num_beams=1)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        hypotheses = caption(self.captioner, self.part, self.run.options.reports.num_decoded, title=None)
-        references = self.part.captions.captions[: len(hypotheses)]
-        logs["val_cider"] = caption_metrics(hypotheses, references, java=False)["cider"]

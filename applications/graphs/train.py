@@ -24,9 +24,13 @@ def train(options):
             ],
             jit_compile=options.fit.jit_compile,
         )
+
+    def validate(epoch, logs):
+        logs |= criterion_of(options.reports.criterion, run.checkpoint.rows, logs["val_accuracy"], logs["val_nll"])
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=validate)]
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
-    batches_from = lambda epoch: train.batches(options, epoch)  # noqa: E731
-    run.fit(batches_from, valid.batches(options), [Criterion(run)], score=best, patience_score=better)
+    run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, best, better)
     run.finish()
 
 
@@ -40,34 +44,17 @@ def codec_of(options, part):
     return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": scaling}
 
 
-class Criterion(keras.callbacks.Callback):
-    """Adds to the log the numbers of the best weights and of early stopping, which fall where an epoch is better.
-
-    It reads them off the history, which a resumed run has.
-    """
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def on_train_begin(self, logs=None):
-        rows = self.run.folder.history()
-        self.accuracy = max((row["val_accuracy"] for row in rows), default=0.0)
-        self.nll = min((row["val_nll"] for row in rows), default=np.inf)
-        self.best = min((row["val_best"] for row in rows), default=0.0)
-        self.better = min((row["val_better"] for row in rows), default=0.0)
-
-    def on_epoch_end(self, epoch, logs=None):
-        accuracy, nll = logs["val_accuracy"], logs["val_nll"]
-        criterion = self.run.options.reports.criterion
-        if criterion == "published":
-            at_best = accuracy >= self.accuracy, nll <= self.nll
-            self.best -= all(at_best)
-            self.better -= any(at_best)
-        elif criterion == "accuracy":
-            # A step of the accuracy is larger than this share of any NLL.
-            self.best = self.better = -accuracy + 1e-6 * min(nll, 10.0)
-        else:
-            self.best = self.better = nll
-        self.accuracy, self.nll = max(accuracy, self.accuracy), min(nll, self.nll)
-        logs |= {"val_best": float(self.best), "val_better": float(self.better)}
+def criterion_of(criterion, rows, accuracy, nll):
+    """Return the columns of the best weights and of early stopping of an epoch, which fall where it is better than the
+    epochs before it, the rows of the history."""
+    if criterion == "published":
+        is_most_accurate = accuracy >= max((row["val_accuracy"] for row in rows), default=0.0)
+        has_least_nll = nll <= min((row["val_nll"] for row in rows), default=np.inf)
+        best = min((row["val_best"] for row in rows), default=0.0) - (is_most_accurate and has_least_nll)
+        better = min((row["val_better"] for row in rows), default=0.0) - (is_most_accurate or has_least_nll)
+    elif criterion == "accuracy":
+        # A step of the accuracy is larger than this share of any NLL.
+        best = better = -accuracy + 1e-6 * min(nll, 10.0)
+    else:
+        best = better = nll
+    return {"val_best": float(best), "val_better": float(better)}

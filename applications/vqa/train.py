@@ -19,32 +19,20 @@ def train(options):
     run.schedule(train.num_batches(options.fit.batch_size))
     callbacks = posterior_callbacks(run, model.get_layer("latent")) if options.model in WITH_POSTERIOR else []
     if run.is_new and options.questions.embeddings is not None:
-        set_embeddings(run)
+        vocabulary = run.codec.vocabulary
+        matrix, known = load_embeddings(options.questions.embeddings, vocabulary, options.network.word_width)
+        print(f"embeddings: {known} of {len(vocabulary)} words found", flush=True)
+        run.models.embedding.set_weights([matrix])
     run.open()
     with run.scope():
         # The model returns a bound of the log-likelihood.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
+
+    def validate(epoch, logs):
+        report, _ = predicted(run, valid, title=None)
+        logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
+
     # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
-    callbacks, score = [AnswerValidation(run), *callbacks], after_warm_start("val_nll")
+    callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate), *callbacks], after_warm_start("val_nll")
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
-
-
-def set_embeddings(run):
-    """Replace the initial vectors of words by pretrained ones."""
-    questions, width, vocabulary = run.options.questions, run.options.network.word_width, run.codec.vocabulary
-    matrix, known = load_embeddings(questions.embeddings, vocabulary, width)
-    print(f"embeddings: {known} of {len(vocabulary)} words found", flush=True)
-    run.models.embedding.set_weights([matrix])
-
-
-class AnswerValidation(keras.callbacks.Callback):
-    """Adds the negative log-likelihood and the VQA accuracy of the exact predictions on validation to the log."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def on_epoch_end(self, epoch, logs=None):
-        report, _ = predicted(self.run, self.run.data["valid"], title=None)
-        logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
