@@ -5,7 +5,6 @@ vocabulary follows Teney et al. 2018, section 3.
 """
 
 import collections
-import dataclasses
 import re
 
 import numpy as np
@@ -28,12 +27,8 @@ _WITH_APOSTROPHES = {
     for place, character in enumerate(word)
     if character == "'"
 } | {"somebody'd": "somebodyd"}
-_NUMBERS = {"none": "0"} | {
-    word: str(number)
-    for number, word in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-    )
-}
+_DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_NUMBERS = {"none": "0"} | {word: str(number) for number, word in enumerate(_DIGITS)}
 _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _COMMA_OF_NUMBER = re.compile(r"\d,\d")
@@ -72,36 +67,8 @@ def answer_vocabulary(most_common, min_count, max_answers):
     return [answer for _, answer in known[:max_answers]]
 
 
-@dataclasses.dataclass
-class Votes:
-    """Numbers of people who gave the known answers, of N questions with at most M different ones: ids of the answers,
-    ascending, int32 (N, M), the number of people of each, float32 (N, M), 0 after the last, and V."""
+def count_votes(people, answers):
+    """Return how many people gave each known answer to each of N questions: a sparse matrix, float32 (N, V)."""
+    from sklearn.feature_extraction.text import CountVectorizer
 
-    ids: np.ndarray
-    counts: np.ndarray
-    num_answers: int
-
-    @classmethod
-    def of(cls, votes, vocabulary):
-        """Count the answers of people, a list of them for each question."""
-        known = {answer: index for index, answer in enumerate(vocabulary)}
-        ids_of = [[known[answer] for answer in people if answer in known] for people in votes]
-        counted = [sorted(collections.Counter(ids).items()) for ids in ids_of]
-        shape = len(counted), max(1, max(map(len, counted), default=1))
-        ids, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-        for row, pairs in enumerate(counted):
-            for column, pair in enumerate(pairs):
-                ids[row, column], counts[row, column] = pair
-        return cls(ids, counts, len(vocabulary))
-
-    @property
-    def usable(self):
-        """Which questions have a known answer, boolean (N,)."""
-        return self.counts.any(axis=1)
-
-    def of_answers(self, rows):
-        """Return how many people gave each known answer, of some questions, a slice: float32 (n, V)."""
-        ids, counts = self.ids[rows], self.counts[rows]
-        of_answers = np.zeros((len(ids), self.num_answers), np.float32)
-        np.add.at(of_answers, (np.arange(len(ids))[:, None], ids), counts)
-        return of_answers
+    return CountVectorizer(analyzer=list, vocabulary=answers, dtype=np.float32).transform(people)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from applications.common.errors import InputError
@@ -13,7 +14,7 @@ from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
 from applications.vision.program import load_codec as load_codec  # found here by the commands
-from applications.vqa.answers import Votes, answer_vocabulary
+from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
@@ -31,16 +32,18 @@ class Part:
 
 
 def read(options):
-    """Return the parts that the options describe: files, or questions about rendered scenes."""
-    files, tags = options.questions, None
+    """Return the parts that the options describe: files, or questions about rendered scenes, 80 % for training."""
+    files, fraction, tags = options.questions, options.questions.valid_fraction, None
     if files.train_questions is None:
-        parts, tags = embedded(scenes.scenes(files.num_scenes))
+        questions, tags = embedded(scenes.scenes(files.num_scenes))
+        train, test = split_by_image(questions, 0.1, 2)
+        parts, fraction = {"train": train, "test": test}, 1 / 9
     else:
         paths = {part: (getattr(files, f"{part}_questions"), getattr(files, f"{part}_annotations")) for part in PARTS}
         parts = {part: read_questions(*pair) for part, pair in paths.items() if pair[0] is not None}
     sources = sources_of(options).some([image for questions in parts.values() for image in questions.images])
     if "valid" not in parts:
-        parts["train"], parts["valid"] = split_by_image(parts["train"], files.valid_fraction, 0)
+        parts["train"], parts["valid"] = split_by_image(parts["train"], fraction, 0)
     if files.test_from_validation is not None and "test" not in parts:
         parts["valid"], parts["test"] = split_by_image(
             parts["valid"], files.test_from_validation, 1, "--test-from-validation"
@@ -62,15 +65,13 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
+    """Return questions about rendered scenes, and the words for their objects."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
     questions = Questions(list(map(str, range(len(images)))), images, *(columns[name] for name in names))
-    rest, test = split_by_image(questions, 0.1, 2)
-    train, valid = split_by_image(rest, 1 / 9, 0)
     tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
-    return {"train": train, "valid": valid, "test": test}, tags
+    return questions, tags
 
 
 def region_options(options):
@@ -101,32 +102,34 @@ def words_of(questions):
     return words
 
 
-@dataclasses.dataclass
-class EncodedPart:
+@dataclasses.dataclass(kw_only=True)
+class EncodedPart(Part):
     """A part as the model sees it: rows of the images in the regions, int64 (N,), ids of the questions' words, int32
-    (N, L), votes, and counts for the log."""
+    (N, L), votes, sparse (N, V), and counts for the log."""
 
-    questions: Questions
-    sources: Sources
     codec: Codec
     rows: np.ndarray
     words: np.ndarray
-    votes: Votes
+    votes: scipy.sparse.csr_matrix
     report: dict
 
     def __len__(self):
         return len(self.rows)
 
+    @property
+    def usable(self):
+        """Which questions have a known answer, boolean (N,)."""
+        return self.votes.getnnz(axis=1) > 0
+
     def sample(self, count):
         """Return up to `count` random rows, sorted; and the part of these rows."""
         rows = random_rows(len(self), count)
-        votes = dataclasses.replace(self.votes, ids=self.votes.ids[rows], counts=self.votes.counts[rows])
-        questions, images, words = self.questions.rows(rows), self.rows[rows], self.words[rows]
-        return rows, dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
+        columns = {name: getattr(self, name)[rows] for name in ("rows", "words", "votes")}
+        return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch of training has: of the questions with a known answer."""
-        return -(-int(self.votes.usable.sum()) // batch_size)
+        return -(-int(self.usable.sum()) // batch_size)
 
     def questions_in_order(self, options):
         """Return batches (inputs,) of all questions, in their order, without answers."""
@@ -137,10 +140,15 @@ class EncodedPart:
     def batches(self, options, first_epoch=None):
         """Return batches of (inputs, targets) of the questions with a known answer: all once, in their order; from a
         first epoch on without an end, shuffled."""
-        usable, seed = np.flatnonzero(self.votes.usable), options.run.seed
+        usable, seed = np.flatnonzero(self.usable), options.run.seed
+        votes = self.votes[usable]
         with tf.device("CPU:0"):
-            columns = self.rows[usable], self.words[usable], self.votes.ids[usable], self.votes.counts[usable]
-            columns = [tf.constant(column) for column in columns]
+            columns = [tf.constant(self.rows[usable]), tf.constant(self.words[usable])]
+            # The ids of a question's answers, ascending, and how many people gave each, padded with 0.
+            columns += [
+                tf.RaggedTensor.from_row_splits(values, votes.indptr).to_tensor()
+                for values in (votes.indices, votes.data)
+            ]
 
         def shuffled(epoch):
             noise = tf.random.stateless_uniform([len(usable)], tf.stack([seed, 2 * epoch + 1]))
@@ -163,7 +171,7 @@ class EncodedPart:
 
     def _scores(self, ids, counts):
         """Return the VQA accuracy of every answer, (B, V)."""
-        accuracies = tf.minimum(counts / 3.0, 1.0)[..., None] * tf.one_hot(ids, self.votes.num_answers)
+        accuracies = tf.minimum(counts / 3.0, 1.0)[..., None] * tf.one_hot(ids, self.votes.shape[1])
         return tf.reduce_sum(accuracies, axis=1)
 
     def _with_regions(self, dataset, options):
@@ -182,22 +190,22 @@ def _drawn(ids, counts, noise):
 def encode(options, codec, part, training=False):
     questions, length = part.questions, options.questions.max_question_length
     regions = codec.regions.regions_of(part.sources)
-    rows = regions.rows_of(questions.images)
     arrays, counts = codec.words.encode_numpy(questions.texts, length)
     words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
-    votes = Votes.of(questions.votes, codec.answers)
+    votes = count_votes(questions.votes, codec.answers)
+    columns = {"rows": regions.rows_of(questions.images), "words": words, "votes": votes}
     report = {
         "questions": len(questions),
         "images": len(set(questions.images)),
         "questions_cut": counts.num_truncated,
         "unknown_words": counts.num_unknown,
-        "without_a_known_answer": int(np.sum(~votes.usable)),
+        "without_a_known_answer": int(np.sum(votes.getnnz(axis=1) == 0)),
         "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
     }
-    if not np.any(votes.usable):
+    if not votes.nnz:
         raise InputError(
             f"none of {len(questions)} questions has one of the {len(codec.answers)} answers that the model knows, "
             f"which training questions give {options.questions.min_answer_count} times at least; name other questions, "
             "for validation with --valid-questions, or hold out more with --valid-fraction."
         )
-    return EncodedPart(questions, part.sources, codec, rows, words, votes, report)
+    return EncodedPart(**vars(part), codec=codec, report=report, **columns)

@@ -81,7 +81,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
         prediction = run.models.predict(inputs, number)
         log_p = prediction["log_probabilities"].numpy()
-        votes = part.votes.of_answers(slice(start, start + len(log_p)))
+        votes = part.votes[start : start + len(log_p)].toarray()
         start += len(log_p)
         with np.errstate(invalid="ignore"):
             nats = -np.sum(votes * log_p, axis=1) / votes.sum(axis=1)
@@ -93,8 +93,8 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
         "num_questions": len(part),
         "num_right": int(np.sum(accuracies == 1.0)),
         "types": dict(collections.Counter(part.questions.types)),
-        "nll": float(nats[part.votes.usable].mean()),
-        "num_nll": int(part.votes.usable.sum()),
+        "nll": float(nats[part.usable].mean()),
+        "num_nll": int(part.usable.sum()),
         "accuracy": {name: float(accuracies[rows].mean()) for name, rows in rows_by_type(part).items()},
         "entropy": float(scipy.special.entr(weights).sum(axis=1).mean()),
     }
@@ -124,7 +124,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
     if num_draws < 2:
         return report, p_values
     sampled, part = part.sample(MAX_UNCERTAIN)
-    votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
+    votes, usable = part.votes.toarray(), part.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     predicting = predictor(run, part, feature_noise)
     for kind in predicting.kinds:
@@ -147,21 +147,17 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` of a part, with noise of this variance on the regions."""
-    votes = part.votes.of_answers(slice(None))
+    """Return the `Predictor` of at most `MAX_UNCERTAIN` of a part's questions, with noise of this variance on the
+    regions."""
+    _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
-        np.where(part.votes.usable, votes.argmax(axis=1), -1),
+        np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),
         questions_with_noise(run, part, feature_noise),
         run.models.prediction,
         lambda outputs: np.exp(outputs["log_probabilities"]),
         drawn=run.models.drawn,
         drops=run.options.dropout > 0,
     )
-
-
-def sampled_predictor(run, part, feature_noise):
-    """Return the same of at most `MAX_UNCERTAIN` of the questions."""
-    return predictor(run, part.sample(MAX_UNCERTAIN)[1], feature_noise)
 
 
 def other_questions(options, path, codec=None):
@@ -237,8 +233,7 @@ def people_of(votes):
 def draw_cards(run, part, outputs):
     """Draw where the model looked for the answers to some questions, with the p-values of its uncertainty, into
     cards.png: Figure 2 of Fan et al. 2020."""
-    sampled, _ = part.sample(MAX_UNCERTAIN)
-    panels = []
+    panels, sampled = [], random_rows(len(part), MAX_UNCERTAIN)
     for row in sampled[random_rows(len(sampled), NUM_CARDS)]:
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
         if picture is not None:
@@ -256,5 +251,5 @@ def draw_cards(run, part, outputs):
 LAYOUTS = {
     "deng": tables.deng,
     "fan": tables.fan,
-    "uncertainty": Uncertainty(sampled_predictor, other_questions, corruption=5.0),
+    "uncertainty": Uncertainty(predictor, other_questions, corruption=5.0),
 }

@@ -1,16 +1,15 @@
 """Batches: answers drawn by votes, epochs that a resumed run repeats, controls; what an example without an image is."""
 
-import copy
 import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse
 from application_cases import changed
 from vqa_cases import run_of
 
 from applications.common.errors import InputError
 from applications.vqa import data
-from applications.vqa.answers import Votes
 from applications.vqa.options import PROGRAM, QuestionOptions
 
 
@@ -36,9 +35,9 @@ def test_answers_are_drawn_in_proportion_to_votes(run):
     """Within 4 standard errors over 400 epochs; an answer that nobody gave, or nobody knows, is never drawn."""
     part = dataclasses.replace(run.data["valid"])
     chosen = [0, 1, 3]
-    ids, counts = np.array([[1, 4], [0, 0], [0, 5]], np.int32), np.array([[7, 3], [10, 0], [1, 1]], np.float32)
-    votes = Votes(ids, counts, len(part.codec.answers))
-    part.questions, part.votes = part.questions.rows(chosen), votes
+    votes = np.zeros((3, len(part.codec.answers)), np.float32)
+    votes[[0, 0, 1, 2, 2], [1, 4, 0, 0, 5]] = 7, 3, 10, 1, 1
+    part.questions, part.votes = part.questions.rows(chosen), scipy.sparse.csr_matrix(votes)
     part.rows, part.words = part.rows[chosen], part.words[chosen]
     found = drawn_answers(part, run.options, 400)
     assert len(found) == 3
@@ -62,8 +61,9 @@ def test_an_epoch_depends_on_its_number_alone(run):
 
 
 def test_questions_without_a_known_answer_are_not_trained_on(run):
-    part = dataclasses.replace(run.data["valid"], votes=copy.deepcopy(run.data["valid"].votes))
-    part.votes.counts[::2] = 0
+    votes = run.data["valid"].votes.toarray()
+    votes[::2] = 0
+    part = dataclasses.replace(run.data["valid"], votes=scipy.sparse.csr_matrix(votes))
     assert sum(len(target) for _, target in part.batches(run.options)) == len(part) // 2
     assert sum(len(inputs["question"]) for (inputs,) in part.questions_in_order(run.options)) == len(part)
     with pytest.raises(InputError, match=r"none of 12 questions .* of the 2 answers .* --valid-questions"):

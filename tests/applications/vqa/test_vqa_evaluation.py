@@ -28,7 +28,7 @@ def test_the_figures_of_predictions(run):
     log_probabilities = np.concatenate(
         [run.models.prediction(inputs)["log_probabilities"] for (inputs,) in part.questions_in_order(run.options)]
     )
-    votes = part.votes.of_answers(slice(None))
+    votes = part.votes.toarray()
     shares = votes / votes.sum(axis=1, keepdims=True)
     assert report["nll"] == pytest.approx(-np.sum(shares * log_probabilities, axis=1).mean(), rel=1e-5)
     best = [run.codec.answers[index] for index in log_probabilities.argmax(axis=1)]
@@ -79,7 +79,7 @@ def test_pavpu_of_some_questions(run, monkeypatch):
     assert len(rows) == report["both"]["num_questions"] == len(part) // 2 < max(rows)
     sampled, some = part.sample(len(part) // 2)
     assert sampled.tolist() == rows and some.questions.ids == [part.questions.ids[row] for row in rows]
-    np.testing.assert_array_equal(some.votes.of_answers(slice(None)), part.votes.of_answers(rows))
+    np.testing.assert_array_equal(some.votes.toarray(), part.votes[rows].toarray())
 
 
 @pytest.mark.slow
