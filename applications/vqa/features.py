@@ -7,7 +7,5 @@ from applications.vqa.questions import read_questions
 
 def features(options):
     """Write the features of images; the network words learns the answers to questions, if there are some."""
-    words = None
-    if options.questions is not None:
-        words = words_of(read_questions(options.questions, options.annotations))
+    words = None if options.questions is None else words_of(read_questions(options.questions, options.annotations))
     write_features(options, words)

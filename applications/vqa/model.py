@@ -21,6 +21,7 @@ Shapes: B examples, R regions, D their width, L words of the question, V answers
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import keras
@@ -145,7 +146,7 @@ def _updown(options, inputs, embedding, num_answers):
     model, units, alignment = MODELS[options.model], options.network.units, options.alignment
     max_regions, width = inputs["regions"].shape[1:]
 
-    # Layers.
+    # Layers of all models; the attention is made where it is called.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Built here: a model starts from another one, whose weights have the same paths.
@@ -157,24 +158,6 @@ def _updown(options, inputs, embedding, num_answers):
         options.dropout, noise_shape=(None, None, 1, None), seed=options.run.layer_seed(1), name="answer_dropout"
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
-    posterior = _Posterior(options, width, num_answers) if options.model in WITH_POSTERIOR else None
-    attention = {"seed": options.run.layer_seed(2)}
-    kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
-    if model.objective == "relaxed":
-        relaxed = alignment.of_model({}).alignment(alignment.relaxed, alignment.tau)
-        latent = keras_vattn.Attention(
-            score, relaxed, warm_start_steps=alignment.warm_start, name="latent", **kl, **attention
-        )
-    else:
-        baseline = None if alignment.baseline == "none" else alignment.baseline
-        objective = keras_vattn.LatentObjective(model.objective, baseline=baseline)
-        latent = keras_vattn.CategoricalAttention(objective=objective, name="latent", **kl, **attention)
-        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
-        exact = keras_vattn.LatentObjective("soft" if model.objective == "soft" else "marginal")
-        one = keras_vattn.LatentObjective("hard/sample", baseline=None, inference="hard/sample")
-        predicting = [keras_vattn.CategoricalAttention(objective=exact, name="prediction", **attention)]
-        if model.objective != "soft":
-            predicting.append(keras_vattn.CategoricalAttention(objective=one, name="drawn", **attention))
 
     # The graph.
     answer = keras.Input((), dtype="int32", name="answer")
@@ -182,9 +165,15 @@ def _updown(options, inputs, embedding, num_answers):
     query = encoder(embedding(inputs["question"]), mask=ops.not_equal(inputs["question"], PAD))[:, None]
     values, of_question = region_projection(regions), question_projection(query)[:, :, None]
     hidden_of = lambda candidates: dropout(ops.relu(of_question + candidates))  # noqa: E731
-    of_answer = {} if posterior is None else {"posterior_logits": posterior(regions, query, answer)}
-    outputs = {}
+    of_answer, outputs = {}, {}
+    if options.model in WITH_POSTERIOR:
+        of_answer["posterior_logits"] = _posterior_logits(options, regions, query, answer, num_answers)
+    attention = {"seed": options.run.layer_seed(2)}
+    kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
     if model.objective == "relaxed":
+        relaxed = alignment.of_model({}).alignment(alignment.relaxed, alignment.tau)
+        attention["warm_start_steps"] = alignment.warm_start
+        latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
         # Keras loses the second output of a call if one before had a single output.
         look = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
         bound = answers(hidden_of(look(**of_answer)[0][:, :, None]), answer[:, None])[:, 0, 0]
@@ -192,6 +181,10 @@ def _updown(options, inputs, embedding, num_answers):
         weights, predicted = weights[:, 0], answers(hidden_of(context[:, :, None])[:, :, 0])
         outputs["prediction"] = outputs["drawn"] = predicted[:, 0]
     else:
+        baseline = None if alignment.baseline == "none" else alignment.baseline
+        objective = keras_vattn.LatentObjective(model.objective, baseline=baseline)
+        latent = keras_vattn.CategoricalAttention(objective=objective, name="latent", **kl, **attention)
+        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         logits = score(query, regions)  # (B, 1, R)
         seen = {"value_mask": mask, "logits": logits}
         regions_seen = latent(query, values, **seen, **of_answer)
@@ -199,10 +192,14 @@ def _updown(options, inputs, embedding, num_answers):
         log_likelihood = answers(hidden_of(regions_seen["candidates"]), answer[:, None], **enumerated)
         bound = value(log_likelihood, regions_seen["log_prior"], regions_seen["log_posterior"])[:, 0]
         weights = ops.softmax(ops.where(mask, logits[:, 0], -1e9), axis=-1)
-        for layer in predicting:
+        predicting = {"prediction": keras_vattn.LatentObjective("soft" if model.objective == "soft" else "marginal")}
+        if model.objective != "soft":
+            predicting["drawn"] = keras_vattn.LatentObjective("hard/sample", baseline=None, inference="hard/sample")
+        for name, objective in predicting.items():
+            layer = keras_vattn.CategoricalAttention(objective=objective, name=name, **attention)
             regions_seen = layer(query, values, **seen)
             hidden = hidden_of(regions_seen["candidates"])
-            outputs[layer.name] = answers(hidden, log_weights=regions_seen["log_weights"])[:, 0]
+            outputs[name] = answers(hidden, log_weights=regions_seen["log_weights"])[:, 0]
     predictions = {
         name: keras.Model(inputs, {"log_probabilities": log_probabilities, "weights": weights}, name=name)
         for name, log_probabilities in outputs.items()
@@ -212,23 +209,15 @@ def _updown(options, inputs, embedding, num_answers):
     return Models(training, predictions["prediction"], predictions.get("drawn"), None, embedding, num_draws)
 
 
-class _Posterior:
-    """The inference network: the logits of q(z | x, q, y), (B, 1, R)."""
-
-    def __init__(self, options, width, num_answers):
-        units = options.network.units
-        self.answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")
-        self.region_gate = keras.layers.Dense(width, "relu", use_bias=False, name="posterior_regions_gate")
-        self.question_gate = keras.layers.Dense(units, "relu", use_bias=False, name="posterior_question_gate")
-        self.regions = keras.layers.Dense(units, use_bias=False, name="posterior_regions")
-        self.question = keras.layers.Dense(units, use_bias=False, name="posterior_question")
-        self.score = keras.layers.Dense(1, use_bias=False, name="posterior_score")
-
-    def __call__(self, regions, query, answer):
-        embedded = self.answers(answer)
-        of_regions = self.regions(regions * self.region_gate(embedded)[:, None])
-        of_question = self.question(query * self.question_gate(embedded)[:, None])
-        return ops.transpose(self.score(ops.tanh(of_regions + of_question)), (0, 2, 1))
+def _posterior_logits(options, regions, query, answer, num_answers):
+    """Return the logits of the inference network q(z | x, q, y), (B, 1, R)."""
+    units, dense = options.network.units, functools.partial(keras.layers.Dense, use_bias=False)
+    answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")(answer)
+    region_gate = dense(regions.shape[-1], "relu", name="posterior_regions_gate")(answers)[:, None]
+    question_gate = dense(units, "relu", name="posterior_question_gate")(answers)[:, None]
+    of_regions = dense(units, name="posterior_regions")(regions * region_gate)
+    of_question = dense(units, name="posterior_question")(query * question_gate)
+    return ops.transpose(dense(1, name="posterior_score")(ops.tanh(of_regions + of_question)), (0, 2, 1))
 
 
 def _mcan(options, inputs, embedding, num_answers):
@@ -280,7 +269,7 @@ class _Unit:
     def __init__(self, options):
         self.options = options
         self.weights = []
-        self.count = 16
+        self.seeds = map(options.run.layer_seed, itertools.count(17))
 
     def attention(self, name, query, value, mask):
         """Multi-head attention of (B, T, units) over (B, S, units), S masked (B, S)."""
@@ -292,7 +281,7 @@ class _Unit:
             network.num_heads,
             network.units // network.num_heads,
             dropout=self.options.dropout,
-            seed=self._seed(),
+            seed=next(self.seeds),
             name=f"{name}_attention",
             **drawn,
         )
@@ -318,8 +307,4 @@ class _Unit:
         return keras.layers.LayerNormalization(epsilon=1e-6, name=f"{name}_normalization")(x + change)
 
     def _dropped(self, name, x):
-        return keras_vattn.fast.Dropout(self.options.dropout, seed=self._seed(), name=f"{name}_dropout")(x)
-
-    def _seed(self):
-        self.count += 1
-        return self.options.run.layer_seed(self.count)
+        return keras_vattn.fast.Dropout(self.options.dropout, seed=next(self.seeds), name=f"{name}_dropout")(x)

@@ -79,7 +79,7 @@ def read_questions(path, annotations=None):
 
 
 def _annotated(path, questions, annotations):
-    """Return a list of (question id, image, question, answers, type or `None`)."""
+    """Yield (question id, image, question, answers, type or `None`)."""
     layout = '{"annotations": [{question_id, answers: [{answer}]}]}'
     entries = json_entries(annotations, read_json(annotations), "annotations", _Annotation, layout)
     entry_of = {entry["question_id"]: entry for entry in entries}
@@ -88,15 +88,12 @@ def _annotated(path, questions, annotations):
         raise InputError(
             f"{annotations}: {len(missing)} questions of {path} have no annotation, {', '.join(missing[:5])}"
         )
-    rows = []
     for question in questions:
         entry = entry_of[question["question_id"]]
         # The first of equally frequent answers counts for the vocabulary.
         best = entry.get("multiple_choice_answer")
         votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
-        kind = entry.get("answer_type")
-        rows.append((question["question_id"], question["image_id"], question["question"], votes, kind))
-    return rows
+        yield question["question_id"], question["image_id"], question["question"], votes, entry.get("answer_type")
 
 
 def _questions(path, rows):
