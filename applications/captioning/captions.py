@@ -45,13 +45,11 @@ def read_parts(paths):
     is read for that part alone, and the training file also gives the parts without a file. A file of COCO is one part.
     What is left out is counted on standard error.
     """
-    contents = {part: _read(paths[part]) for part in PARTS if paths.get(part) is not None}
+    contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}
     for part in PARTS:
-        content = contents.get(part, contents.get("train"))
-        if isinstance(content, Captions) and part in contents:
-            parts[part] = content
-        elif isinstance(content, dict) and part in content:
+        content = contents.get(part, contents.get("train", {}))
+        if part in content:
             parts[part] = content[part]
         elif part in contents:
             received = ", ".join(content) or "no part"
@@ -69,10 +67,8 @@ def read_parts(paths):
 def split_images(captions, fraction, seed):
     """Return captions cut in two by image, `(train, held_out)`, as `split_by_group` does; counts go with `train`."""
     train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed, group="image")
-    return (
-        dataclasses.replace(captions, ids=train.sources, captions=train.targets),
-        Captions(held_out.sources, held_out.targets),
-    )
+    rest = dataclasses.replace(captions, ids=train.sources, captions=train.targets)
+    return rest, Captions(held_out.sources, held_out.targets)
 
 
 class _CocoImage(TypedDict):
@@ -94,13 +90,13 @@ class _SplitImage(TypedDict):
     sentences: list[_Sentence]
 
 
-def _read(path):
-    """Return the `Captions` of a file; of a split by Karpathy a dictionary of them by part."""
+def _read(path, part):
+    """Return the `Captions` of each part in a file, a dictionary; a file of COCO is all of the one `part`."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]
         entries = json_entries(path, content, "annotations", _Annotation, LAYOUTS)
-        return _captions(path, images, [(image_id(entry["image_id"]), entry["caption"]) for entry in entries])
+        return {part: _captions(path, images, [(image_id(x["image_id"]), x["caption"]) for x in entries])}
     images, pairs = collections.defaultdict(list), collections.defaultdict(list)
     for entry in json_entries(path, content, "images", _SplitImage, LAYOUTS):
         part, image = SPLITS[entry["split"]], image_id(entry["filename"])

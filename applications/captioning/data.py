@@ -36,19 +36,18 @@ class Part:
 def read(options):
     """Return the parts that the options describe: files, or captions of rendered scenes, 80 % of them for training."""
     require_pycocoevalcap()
-    names, rendered = options.captions, None
+    names, fraction, rendered = options.captions, options.captions.valid_fraction, None
     if names.train_captions is None:
         rendered = scenes.scenes(names.num_scenes)
         columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE, names.scene_captions)
         texts = np.reshape(columns["text"], (-1, CAPTIONS_PER_SCENE)).tolist()
-        rest, test = split_images(Captions([str(row) for row in range(len(texts))], texts), 0.1, 2)
-        train, valid = split_images(rest, 1 / 9, 0)
-        parts = {"train": train, "valid": valid, "test": test}
+        train, test = split_images(Captions([str(row) for row in range(len(texts))], texts), 0.1, 2)
+        parts, fraction = {"train": train, "test": test}, 1 / 9
     else:
         parts = read_parts({part: getattr(names, f"{part}_captions") for part in PARTS})
     sources = sources_of(options).some([image for captions in parts.values() for image in captions.ids])
     if "valid" not in parts:
-        parts["train"], parts["valid"] = split_images(parts["train"], names.valid_fraction, 0)
+        parts["train"], parts["valid"] = split_images(parts["train"], fraction, 0)
     scenes_of = lambda ids: None if rendered is None else [rendered[int(image)] for image in ids]  # noqa: E731
     return {part: Part(parts[part], sources, scenes_of(parts[part].ids)) for part in PARTS if part in parts}
 
@@ -83,16 +82,15 @@ def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its captions."""
     words = words_of_images(part.captions)
     counts = collections.Counter(itertools.chain.from_iterable(words.values()))
-    vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, options.captions.min_word_count)
+    least = options.captions.min_word_count
+    vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, least)
     if len(vocabulary) == len(SPECIAL_TOKENS):
-        raise InputError(
-            f"--min-word-count: no word occurs {options.captions.min_word_count} times in the training captions."
-        )
+        raise InputError(f"--min-word-count: no word occurs {least} times in the training captions.")
     return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 
-@dataclasses.dataclass
-class EncodedPart:
+@dataclasses.dataclass(kw_only=True)
+class EncodedPart(Part):
     """A part as the model sees it, of N images with C captions.
 
     Attributes:
@@ -105,9 +103,6 @@ class EncodedPart:
         report: Counts, for the log.
     """
 
-    captions: Captions
-    sources: Sources
-    scenes: list | None
     codec: Codec
     rows: np.ndarray
     image: np.ndarray
@@ -158,7 +153,5 @@ def encode(options, codec, part, training=False):
         "unknown_words": int(np.sum(target == UNKNOWN)),
         "images_with_more_regions": regions.num_cut(codec.regions.max_regions),
     }
-    rows = regions.rows_of(captions.ids)
-    return EncodedPart(
-        captions, part.sources, part.scenes, codec, rows, image, texts, tokens, target_input, target, report
-    )
+    arrays = {"rows": regions.rows_of(captions.ids), "image": image, "target_input": target_input, "target": target}
+    return EncodedPart(**vars(part), codec=codec, texts=texts, tokens=tokens, report=report, **arrays)

@@ -39,7 +39,7 @@ class Captioner(ImageModule):
         forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
         self.search = Untracked(in_graph(*forced[:2])(self._search))
         self._under_draws = Untracked(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
-        self._at_mean = Untracked(in_graph(*forced[:2])(self._uncertainty))
+        self._at_mean = Untracked(in_graph(*forced[:2])(self._uncertain))
         self.read = Untracked(in_graph(*forced)(self._read))
 
     def texts(self, ids):
@@ -49,11 +49,7 @@ class Captioner(ImageModule):
     def _generate(self, regions, num_regions):
         """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
         best = self._search(regions, num_regions)
-        return {
-            "captions": self.texts(best["ids"]),
-            "log_probabilities": best["log_probabilities"],
-            "weights": best["weights"],
-        }
+        return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 
     def _search(self, regions, num_regions):
         """Return the best caption of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
@@ -81,13 +77,11 @@ class Captioner(ImageModule):
         drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=FORBIDDEN)
         return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
 
-    def _uncertain(self, regions, num_regions, num_samples, seed):
-        """Return the captions (B,) of `generate`, and how sure draws are of them: "words" (B, T), with the end, and the
-        figures of `uncertainty_of`."""
-        return self._uncertainty(regions, num_regions, self.noise.value, num_samples, seed)
-
-    def _uncertainty(self, regions, num_regions, *draws):
+    def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
+        """Return the captions (B,) of `generate`, and how sure draws are of them, or the mean: "words" (B, T), with the
+        end, and the figures of `uncertainty_of`."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
+        draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 
         def log_words():
             return models.emission.log_words(*models.decode(regions, num_regions, shifted(ids), ids))

@@ -51,6 +51,10 @@ def caption_metrics(hypotheses, references, java=True):
         of each of `FIGURES`, METEOR with Java alone.
     """
     require_pycocoevalcap()
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
+
     runs = java and _java_runs()
     if java and not runs:
         _say_without_java()
@@ -59,7 +63,12 @@ def caption_metrics(hypotheses, references, java=True):
 
     hypotheses, references = _tokenized(hypotheses, references, runs)
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if runs else RULES}
-    values = _scores(hypotheses, references)
+    truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
+    rouge = Rouge()
+    # To the scorer a caption without words is one empty word, which a reference without words would match.
+    rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
+    bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
+    values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
     if runs:
         values.append(_meteor(hypotheses, references))
     return report | {name: float(value) for name, value in zip(FIGURES, values)}
@@ -81,20 +90,6 @@ def _tokenized(hypotheses, references, java):
     # a sentence.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     return hypotheses, [list(itertools.islice(tokenized, len(row))) for row in references]
-
-
-def _scores(hypotheses, references):
-    """Return the `FIGURES` without METEOR, of tokens."""
-    from pycocoevalcap.bleu.bleu import Bleu
-    from pycocoevalcap.cider.cider import Cider
-    from pycocoevalcap.rouge.rouge import Rouge
-
-    truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
-    rouge = Rouge()
-    # To the scorer a caption without words is one empty word, which a reference without words would match.
-    rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
-    bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
-    return [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
 
 
 def require_pycocoevalcap():
@@ -173,12 +168,11 @@ def _meteor(hypotheses, references):
 def _java(name, options, lines, num_answers=None):
     """Return the lines that a Java program answers, as many as its input has by default; the program always ends."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="replace")
-    result = subprocess.run(command, input=content, capture_output=True)
-    answers = [line.decode("utf-8", errors="replace") for line in result.stdout.splitlines()]
-    expected = len(lines) if num_answers is None else num_answers
+    content, text = "".join(f"{line}\n" for line in lines), {"encoding": "utf-8", "errors": "replace"}
+    result = subprocess.run(command, input=content, capture_output=True, **text)
+    answers, expected = result.stdout.splitlines(), len(lines) if num_answers is None else num_answers
     if result.returncode or len(answers) != expected:
-        said = result.stderr.decode("utf-8", errors="replace").splitlines()
+        said = result.stderr.splitlines()
         # Java writes remarks about its options above the error, and its place below.
         error = next((line for line in said if "Error" in line or "Exception" in line), " ".join(said))
         raise InputError(

@@ -122,14 +122,8 @@ def build(options, codec):
     mask = region_mask(num_regions, max_regions)
     memory = region_dropout(regions_embedded(regions))
     embedded = word_dropout(ops.relu(words_embedded(target_input)))
-    decoded = decoder(
-        embedded,
-        memory,
-        inputs_mask=ops.not_equal(target, PAD),
-        memory_mask=mask,
-        return_attention_scores=True,
-        return_logits=True,
-    )
+    masks = {"inputs_mask": ops.not_equal(target, PAD), "memory_mask": mask}
+    decoded = decoder(embedded, memory, **masks, return_attention_scores=True, return_logits=True)
     if kind.is_marginal:
         hidden, log_prior = emission.candidates(decoded, memory, mask)
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
@@ -138,10 +132,8 @@ def build(options, codec):
         # The expected state is one more candidate, so that it shares the dropout mask; nobody asks for its gradient.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
-        reward = keras_vattn.RewardToGo(
-            "moving_average" if alignment.baseline == "moving_average" else None,
-            name="bound",
-        )
+        average = "moving_average" if alignment.baseline == "moving_average" else None
+        reward = keras_vattn.RewardToGo(average, name="bound")
         of_baseline = {"baseline_log_likelihood": log_likelihood[..., 1]} if is_self_critical else {}
         drawn = decoded["weights"], decoded["logits"]
         bound = reward(log_likelihood[..., 0], *drawn, value_mask=mask, **of_baseline)
@@ -156,8 +148,9 @@ def build(options, codec):
     return Models(training, encoder, keras.Model(target_input, embedded, name="embedding"), decoder, emission)
 
 
-def _dropout(options, index, name):
-    return keras_vattn.fast.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
+def _dropout(options, index, name, noise_shape=None):
+    seed = options.run.layer_seed(index)
+    return keras_vattn.fast.Dropout(options.network.dropout, noise_shape=noise_shape, seed=seed, name=name)
 
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
@@ -190,12 +183,7 @@ class Emission:
             self.latent = keras_vattn.CategoricalAttention(objective="marginal", name="latent")
             self.hidden_projection = keras.layers.Dense(network.units, name="hidden_projection")
             self.region_projection = keras.layers.Dense(network.units, use_bias=False, name="region_projection")
-        self.dropout = keras_vattn.fast.Dropout(
-            network.dropout,
-            noise_shape=(None, None, 1, None),
-            seed=options.run.layer_seed(4),
-            name="emission_dropout",
-        )
+        self.dropout = _dropout(options, 4, "emission_dropout", noise_shape=(None, None, 1, None))
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
     def candidates(self, decoded, memory, mask):

@@ -4,6 +4,7 @@ Shapes: N images, C captions, T words with the end, R regions.
 """
 
 import difflib
+import functools
 
 import numpy as np
 import scipy.special
@@ -188,21 +189,17 @@ def summary(report):
 
 
 def shown(run, part, outputs):
-    sentences = outputs.get("sentences")
-    hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
-    verdicts = [[]] * len(part) if part.scenes is None else map(_verdict, part.scenes, outputs["hypotheses"])
-    rows = zip(part.captions.ids, hypotheses, part.captions.captions, verdicts, strict=True)
-    samples = [
-        [("image", image), ("caption", text), *(("reference", reference) for reference in references), *last]
-        for image, text, references, last in rows
-    ]
+    sentences, hypotheses, samples = outputs.get("sentences"), outputs["hypotheses"], []
+    written = hypotheses if sentences is None else list(map(words_with_nats, sentences))
+    for row, references in enumerate(part.captions.captions):
+        sample = [("image", part.captions.ids[row]), ("caption", written[row])]
+        sample += [("reference", reference) for reference in references]
+        if part.scenes is not None:
+            # A wrong caption stands beside the most similar true one.
+            true, text = scenes.true_captions(part.scenes[row]), hypotheses[row]
+            sample.append(verdict("" if text in true else difflib.get_close_matches(text, true, n=1, cutoff=0.0)[0]))
+        samples.append(sample)
     return Shown(samples)
-
-
-def _verdict(scene, text):
-    """Return the last line of a sample: whether the caption of a scene is true, or the most similar true caption."""
-    captions = scenes.true_captions(scene)
-    return [verdict("" if text in captions else difflib.get_close_matches(text, captions, n=1, cutoff=0.0)[0])]
 
 
 def report(run, part, record, outputs, shown):
@@ -216,9 +213,4 @@ def fan(comparison):
     return [beside("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 
 
-def uncertainty(comparison):
-    """Return the quality of the captions that every model is most certain of."""
-    return compared_coverage(comparison, QUALITY)
-
-
-LAYOUTS = {"fan": fan, "uncertainty": uncertainty}
+LAYOUTS = {"fan": fan, "uncertainty": functools.partial(compared_coverage, metrics=QUALITY)}
