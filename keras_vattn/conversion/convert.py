@@ -8,19 +8,19 @@ import types
 import keras
 
 from keras_vattn import alignments
+from keras_vattn.conversion.attention_kinds import all_attentions, attentions_in, mixin_of
 from keras_vattn.conversion.copies import (
     copy_state,
     copy_weights,
-    layers_of,
+    model_layers,
     rebuild,
     refuse_changed_layers,
     serialized,
 )
-from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
+from keras_vattn.conversion.options import check_options, prior_for, seeds_and_names, select, serialized_prior
 from keras_vattn.conversion.padding import HeadsWithPadding
-from keras_vattn.conversion.redirected_functions import PLACE, redirected_functions
+from keras_vattn.conversion.redirected_functions import SOFTMAX_NAME, redirected_functions
 from keras_vattn.conversion.swapped_softmax import SwappedSoftmax, SwappedSoftmaxAttention, store_keys, swap_softmax
-from keras_vattn.conversion.understood import all_attentions, attentions_in, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.chunked_attention import ChunkedAttention, chunk_size
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
@@ -123,17 +123,17 @@ def to_bayesian(
             f"conversion. Received: model={model.name}, converted already"
         )
     attentions = all_attentions(model)
-    chosen = _chosen(model, attentions, layers, skip_unknown)
-    check_options(conversion, seed, chosen)
+    selected = _select_attentions(model, attentions, layers, skip_unknown)
+    check_options(conversion, seed, selected)
     refuse_changed_layers(model)
     new = rebuild(serialized(model), model)
     copy_weights(model.weights, new.weights)
     copy_state(model, new)
-    flags = [x in chosen for x in attentions_in(model)]
-    _convert(new, conversion | {"attentions": seeds_and_names(attentions_in(new), flags, seed)})
+    is_selected = [x in selected for x in attentions_in(model)]
+    _convert(new, conversion | {"attentions": seeds_and_names(attentions_in(new), is_selected, seed)})
     if verbose:
-        left = [path_of(x) for x in attentions if x not in chosen]
-        print(f"{len(chosen)} attentions of {len(attentions)} draw now{'; left: ' if left else ''}{', '.join(left)}")
+        rest = [path_of(x) for x in attentions if x not in selected]
+        print(f"{len(selected)} attentions of {len(attentions)} draw now{'; left: ' if rest else ''}{', '.join(rest)}")
     return new
 
 
@@ -152,21 +152,21 @@ class Converted:
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
         # The user may have changed the weight of a KL. `stochastic_config` also warns of a legacy file.
-        weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_draws(self)])
+        weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
-        return {"original": original, "conversion": conversion, "quantized": quantized(layers_of(self))}
+        return {"original": original, "conversion": conversion, "quantized": quantized(model_layers(self))}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
         # Files of earlier versions lack the entry.
-        restore_quantization(layers_of(layer), config.get("quantized", ()))
+        restore_quantization(model_layers(layer), config.get("quantized", ()))
         return layer
 
 
-def converted_draws(model):
+def converted_drawing_layers(model):
     """Return the layers that draw the weights of converted attentions, in the order of the attentions."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
@@ -180,10 +180,10 @@ def _save_to_preset(self, preset_dir, *arguments, **options):
     )
 
 
-NAME = keras.saving.get_registered_name(Converted)
+REGISTERED_NAME = keras.saving.get_registered_name(Converted)
 
 
-def _chosen(model, attentions, layers, skip_unknown):
+def _select_attentions(model, attentions, layers, skip_unknown):
     """Return the attentions to convert, a dictionary as `attentions_in` returns it.
 
     Raises:
@@ -191,34 +191,34 @@ def _chosen(model, attentions, layers, skip_unknown):
     """
     convertible = attentions_in(model)
     # A share is a share of the attentions that can be converted.
-    is_share = isinstance(layers, numbers.Real) and layers < 1
-    counted = [x for x in attentions if x in convertible] if skip_unknown and is_share else attentions
-    chosen = select(counted, layers)
-    unknown = [x for x in chosen if x not in convertible]
+    is_fraction = isinstance(layers, numbers.Real) and layers < 1
+    candidates = [x for x in attentions if x in convertible] if skip_unknown and is_fraction else attentions
+    selected = select(candidates, layers)
+    unknown = [x for x in selected if x not in convertible]
     if unknown and not skip_unknown:
         raise ValueError(
             "`to_bayesian` understands attention of Keras and KerasHub, and every other layer named an attention that "
             "holds a keras.layers.Softmax over its last axis or calls keras.ops.softmax or "
             "keras.ops.dot_product_attention. Convert the others yourself, or leave them as they are with `layers` or "
-            f"skip_unknown=True. Received: {_listed(unknown)}"
+            f"skip_unknown=True. Received: {_describe(unknown)}"
         )
-    if counted and not chosen:
+    if candidates and not selected:
         raise ValueError(
             f"`layers` must name an attention of the model. Received: layers={layers!r}, with the attentions "
-            f"{_listed(attentions)}"
+            f"{_describe(attentions)}"
         )
-    if len(unknown) == len(chosen):
-        state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
+    if len(unknown) == len(selected):
+        reason = "no layer of it is an attention of Keras or a subclass of one, or is named one"
         if attentions:
-            state = f"layers={layers!r}, skip_unknown={skip_unknown}, with the attentions {_listed(attentions)}"
+            reason = f"layers={layers!r}, skip_unknown={skip_unknown}, with the attentions {_describe(attentions)}"
         raise ValueError(
             "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
-            f"of your own. Received: model={model}, {state}"
+            f"of your own. Received: model={model}, {reason}"
         )
-    return {x: path for x, path in convertible.items() if x in chosen}
+    return {x: path for x, path in convertible.items() if x in selected}
 
 
-def _listed(layers):
+def _describe(layers):
     return ", ".join(f"{type(layer).__name__}(path={path_of(layer)!r})" for layer in layers)
 
 
@@ -236,8 +236,8 @@ def _convert(layer, conversion):
         and any(each in options for each in keras_private.flatten_layers(x))
     ]
     # A layer that another one creates may have no config, as the blocks of KerasHub's Llama.
-    created = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
-    configs = {x: serialized(x, optional=x in created) for x in (*options, *creators)}
+    created_layers = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
+    configs = {x: serialized(x, optional=x in created_layers) for x in (*options, *creators)}
     inner_attentions = {x: attentions_in(x) for x in configs}
     for attention, attention_options in options.items():
         _convert_attention(attention, conversion, **attention_options)
@@ -257,26 +257,26 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     """Make an attention draw, with the same parameters, in place: its class changes."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
-    prior = prior_of(conversion, layer)
+    prior = prior_for(conversion, layer)
     mixin = mixin_of(type(layer))
-    drawing = layer if mixin else swap_softmax(layer)
-    with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
-        if getattr(drawing, "seed_generator", None) is not None:
-            del drawing.seed_generator
-        layer.__class__ = _class_of(type(layer), mixin or SwappedSoftmaxAttention, PLACE in vars(layer))
-        drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
-        drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
-        if isinstance(drawing, ChunkedAttention):
+    drawing_layer = layer if mixin else swap_softmax(layer)
+    with keras_private.unlocked(drawing_layer), keras.name_scope(layer.name, caller=layer):
+        if getattr(drawing_layer, "seed_generator", None) is not None:
+            del drawing_layer.seed_generator
+        layer.__class__ = _class_of(type(layer), mixin or SwappedSoftmaxAttention, SOFTMAX_NAME in vars(layer))
+        drawing_layer.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
+        drawing_layer.add_alignment(alignment, prior, conversion["per_head_prior"], name)
+        if isinstance(drawing_layer, ChunkedAttention):
             # Files of earlier versions lack the option.
-            drawing.query_chunk_size = conversion.get("query_chunk_size")
-        claim(drawing, "prior", drawing.alignment_prior)
-    if drawing is not layer and drawing.reads_keys:
-        store_keys(layer, drawing)
-    if drawing.built:
-        _build_prior(drawing)
+            drawing_layer.query_chunk_size = conversion.get("query_chunk_size")
+        claim(drawing_layer, "prior", drawing_layer.alignment_prior)
+    if drawing_layer is not layer and drawing_layer.reads_keys:
+        store_keys(layer, drawing_layer)
+    if drawing_layer.built:
+        _build_prior(drawing_layer)
     else:
         # The enclosing layer builds it in its first call, with the `build` that Keras has bound to the layer.
-        layer.build = _and_its_prior(layer, layer.build)
+        layer.build = _with_prior(layer, layer.build)
 
 
 def _build_prior(layer):
@@ -290,13 +290,13 @@ def _build_prior(layer):
     layer.alignment_prior.trainable = layer.trainable
 
 
-def _and_its_prior(layer, build):
+def _with_prior(layer, build):
     @functools.wraps(build)
-    def build_both(*arguments, **options):
+    def build_with_prior(*arguments, **options):
         build(*arguments, **options)
         _build_prior(layer)
 
-    return build_both
+    return build_with_prior
 
 
 @functools.cache

@@ -26,14 +26,14 @@ def serialized(layer, optional=False):
     llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
     tied = [x.name for x in llamas if x.token_embedding.tie_weights]
 
-    def changed(entry):
+    def adjusted(entry):
         entry = {key: value for key, value in entry.items() if key != "compile_config"}
         if entry.get("name") in tied and "vocabulary_size" in entry:
             # The config of a Llama of KerasHub 0.32 lacks this option.
             entry.setdefault("tie_word_embeddings", True)
         return entry
 
-    return map_config(changed, config)
+    return map_config(adjusted, config)
 
 
 def _is_llama(layer_class):
@@ -93,7 +93,7 @@ def copy_weights(sources, targets):
         target.trainable = source.trainable
 
 
-def copy_state(model, new, but=()):
+def copy_state(model, new, excluded=()):
     """Copy the rest of a model's state: frozen layers, vocabularies, statistics that are computed from weights.
 
     Args:
@@ -101,7 +101,7 @@ def copy_state(model, new, but=()):
         new: A model of the same layers.
         but: Layers of `model` that `new` does not have.
     """
-    old_layers, new_layers = layers_of(model, but), layers_of(new)
+    old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
             "The model that is made again from its config has other layers: its config does not say that two of them "
@@ -121,12 +121,12 @@ def copy_state(model, new, but=()):
             copied.load_assets(folder)
 
 
-def layers_of(model, but=()):
+def model_layers(model, excluded=()):
     """Return the layers of a model, without layers of its preprocessor, which may create some in its first call, and
     without inputs, which an inner model may share with it."""
-    outside = [*but, *_preprocessing(model)]
-    left_out, inside = {id(layer) for layer in outside}, keras_private.flatten_layers(model)
-    return [x for x in inside if id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)]
+    excluded_layers = [*excluded, *_preprocessing(model)]
+    excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
+    return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]
 
 
 def _preprocessing(model):

@@ -10,8 +10,8 @@ import keras
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
+from keras_vattn.conversion.attention_kinds import mixin_of
 from keras_vattn.conversion.swapped_softmax import key_projection
-from keras_vattn.conversion.understood import mixin_of
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
@@ -40,9 +40,9 @@ def select(attentions, layers):
     return attentions[-layers:]
 
 
-def seeds_and_names(attentions, chosen, seed):
+def seeds_and_names(attentions, selected, seed):
     """Return the seed of each attention and its name in the log: a list of dictionaries, `None` if it is not chosen."""
-    names = [x.name for x, is_chosen in zip(attentions, chosen, strict=True) if is_chosen]
+    names = [x.name for x, is_selected in zip(attentions, selected, strict=True) if is_selected]
     seeds = itertools.count(seed or 0)
     return [
         {
@@ -50,9 +50,9 @@ def seeds_and_names(attentions, chosen, seed):
             # The blocks of a transformer have attentions of one name: their paths differ.
             "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
-        if is_chosen
+        if is_selected
         else None
-        for (x, path), is_chosen in zip(attentions.items(), chosen, strict=True)
+        for (x, path), is_selected in zip(attentions.items(), selected, strict=True)
     ]
 
 
@@ -69,7 +69,7 @@ def serialized_prior(prior, alignment):
     return config
 
 
-def prior_of(conversion, layer):
+def prior_for(conversion, layer):
     """Return the prior of an attention."""
     if conversion["prior"] is None:
         return None
@@ -93,7 +93,7 @@ def check_options(conversion, seed, attentions):
     names = ("kl_weight", "kl_annealing", "kl_reduction")
     StochasticLayer(**{name: conversion[name] for name in names}, seed=seed)
     for layer, path in attentions.items():
-        num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
+        num_heads, prior = getattr(layer, "num_heads", None), prior_for(conversion, layer)
         if mixin_of(type(layer)) is None:
             if prior is not None and prior.reads_keys:
                 key_projection(layer)

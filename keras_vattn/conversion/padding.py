@@ -9,7 +9,7 @@ from keras import ops
 from keras_vattn.support.masks import both
 
 # Whether the attention that is being called, in this thread, attends to its own input.
-_ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
+_IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 
 class HeadsWithPadding:
@@ -17,13 +17,13 @@ class HeadsWithPadding:
 
     def __call__(self, *arguments, **options):
         # Keras converts and casts each input, after which query and value are different objects.
-        token = _ATTENDS_TO_ITSELF.set(self._attends_to_itself(arguments, options))
+        token = _IS_SELF_ATTENTION.set(self._is_self_attention(arguments, options))
         try:
             return super().__call__(*arguments, **options)
         finally:
-            _ATTENDS_TO_ITSELF.reset(token)
+            _IS_SELF_ATTENTION.reset(token)
 
-    def _attends_to_itself(self, arguments, options):
+    def _is_self_attention(self, arguments, options):
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
@@ -35,21 +35,21 @@ class HeadsWithPadding:
         )
 
     def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
-        if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
+        if query_mask is None and attention_mask is not None and _IS_SELF_ATTENTION.get() and len(query.shape) == 4:
             query_mask = _visible_positions(attention_mask, query)
         return super()._compute_attention(
             query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
         )
 
     def _in_chunks(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
-        if query_mask is None and _ATTENDS_TO_ITSELF.get():
-            query, by_query = heads[0], [x for x in masks if x.shape[-2] != 1]
-            if by_query:
-                places = ops.arange(ops.shape(query)[1])
-                distance = places[:, None] - places
-                by_query.append(distance >= 0 if is_causal else None)
-                by_query.append(None if window is None else ops.abs(distance) < window)
-                query_mask = _visible_positions(functools.reduce(both, by_query), query)
+        if query_mask is None and _IS_SELF_ATTENTION.get():
+            query, query_masks = heads[0], [x for x in masks if x.shape[-2] != 1]
+            if query_masks:
+                positions = ops.arange(ops.shape(query)[1])
+                distance = positions[:, None] - positions
+                query_masks.append(distance >= 0 if is_causal else None)
+                query_masks.append(None if window is None else ops.abs(distance) < window)
+                query_mask = _visible_positions(functools.reduce(both, query_masks), query)
             for mask in (x for x in masks if x.shape[-2] == 1):
                 query_mask = both(query_mask, _visible_positions(mask, query))
         return super()._in_chunks(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)

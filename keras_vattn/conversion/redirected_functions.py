@@ -29,7 +29,7 @@ import tensorflow as tf
 from keras import ops
 
 # The attribute of the softmax that an attention without one gets.
-PLACE = "drawn_softmax"
+SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
 # The softmax layer of the attention that is being called, in this thread.
 _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
@@ -38,15 +38,15 @@ _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 @functools.cache
 def redirected_functions(layer_class):
     """Return the functions of a class that call Keras's softmax, by name, redirected to the layer's own."""
-    functions = {name: x for name, x in own_functions(layer_class).items() if _calls_softmax(x)}
+    functions = {name: x for name, x in non_keras_functions(layer_class).items() if _calls_softmax(x)}
     return {name: _with_substitute(_with_replaced_globals(x)) for name, x in functions.items()}
 
 
-def own_functions(layer_class):
+def non_keras_functions(layer_class):
     """Return the functions of a layer's class by name, without Keras's own."""
     members = {name: x for each in reversed(layer_class.__mro__) for name, x in vars(each).items()}
     functions = {name: x for name, x in members.items() if isinstance(x, types.FunctionType)}
-    return {name: x for name, x in functions.items() if not _is_of_keras(x)}
+    return {name: x for name, x in functions.items() if not _is_keras_function(x)}
 
 
 def _softmax(x, axis=-1):
@@ -92,7 +92,7 @@ _REPLACEMENTS = {
 
 def _replacement(x):
     """Return the replacement of a global: a function, a module with other functions, or the global itself."""
-    if _is_keras(x):
+    if _is_keras_module(x):
         return _Module(x)
     if _is_replaced(x):
         return _REPLACEMENTS[x]
@@ -111,19 +111,19 @@ class _Module:
 
 def names_in(code):
     """Return the global names and attributes in the code of a function and of the functions inside it."""
-    inside = (x for x in code.co_consts if isinstance(x, types.CodeType))
-    return {*code.co_names, *(name for x in inside for name in names_in(x))}
+    nested = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return {*code.co_names, *(name for x in nested for name in names_in(x))}
 
 
 def _is_replaced(x):
     return isinstance(x, types.FunctionType) and x in _REPLACEMENTS
 
 
-def _is_keras(x):
+def _is_keras_module(x):
     return isinstance(x, types.ModuleType) and x.__name__.partition(".")[0] == "keras"
 
 
-def _is_of_keras(function):
+def _is_keras_function(function):
     return function.__module__.partition(".")[0] == "keras"
 
 
@@ -131,14 +131,14 @@ def _is_of_keras(function):
 def _calls_softmax(function, callers=()):
     """Return whether a function, or a function of its module that it calls, calls Keras's softmax; `callers` is the
     chain of functions so far."""
-    if _is_of_keras(function):
+    if _is_keras_function(function):
         return False
     names = names_in(function.__code__)
     values = [function.__globals__.get(name) for name in names]
-    if names & _NAMES and any(_is_replaced(x) or _is_keras(x) for x in values):
+    if names & _NAMES and any(_is_replaced(x) or _is_keras_module(x) for x in values):
         return True
-    called = (x for x in values if isinstance(x, types.FunctionType) and x.__module__ == function.__module__)
-    return any(_calls_softmax(x, (*callers, function)) for x in called if x not in callers and x is not function)
+    callees = (x for x in values if isinstance(x, types.FunctionType) and x.__module__ == function.__module__)
+    return any(_calls_softmax(x, (*callers, function)) for x in callees if x not in callers and x is not function)
 
 
 @functools.cache
@@ -161,7 +161,7 @@ def _with_replaced_globals(function):
 def _with_substitute(function):
     @functools.wraps(function)
     def method(self, *arguments, **options):
-        token = _SUBSTITUTE.set(vars(self)[PLACE])
+        token = _SUBSTITUTE.set(vars(self)[SOFTMAX_NAME])
         try:
             return function(self, *arguments, **options)
         finally:

@@ -9,15 +9,15 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.conversion.redirected_functions import PLACE, names_in, own_functions
+from keras_vattn.conversion.redirected_functions import SOFTMAX_NAME, names_in, non_keras_functions
 from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
 # Logits that are further below the largest logit of their row belong to hidden keys.
-HIDDEN = 5e3
+HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
-_GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
+_HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
 # The outputs of the key projection of the attention that is being called, in this thread.
 _KEYS = contextvars.ContextVar("projected_keys", default=None)
 
@@ -36,7 +36,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
         self.was_called = True
         if self.reads_keys:
-            key = self._key_of(inputs)
+            key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
             # A call with a cache is no training: it adds no KL.
             weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
@@ -50,10 +50,10 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
     def _counts(self, inputs):
         # Some models add -1e4 to the logits of hidden keys in half precision.
-        hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN
+        hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN_GAP
         return both(super()._counts(inputs), ops.logical_not(hidden))
 
-    def _key_of(self, logits):
+    def _projected_keys(self, logits):
         """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), the keys of a group
         repeated for each of its heads, or (B, G, 1, S, D) where the groups have an axis; `None` beside a cache."""
         if not _KEYS.get():
@@ -91,7 +91,7 @@ def swap_softmax(layer):
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
         with keras_private.unlocked(layer):
-            setattr(layer, PLACE, softmax)
+            setattr(layer, SOFTMAX_NAME, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
     # Keras reads the signature of `call` in `__init__`.
@@ -101,12 +101,12 @@ def swap_softmax(layer):
 
 def softmax_of(layer):
     """Return the softmax over the keys that an attention holds, or `None`."""
-    if PLACE in vars(layer):
-        return vars(layer)[PLACE]
+    if SOFTMAX_NAME in vars(layer):
+        return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
         # Without dropout Keras's own functions do not use the softmax; a subclass may call the method that does.
-        names = {name for x in own_functions(type(layer)).values() for name in names_in(x.__code__)}
+        names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None
     return next((x for x in candidates if x.axis in (-1, [-1], (-1,))), None)
@@ -120,7 +120,7 @@ def key_projection(layer):
     """
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
-    num_heads = [getattr(layer, name) for name in _GROUPS if hasattr(layer, name)]
+    num_heads = [getattr(layer, name) for name in _HEAD_COUNTS if hasattr(layer, name)]
     # A sink is an entry of the softmax beside the keys.
     if len(projections) == 1 and not hasattr(layer, "sinks"):
         input_shape = projections[0].get_build_config()["input_shape"]
@@ -131,7 +131,7 @@ def key_projection(layer):
             return projections[0], (None, num_heads[0], None, width // num_heads[0])
     raise ValueError(
         "A contextual prior needs an attention with one layer that projects the keys of all entries of its softmax, "
-        f'and a number of heads ({", ".join(_GROUPS)}): take None, "fixed" or a fixed prior. '
+        f'and a number of heads ({", ".join(_HEAD_COUNTS)}): take None, "fixed" or a fixed prior. '
         f"Received: {type(layer).__name__}, path={layer.path!r}"
     )
 
@@ -139,11 +139,11 @@ def key_projection(layer):
 def store_keys(layer, softmax):
     """Have an attention's key projection store its outputs, for the prior of its softmax."""
     projection, softmax.key_shape = key_projection(layer)
-    projection.__class__ = _storing(type(projection))
+    projection.__class__ = _storing_class(type(projection))
 
 
 @functools.cache
-def _storing(layer_class):
+def _storing_class(layer_class):
     def call(self, *arguments, **options):
         key = layer_class.call(self, *arguments, **options)
         if _KEYS.get() is not None:

@@ -1,6 +1,6 @@
 """The original of a model from `to_bayesian`, with the weights that the model has now."""
 
-from keras_vattn.conversion.convert import NAME, Converted, converted_draws
+from keras_vattn.conversion.convert import REGISTERED_NAME, Converted, converted_drawing_layers
 from keras_vattn.conversion.copies import (
     copy_state,
     copy_weights,
@@ -9,7 +9,7 @@ from keras_vattn.conversion.copies import (
     refuse_changed_layers,
     serialized,
 )
-from keras_vattn.conversion.redirected_functions import PLACE
+from keras_vattn.conversion.redirected_functions import SOFTMAX_NAME
 from keras_vattn.support import keras_private
 
 
@@ -43,14 +43,14 @@ def to_deterministic(model):
     refuse_changed_layers(model, lora=False)
     new = rebuild(map_config(_original, serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
-    copy_state(model, new, _added_to(model))
+    copy_state(model, new, _added_layers(model))
     return new
 
 
 def original_weights(model):
     """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the weights of
     priors and of LoRA."""
-    added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
+    added = {id(weight) for layer in _added_layers(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):
             added |= {id(weight) for weight in layer.weights if weight.name.startswith("lora_")}
@@ -59,13 +59,13 @@ def original_weights(model):
 
 def _original(entry):
     """Return the config of the original of a converted layer, any other dictionary of a config unchanged."""
-    if entry.get("registered_name") != NAME:
+    if entry.get("registered_name") != REGISTERED_NAME:
         return entry
     # In the config of a functional model, a layer's name and inputs stand beside its config.
     return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 
-def _added_to(model):
+def _added_layers(model):
     """Return the layers that the conversion has added: priors, and the softmaxes of attentions that had none."""
-    priors = [x.alignment_prior for x in converted_draws(model) if x.alignment_prior is not None]
-    return [*priors, *(vars(x)[PLACE] for x in keras_private.flatten_layers(model) if PLACE in vars(x))]
+    priors = [x.alignment_prior for x in converted_drawing_layers(model) if x.alignment_prior is not None]
+    return [*priors, *(vars(x)[SOFTMAX_NAME] for x in keras_private.flatten_layers(model) if SOFTMAX_NAME in vars(x))]

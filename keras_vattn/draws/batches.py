@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import config, tree, utils
 
 
-def batches_of(model, inputs, batch_size):
+def input_batches(model, inputs, batch_size):
     """Yield batches of the inputs of a model, each with its `tf.TensorSpec`s: any number of rows, and `None` for every
     axis on which a batch so far had another size.
 
@@ -53,8 +53,8 @@ def _iterator_batches(model, iterator):
     spec = None
     for batch in iterator:
         arrays = _arrays(_preprocessed(model, utils.unpack_x_y_sample_weight(batch)[0]))
-        batch_spec = tree.map_structure(_spec_of, arrays)
-        spec = batch_spec if spec is None else tree.map_structure(_common, spec, batch_spec)
+        batch_spec = tree.map_structure(_array_spec, arrays)
+        spec = batch_spec if spec is None else tree.map_structure(_common_spec, spec, batch_spec)
         yield arrays, spec
 
 
@@ -68,7 +68,7 @@ def _array_batches(arrays, batch_size):
             "`inputs` must be arrays of one length on their first axis. Pass inputs without a common first axis, such "
             f"as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
         )
-    spec = tree.map_structure(_spec_of, arrays)
+    spec = tree.map_structure(_array_spec, arrays)
     for start in range(0, *lengths, batch_size):
         yield tree.map_structure(lambda x: x[start : start + batch_size], arrays), spec  # noqa: B023
 
@@ -118,9 +118,9 @@ def _any_rows(spec):
     return tf.TensorSpec((None, *spec.shape[1:]), spec.dtype)
 
 
-def _spec_of(array):
+def _array_spec(array):
     return _any_rows(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
 
 
-def _common(spec, other):
+def _common_spec(spec, other):
     return spec.most_specific_common_supertype([other]) or other

@@ -13,7 +13,7 @@ import keras
 
 from keras_vattn.draws.request import training_requested
 
-RATES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rate")
+RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rate")
 
 
 def has_dropout(layer):
@@ -24,14 +24,14 @@ def has_dropout(layer):
     owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or has_chunks)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
         owners += layer.parts()
-    rates = [getattr(owner, name, None) for owner in owners for name in RATES]
+    rates = [getattr(owner, name, None) for owner in owners for name in RATE_NAMES]
     return any(isinstance(rate, numbers.Real) and rate > 0 for rate in rates)
 
 
 def has_unknown_rate(layer):
     """Return whether a layer may have a dropout whose rate has another name than `RATES`."""
     # Stochastic layers and recurrent decoders have a seed generator for their draws.
-    has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATES))
+    has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute
 
 
@@ -46,11 +46,11 @@ def follow_requests(layer):
     reads_requests = getattr(layer, "asks_for_dropout", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:
         return
-    own_call = vars(layer).get("call")
+    instance_call = vars(layer).get("call")
 
     def call(*args, **kwargs):
         # The class at the time of the call: `to_bayesian` changes it.
-        original = own_call or functools.partial(type(layer).call, layer)
+        original = instance_call or functools.partial(type(layer).call, layer)
         training = training_requested(layer)
         if training is None:
             return original(*args, **kwargs)

@@ -13,7 +13,7 @@ from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.support.validation import one_of, positive_integer, positive_number
 
 OUTPUTS = ("probabilities", "logits", "values")
-_PROBLEM = 'the outputs are no probabilities: export with outputs="logits" or outputs="values"'
+_ERROR = 'the outputs are no probabilities: export with outputs="logits" or outputs="values"'
 # Names that Keras makes up, with a number that depends on what was made before.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
@@ -86,29 +86,29 @@ def export_draws(
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
     # Where the outputs are known before the model is called.
-    _only(getattr(model, "outputs", None) or [None])
+    _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
     sampler = Sampler(model, dropout, posterior)
 
     def predict(inputs):
-        result = _only(tree.flatten(model(inputs, training=False)))
+        result = _single_output(tree.flatten(model(inputs, training=False)))
         return tf.nn.softmax(tf.cast(result, tf.float32) / temperature) if outputs == "logits" else result
 
-    def serve(seed, **named):
-        inputs = tree.pack_sequence_as(structure, [named[name] for name in specs])
+    def serve(seed, **named_inputs):
+        inputs = tree.pack_sequence_as(structure, [named_inputs[name] for name in specs])
         if preprocessor is not None:
             inputs = utils.unpack_x_y_sample_weight(preprocessor(inputs))[0]
         draws = sampler.draws(predict, inputs, num_samples, seed, max_rows)
         if outputs == "values":
             return {"mean": tf.reduce_mean(draws, axis=0), "sd": tf.math.reduce_std(draws, axis=0)}
-        near = tf.abs(tf.reduce_sum(draws, axis=-1) - 1.0) < 1e-2
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(near & (draws[..., 0] >= 0.0)), [_PROBLEM])]):
+        unit_sum = tf.abs(tf.reduce_sum(draws, axis=-1) - 1.0) < 1e-2
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(unit_sum & (draws[..., 0] >= 0.0)), [_ERROR])]):
             return predictive_statistics(tf.identity(draws))
 
     function = tf.function(serve, autograph=False).get_concrete_function(seed=tf.TensorSpec((), tf.int32), **specs)
     if outputs == "probabilities":
-        _refuse_others(function, specs)
+        _check_probabilities(function, specs)
     module = tf.Module()
     module.variables_of_graph, module.resources = function.variables, _resources(model, preprocessor)
     tf.saved_model.save(module, str(path), signatures=function)
@@ -125,13 +125,13 @@ def _resources(model, preprocessor):
         source = pending.pop()
         if id(source) not in sources:
             sources[id(source)] = source
-            pending += _read_by(source)
-    holder = tf.Module()
-    holder.roots = [x for x in sources.values() if isinstance(x, (keras.layers.Layer, tf.Module, *resources))]
-    return [x for x in tf.train.TrackableView(holder).descendants() if isinstance(x, resources)]
+            pending += _referenced_objects(source)
+    root = tf.Module()
+    root.roots = [x for x in sources.values() if isinstance(x, (keras.layers.Layer, tf.Module, *resources))]
+    return [x for x in tf.train.TrackableView(root).descendants() if isinstance(x, resources)]
 
 
-def _read_by(function):
+def _referenced_objects(function):
     """Return the objects that a function, a method or a partial call reads from outside; no functions of other
     modules."""
     if isinstance(function, functools.partial):
@@ -145,7 +145,7 @@ def _read_by(function):
     return [x for x in objects if not inspect.isfunction(x) or x.__module__ == function.__module__]
 
 
-def _refuse_others(function, specs):
+def _check_probabilities(function, specs):
     """Raise ValueError if one row of ones shows that the outputs are no probabilities."""
     ones = {}
     for name, spec in specs.items():
@@ -155,11 +155,11 @@ def _refuse_others(function, specs):
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
         # A model may not take such a row; TensorFlow escapes the quotes.
-        if _PROBLEM.partition(":")[0] in str(error):
-            raise ValueError(f'{_PROBLEM}. Received: outputs="probabilities"') from None
+        if _ERROR.partition(":")[0] in str(error):
+            raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 
 
-def _only(outputs):
+def _single_output(outputs):
     if len(outputs) != 1:
         raise ValueError(
             "`export_draws` needs a model with one output: export `keras.Model(model.inputs, output)`. "
@@ -185,10 +185,10 @@ def _signature(model, preprocessor, structure):
         )
     leaves = tree.flatten_with_path(structure)
     names = [path[-1] if path and isinstance(path[-1], str) else leaf.name for path, leaf in leaves]
-    automatic = [name is None or _AUTOMATIC.fullmatch(name) is not None for name in names]
-    if len(names) == 1 and automatic[0]:
-        names, automatic = ["inputs"], []
-    if any(automatic) or len({*names, "seed"}) <= len(names) or not all(map(str.isidentifier, names)):
+    is_automatic = [name is None or _AUTOMATIC.fullmatch(name) is not None for name in names]
+    if len(names) == 1 and is_automatic[0]:
+        names, is_automatic = ["inputs"], []
+    if any(is_automatic) or len({*names, "seed"}) <= len(names) or not all(map(str.isidentifier, names)):
         raise ValueError(
             'Every input needs a name of its own, a word that is not "seed": keras.Input(..., name=...), or '
             f"`input_signature`. Received: inputs named {names}"

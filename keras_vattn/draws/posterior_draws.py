@@ -75,13 +75,13 @@ def compiled_functions(model, request):
     names = CompiledFunction.NAMES if tf.executing_eagerly() else ()
     with _LOCK:
         for each in itertools.product(models, names):
-            CompiledFunction.of(*each).add(request)
+            CompiledFunction.wrap(*each).add(request)
     try:
         yield
     finally:
         with _LOCK:
             for each in itertools.product(models, names):
-                CompiledFunction.of(*each).remove(request)
+                CompiledFunction.wrap(*each).remove(request)
 
 
 class CompiledFunction:
@@ -101,7 +101,7 @@ class CompiledFunction:
         self.functions = {None: getattr(model, name)}
 
     @classmethod
-    def of(cls, model, name):
+    def wrap(cls, model, name):
         """Return the compiled function of a model."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
@@ -121,20 +121,20 @@ class CompiledFunction:
     def __call__(self, *arguments):
         with _LOCK:
             request = next((x for x in reversed(current_requests()) if x in self.functions), None)
-            self.functions[request] = function = self.functions[request] or self._make(request)
+            self.functions[request] = function = self.functions[request] or self._make_function(request)
         if request is not None and self.name != "train_function":
-            self._check(request)
+            self._check_options(request)
         return function(*arguments)
 
-    def _make(self, request):
+    def _make_function(self, request):
         """Return a function that Keras makes, which draws if there is a request."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         if len(self.functions) > 1:
             setattr(self.model, self.name, self)
-        return function if request is None else _drawing(function, request.draws)
+        return function if request is None else _drawing_function(function, request.draws)
 
-    def _check(self, request):
+    def _check_options(self, request):
         num_replicas, num_steps = self.model.distribute_strategy.num_replicas_in_sync, self.model.steps_per_execution
         if num_replicas > 1 or (_is_seeded(request.draws) and num_steps > 1):
             raise ValueError(
@@ -143,7 +143,7 @@ class CompiledFunction:
             )
 
 
-def _drawing(function, draws):
+def _drawing_function(function, draws):
     """Return a compiled function that draws, and numbers its calls: they are the batches of a seed."""
     batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
     draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}

@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras import layers, tree
 
 from keras_vattn import random
-from keras_vattn.draws.batches import batches_of, repeated
-from keras_vattn.draws.dropout import RATES, follow_requests, has_dropout, has_unknown_rate
+from keras_vattn.draws.batches import input_batches, repeated
+from keras_vattn.draws.dropout import RATE_NAMES, follow_requests, has_dropout, has_unknown_rate
 from keras_vattn.draws.request import Draws, requested
 from keras_vattn.draws.seeded_scope import SeededScope
 from keras_vattn.draws.shared_prefix import SharedPrefix
@@ -70,39 +70,39 @@ class Sampler:
             raise ValueError(f"Draws need a built model: call it once. Received: {model.name}.built=False")
         self.model = model
         self.layers = keras_private.flatten_layers(model)
-        with_dropout = [layer for layer in self.layers if has_dropout(layer)]
-        self.dropping = with_dropout if dropout else []
+        all_dropouts = [layer for layer in self.layers if has_dropout(layer)]
+        self.dropouts = all_dropouts if dropout else []
         self.is_stochastic = posterior and bool(drawing_layers(model))
-        if not self.is_stochastic and not self.dropping:
+        if not self.is_stochastic and not self.dropouts:
             raise ValueError(
                 "Draws need a model with a stochastic layer, or dropout=True and a layer with a seed generator and a "
                 "dropout rate above 0. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
-        unknown = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
-        if unknown:
+        unknown_layers = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
+        if unknown_layers:
             warnings.warn(
-                f"A layer with a seed generator and none of the attributes {', '.join(RATES)} does not drop under "
+                f"A layer with a seed generator and none of the attributes {', '.join(RATE_NAMES)} does not drop under "
                 "dropout=True: give its rate one of these names. "
-                f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown)}",
+                f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown_layers)}",
                 stacklevel=3,
             )
         # A layer with training=True passes it to a BatchNormalization inside, which stays at inference.
-        normalising = [x for x in self.layers if self.dropping and isinstance(x, layers.BatchNormalization)]
+        normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
         # Layers that do not draw or drop have an entry too, which hides an outer request.
-        self._training = dict.fromkeys(with_dropout, True if dropout else None) | dict.fromkeys(normalising, False)
+        self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
         # Without a seed of its own a layer reads its generator.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
-        for layer in [*self.dropping, *normalising]:
+        for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
-        self._functions, self._tracing = {}, threading.Lock()
+        self._functions, self._trace_lock = {}, threading.Lock()
 
     @property
     def rows_are_independent(self):
         """Whether every example has noise of its own, so that a batch may be repeated to draw several times."""
-        shapes = [getattr(layer, "noise_shape", None) for layer in self.dropping]
-        shares = any(shape and shape[0] == 1 for shape in shapes)
-        return not shares and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
+        shapes = [getattr(layer, "noise_shape", None) for layer in self.dropouts]
+        shares_noise = any(shape and shape[0] == 1 for shape in shapes)
+        return not shares_noise and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
@@ -136,16 +136,16 @@ class Sampler:
             rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
             num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
             # Calls of equal sizes waste the fewest draws.
-            together = -(-num_samples // num_calls)
+            draws_per_call = -(-num_samples // num_calls)
         else:
-            num_calls, together = num_samples, 1
+            num_calls, draws_per_call = num_samples, 1
 
         def draw(number):
             with self.drawn_from(random.fold_in(seed, number)):
-                return _by_draw(tf.cast(predict(repeated(inputs, together)), tf.float32), together)
+                return _split_draws(tf.cast(predict(repeated(inputs, draws_per_call)), tf.float32), draws_per_call)
 
-        calls = tf.map_fn(draw, tf.range(num_calls), fn_output_signature=tf.float32, parallel_iterations=1)
-        return tf.reshape(calls, tf.concat([[-1], tf.shape(calls)[2:]], axis=0))[:num_samples]
+        all_draws = tf.map_fn(draw, tf.range(num_calls), fn_output_signature=tf.float32, parallel_iterations=1)
+        return tf.reshape(all_draws, tf.concat([[-1], tf.shape(all_draws)[2:]], axis=0))[:num_samples]
 
     def __call__(self, inputs, num_samples, seed=None, batch_size=32, max_rows=256):
         for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
@@ -153,21 +153,21 @@ class Sampler:
         if not tf.executing_eagerly():
             raise ValueError("A `Sampler` is called eagerly. Received: a call in a `tf.function`; use `Sampler.draws`")
         seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
-        for index, (batch, spec) in enumerate(batches_of(self.model, inputs, batch_size)):
-            together = _draws_together(batch, num_samples, max_rows) if self.rows_are_independent else 1
-            prefix, rest = self._traced(batch, spec, together > 1)
-            draw, seed_of_batch = functools.partial(rest, batch, prefix(batch)), random.fold_in(seed, index)
-            starts = range(0, num_samples, together)
-            draws = [draw(random.fold_in(seed_of_batch, i), min(together, num_samples - i)) for i in starts]
-            results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
+        for index, (batch, spec) in enumerate(input_batches(self.model, inputs, batch_size)):
+            draws_per_call = _draws_per_call(batch, num_samples, max_rows) if self.rows_are_independent else 1
+            prefix, run_remainder = self._traced_functions(batch, spec, draws_per_call > 1)
+            draw, seed_of_batch = functools.partial(run_remainder, batch, prefix(batch)), random.fold_in(seed, index)
+            starts = range(0, num_samples, draws_per_call)
+            draws = [draw(random.fold_in(seed_of_batch, i), min(draws_per_call, num_samples - i)) for i in starts]
+            results.append(tree.map_structure(lambda *x: np.concatenate([output.numpy() for output in x]), *draws))
         if not results:
             raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
         return tree.map_structure(_join, *results)
 
-    def _traced(self, batch, spec, repeats):
+    def _traced_functions(self, batch, spec, repeats):
         """Return two functions: one of a batch that returns the tensors that all draws share, and one of the batch,
         these tensors, a seed and a number of draws, which is 1 unless the function repeats the batch."""
-        with self._tracing:
+        with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:
                 self._functions[key] = self._trace(batch, spec, repeats)
@@ -185,36 +185,36 @@ class Sampler:
         prefix = SharedPrefix(call, spec, batch, repeats)
 
         def draw(inputs, shared, seed, count):
-            outputs = tree.pack_sequence_as(*structure, prefix.rest(inputs, shared, seed, count))
-            return tree.map_structure(lambda x: _by_draw(x, count), outputs)
+            outputs = tree.pack_sequence_as(*structure, prefix.run_remainder(inputs, shared, seed, count))
+            return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
         # As one graph, traced here under the lock: eager operations around the pruned function take 2.5% longer.
-        rest = tf.function(draw, input_signature=signature, autograph=False)
-        rest.get_concrete_function()
-        return prefix.first, rest
+        run_remainder = tf.function(draw, input_signature=signature, autograph=False)
+        run_remainder.get_concrete_function()
+        return prefix.run_prefix, run_remainder
 
 
-def _by_draw(x, count):
+def _split_draws(x, count):
     """Return (count, B, ...) of (count * B, ...)."""
     if not len(x.shape):
         raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
     return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
-def _draws_together(batch, num_samples, max_rows):
+def _draws_per_call(batch, num_samples, max_rows):
     """Return how many draws of a batch go through the model together."""
     leaves = tree.flatten(batch)
     if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
         return 1
     rows = [x.shape[0] if x.shape else 0 for x in leaves]
-    together = min(num_samples, max_rows // max(1, *rows))
-    if together > 1 and min(rows) != max(rows):
+    draws_per_call = min(num_samples, max_rows // max(1, *rows))
+    if draws_per_call > 1 and min(rows) != max(rows):
         raise ValueError(
             "Draws go through the model together, repeated on the first axis, which the inputs of a batch must have in "
             f"common; without one, as in a graph, give max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
         )
-    return max(1, together)
+    return max(1, draws_per_call)
 
 
 def _join(*batches):

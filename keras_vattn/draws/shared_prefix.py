@@ -19,7 +19,7 @@ from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
 # Rounds of moving the cut back; without success nothing is shared.
-_MAX_CUTS = 16
+_MAX_ROUNDS = 16
 
 
 class SharedPrefix:
@@ -43,23 +43,23 @@ class SharedPrefix:
         self.has_rows = self._cut(targets, flat_tensors(batch))
         shared = [self.traced.graph.get_tensor_by_name(name) for name in self.has_rows]
         prefix = self.traced.prune(self.inputs, shared) if shared else lambda *inputs: []
-        self.first = lambda inputs: prefix(*flat_tensors(inputs))
-        drawn = [x for x in self.outputs if x.name not in self.has_rows]
-        remainder = self.traced.prune([*self.inputs, *shared, self.seed], [drawn, effects])
+        self.run_prefix = lambda inputs: prefix(*flat_tensors(inputs))
+        random_outputs = [x for x in self.outputs if x.name not in self.has_rows]
+        remainder = self.traced.prune([*self.inputs, *shared, self.seed], [random_outputs, effects])
         # The first `prune` leaves the operations of the prefix in the graph, the second one removes them.
         self._remainder = remainder.prune(remainder.inputs, [remainder.outputs, remainder.graph.control_outputs])
         self.specs = [
             tf.TensorSpec((None, *x.shape[1:]) if self.has_rows[x.name] else x.shape, x.dtype) for x in shared
         ]
 
-    def rest(self, inputs, shared, seed, count):
+    def run_remainder(self, inputs, shared, seed, count):
         """Return the outputs of `count` draws, from the inputs and `first(inputs)`, which all draws share."""
         if self.repeats:
             pairs = zip(shared, self.has_rows.values(), strict=True)
             inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
-        drawn = iter(self._remainder(*flat_tensors(inputs), *shared, seed)[0])
-        by_name = dict(zip(self.has_rows, shared, strict=True))
-        return [by_name[x.name] if x.name in by_name else next(drawn) for x in self.outputs]
+        random_outputs = iter(self._remainder(*flat_tensors(inputs), *shared, seed)[0])
+        shared_by_name = dict(zip(self.has_rows, shared, strict=True))
+        return [shared_by_name[x.name] if x.name in shared_by_name else next(random_outputs) for x in self.outputs]
 
     def _effects(self):
         """Return the operations with an effect that no output depends on, such as assertions."""
@@ -68,7 +68,7 @@ class SharedPrefix:
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
         # TensorFlow runs a conditional operation only if its result is read: take the readers in its place.
         readers = [[reader for x in operation.outputs for reader in x.consumers()] for operation in operations]
-        return [each for operation, reading in zip(operations, readers, strict=True) for each in reading or [operation]]
+        return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
         """Return the tensors on the cut, by name: whether their rows are the examples.
@@ -76,34 +76,34 @@ class SharedPrefix:
         A tensor that changes with the number of examples in another way cannot be on the cut: the operation that makes
         it goes to the remainder, and the cut moves back to its inputs.
         """
-        operations, compared = self._operations(), {}
-        for _ in range(_MAX_CUTS):
+        operations, row_status = self._operations(), {}
+        for _ in range(_MAX_ROUNDS):
             results, _ = _walk(targets, operations)
-            new = [x for name, x in results.items() if name not in compared]
-            if new and self.repeats:
-                function = self.traced.prune(self.inputs, new)
+            new_tensors = [x for name, x in results.items() if name not in row_status]
+            if new_tensors and self.repeats:
+                function = self.traced.prune(self.inputs, new_tensors)
                 once, twice = function(*batch), function(*repeated(batch, 2))
-                compared |= {x.name: _has_rows(*pair) for x, *pair in zip(new, once, twice, strict=True)}
-            refused = {x.op for name, x in results.items() if compared.setdefault(name, False) is None}
-            if not refused:
-                return {name: compared[name] for name in results}
-            operations -= refused
+                row_status |= {x.name: _has_rows(*pair) for x, *pair in zip(new_tensors, once, twice, strict=True)}
+            rejected = {x.op for name, x in results.items() if row_status.setdefault(name, False) is None}
+            if not rejected:
+                return {name: row_status[name] for name in results}
+            operations -= rejected
         return {}
 
     def _operations(self):
         """Return the operations of the largest possible prefix: they depend on the inputs, and on no draw."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
         # Stateless noise in a function, such as the body of a loop, has a seed among the function's arguments.
-        functions_draw = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
-        fixed, drawing = {x.op for x in self.inputs}, {self.seed.op}
+        functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
+        deterministic, random = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.traced.graph.get_operations():
             sources = {x.op for x in operation.inputs}
-            calls_drawing = functions_draw and any(x.HasField("func") for x in operation.node_def.attr.values())
-            if sources & drawing or _RANDOM.search(operation.type) or calls_drawing:
-                drawing.add(operation)
-            elif sources & fixed:
-                fixed.add(operation)
-        return {x for x in fixed if x.inputs and not {tf.resource, tf.variant} & {y.dtype for y in x.outputs}}
+            calls_random = functions_are_random and any(x.HasField("func") for x in operation.node_def.attr.values())
+            if sources & random or _RANDOM.search(operation.type) or calls_random:
+                random.add(operation)
+            elif sources & deterministic:
+                deterministic.add(operation)
+        return {x for x in deterministic if x.inputs and not {tf.resource, tf.variant} & {y.dtype for y in x.outputs}}
 
 
 def _walk(targets, operations):

@@ -55,11 +55,11 @@ def drawing_layers(model):
         ValueError: If one of them cannot see that it is to draw.
     """
     layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
-    blind = [layer for layer in layers if not reads_requests(layer)]
-    if blind:
+    invalid = [layer for layer in layers if not reads_requests(layer)]
+    if invalid:
         raise ValueError(
             "A layer whose `is_stochastic` is True must inherit the attribute `draws` of keras_vattn.StochasticLayer, "
             "which says whether to draw at inference, and must not set it: make it a subclass, and ask `noise_seed`. "
-            f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in blind)}"
+            f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in invalid)}"
         )
     return layers

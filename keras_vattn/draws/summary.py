@@ -32,18 +32,18 @@ def summary(model, print_fn=print):
 
 
 def _path_of(layer, model):
-    inside = keras_private.flatten_layers
+    flatten = keras_private.flatten_layers
     if layer.path or not isinstance(layer, keras.layers.Softmax):
         return path_of(layer)
     # One that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
-    holders = [x for x in inside(model) if x.path and layer in inside(x)]
-    return path_of(min(holders, key=lambda x: len(inside(x)), default=layer))
+    owners = [x for x in flatten(model) if x.path and layer in flatten(x)]
+    return path_of(min(owners, key=lambda x: len(flatten(x)), default=layer))
 
 
 def _line_of(layer, model):
-    drawn = [getattr(layer, name, None) for name in ("alignment", "context")]
-    drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
+    sampled = [getattr(layer, name, None) for name in ("alignment", "context")]
+    sampled = [type(x).__name__ for x in sampled if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
     kl_options = (layer.kl_weight, layer.kl_reduction) if has_kl(layer) else ("-", "-")
-    return _path_of(layer, model), ", ".join(drawn), str(prior), *map(str, kl_options), str(layer.seed)
+    return _path_of(layer, model), ", ".join(sampled), str(prior), *map(str, kl_options), str(layer.seed)

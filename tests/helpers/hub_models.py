@@ -9,7 +9,7 @@ import tensorflow as tf
 from conversion_cases import bayesian_of
 
 import keras_vattn
-from keras_vattn.conversion.understood import all_attentions
+from keras_vattn.conversion.attention_kinds import all_attentions
 
 with warnings.catch_warnings():
     # Of packages that it imports.

@@ -60,7 +60,7 @@ def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, ea
     run, lines = run_with("soft"), tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")
     translator = Translator(run)
-    names = [layer.name for layer in translator.noise.value.dropping]
+    names = [layer.name for layer in translator.noise.value.dropouts]
     assert {"source_dropout", "target_dropout", "emission_dropout"} <= set(names)
     first = translate_with_uncertainty(translator, run.data["valid"].sources[:2], 3)[0]
     assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4

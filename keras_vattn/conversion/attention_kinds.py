@@ -19,17 +19,17 @@ def attentions_in(layer):
 
     The names are paths. A softmax has the name of its attention, because Keras may have numbered its own.
     """
-    names = {"class": "", "softmax": "/softmax"}
-    inside = {x: kind_of(x) for x in keras_private.flatten_layers(layer)}
-    return {x: path_of(x) + names[kind] for x, kind in inside.items() if kind in names}
+    suffixes = {"class": "", "softmax": "/softmax"}
+    inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
+    return {x: path_of(x) + suffixes[kind] for x, kind in inside.items() if kind in suffixes}
 
 
 def all_attentions(model):
     """Return the attentions of a model, understood or not, in its order."""
-    return [x for x in keras_private.flatten_layers(model) if kind_of(x)]
+    return [x for x in keras_private.flatten_layers(model) if attention_kind(x)]
 
 
-def kind_of(layer):
+def attention_kind(layer):
     """Return how `to_bayesian` treats a layer.
 
     Returns:
