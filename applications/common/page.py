@@ -12,7 +12,7 @@ import numpy as np
 
 from applications.common.runs import write_text_atomically
 from applications.common.shown import Shown, random_rows
-from keras_vattn.plots.chart import finished, require_altair
+from keras_vattn.plots.chart import require_altair, styled
 from keras_vattn.plots.interactive_alignment import alignment_chart
 
 MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS = 24, 60, 24
@@ -82,7 +82,7 @@ def _chart(alignments):
     """Return the specification of an interactive chart with a list of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
-    return finished(chart).to_dict(validate=False) | {"datasets": datasets}
+    return styled(chart).to_dict(validate=False) | {"datasets": datasets}
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from keras import ops
 from keras_vattn import distributions
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.priors import GammaPrior
-from keras_vattn.distributions.gamma import at_the_mean
+from keras_vattn.distributions.gamma import divergence_at_equal_means
 from keras_vattn.distributions.weibull import log_noise
 from keras_vattn.support.special import scaled_exponential_gap
 from keras_vattn.support.validation import one_of, positive_number, refuse_unread
@@ -97,7 +97,7 @@ class Weibull(Alignment):
             # For a given sum of alpha over the keys both terms of the KL are least where all keys have the same alpha
             # and the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
             count, log_total = ops.maximum(keys_of_row, 1.0), ops.cast(log_total, "float32")
-            floor = count * at_the_mean(self.k, log_total + p.log_rate - ops.log(count))
+            floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":
                 floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)
             return ops.where(keys_of_row > 0.0, floor, 0.0)

@@ -1,7 +1,7 @@
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.decoding.decode import DEAD, allows_no_word, trace_entries, without
+from keras_vattn.decoding.decode import DEAD, allows_no_word, exclude_words, trace_entries
 from keras_vattn.support.ids import as_integers
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
@@ -88,7 +88,7 @@ def beam_search(
         # Logits that are all -inf have a softmax of NaN.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
-        log_words = without(log_words, forbidden_ids)
+        log_words = exclude_words(log_words, forbidden_ids)
         beams, parents = _best(_extend(beams, log_words, length_penalty, end_id), num_beams)
         chosen = tf.reshape(rows + parents, [-1])
         new_state = [
@@ -141,11 +141,11 @@ def _first_beams(start_ids, num_beams):
     ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
     zeros = tf.zeros_like(ids, tf.float32)
     # All beams hold the same empty sentence: one of them counts.
-    alone = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
+    first_beam_only = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
     return {
         "ids": ids,
-        "log_probabilities": alone,
-        "scores": alone,
+        "log_probabilities": first_beam_only,
+        "scores": first_beam_only,
         "lengths": tf.zeros_like(ids),
         "ended": tf.zeros_like(ids, tf.bool),
     }
@@ -201,18 +201,18 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     # (L, B, R): the beam of each result before and after a step.
     before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
     after = tf.concat([before[1:], order[None]], axis=0)
-    inside = positions < lengths
+    is_within_length = positions < lengths
 
     def by_result(array, beam):
         x = tf.gather(array.stack(), beam, batch_dims=2)
-        x = tf.where(inside[(..., *[None] * (x.shape.rank - 3))], x, tf.zeros_like(x))
+        x = tf.where(is_within_length[(..., *[None] * (x.shape.rank - 3))], x, tf.zeros_like(x))
         return ops.moveaxis(x, 0, 2)
 
-    nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
+    minus_infinity_if_dead = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
     return {
         "ids": by_result(arrays["ids"], after),
         "lengths": lengths,
-        "log_probabilities": nothing(chosen["log_probabilities"]),
-        "scores": nothing(chosen["scores"]),
+        "log_probabilities": minus_infinity_if_dead(chosen["log_probabilities"]),
+        "scores": minus_infinity_if_dead(chosen["scores"]),
         **tree.pack_sequence_as(entry_structure, [by_result(x, before) for x in arrays["entries"]]),
     }

@@ -57,21 +57,21 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     def body(position, ids, finished, dead, lengths, log_probabilities, arrays, flat_state):
         logits, new_state, entries = step(ids, tree.pack_sequence_as(state, flat_state), position)
         logits = tf.cast(logits, tf.float32)
-        allowed = without(logits, forbidden_ids)
-        chosen = sampler(allowed, position)
-        log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen, logits=logits)
+        allowed_logits = exclude_words(logits, forbidden_ids)
+        chosen_ids = sampler(allowed_logits, position)
+        log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen_ids, logits=logits)
         log_probabilities += tf.where(finished, 0.0, log_probability)
         lengths += tf.where(finished, 0, 1)
-        written = tf.where(finished, 0, chosen)
-        dead |= ~finished & allows_no_word(allowed)
-        finished = finished | dead | (chosen == end_id)
+        output_ids = tf.where(finished, 0, chosen_ids)
+        dead |= ~finished & allows_no_word(allowed_logits)
+        finished = finished | dead | (chosen_ids == end_id)
         arrays = {
-            "ids": arrays["ids"].write(position, written),
+            "ids": arrays["ids"].write(position, output_ids),
             "entries": [
                 array.write(position, x) for array, x in zip(arrays["entries"], tree.flatten(entries), strict=True)
             ],
         }
-        return position + 1, chosen, finished, dead, lengths, log_probabilities, arrays, tree.flatten(new_state)
+        return position + 1, chosen_ids, finished, dead, lengths, log_probabilities, arrays, tree.flatten(new_state)
 
     loop_variables = (
         tf.constant(0),
@@ -92,14 +92,14 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     )
 
     # Rows of a TensorArray that were never written have no defined value.
-    def reached(array):
+    def zero_after_end(array):
         x = ops.swapaxes(array.stack(), 0, 1)
         condition = tf.range(max_length) < position
         return tf.where(condition[(None, ..., *[None] * (x.shape.rank - 2))], x, tf.zeros_like(x))
 
-    entries = [reached(array) for array in arrays["entries"]]
+    entries = [zero_after_end(array) for array in arrays["entries"]]
     return {
-        "ids": tf.where(dead[:, None], 0, reached(arrays["ids"])),
+        "ids": tf.where(dead[:, None], 0, zero_after_end(arrays["ids"])),
         "lengths": tf.where(dead, 0, lengths),
         "log_probabilities": tf.where(dead, float("-inf"), log_probabilities),
         **tree.pack_sequence_as(entry_structure, entries),
@@ -152,7 +152,7 @@ def allows_no_word(logits):
     return tf.reduce_max(logits, axis=-1) <= DEAD
 
 
-def without(log_words, forbidden_ids):
+def exclude_words(log_words, forbidden_ids):
     """Return logits or log probabilities (..., V) without the words that are never chosen."""
     if not len(forbidden_ids):
         return log_words

@@ -65,12 +65,12 @@ class RandomSampler:
         order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
         # By rank and not by a threshold, which would keep every word that ties with the last one.
         rank = tf.argsort(order, axis=-1)
-        kept = tf.ones_like(rank, tf.bool)
+        is_allowed = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:
-            kept &= rank < self.top_k
+            is_allowed &= rank < self.top_k
         if self.top_p is not None:
-            probability = tf.nn.softmax(tf.where(kept, logits, logits.dtype.min), axis=-1)
-            before = tf.cumsum(tf.gather(probability, order, batch_dims=1), axis=-1, exclusive=True)
-            size = tf.reduce_sum(tf.cast(before < self.top_p, tf.int32), axis=-1, keepdims=True)
-            kept &= rank < tf.maximum(size, 1)
-        return tf.where(kept, logits, logits.dtype.min)
+            probability = tf.nn.softmax(tf.where(is_allowed, logits, logits.dtype.min), axis=-1)
+            probability_before = tf.cumsum(tf.gather(probability, order, batch_dims=1), axis=-1, exclusive=True)
+            size = tf.reduce_sum(tf.cast(probability_before < self.top_p, tf.int32), axis=-1, keepdims=True)
+            is_allowed &= rank < tf.maximum(size, 1)
+        return tf.where(is_allowed, logits, logits.dtype.min)

@@ -60,7 +60,7 @@ class Gamma(RowDistribution):
         return log_gamma_sample(self.log_concentration, shape, seed) - self.log_rate
 
 
-def at_the_mean(k, log_concentration):
+def divergence_at_equal_means(k, log_concentration):
     """Return KL(Weibull || Gamma) of each entry where both have the same E[S]; convex in alpha, whatever beta is."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
@@ -69,13 +69,13 @@ def at_the_mean(k, log_concentration):
 @tfp.RegisterKL(Weibull, Gamma)
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
-        return _by_products(q, p)
+        return _divergence_from_products(q, p)
     # a (e^d - 1 - d), at least 0, is the whole dependence on the posterior's mean.
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
-    return q.keys.sum(gap + at_the_mean(q.k, p.log_concentration))
+    return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 
 
-def _by_products(q, p):
+def _divergence_from_products(q, p):
     # The means sum to one, so a row is -sum alpha log E[S] and terms of p alone. The terms cancel for a large beta, for
     # which the form above is there.
     keys, log_mean = q.keys, q.log_mean()

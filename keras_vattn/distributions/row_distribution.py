@@ -129,7 +129,7 @@ def relaxed_density(x, power, keys):
 def closed_divergence(q, p, keys):
     """Return the registered KL(q || p) of each row, or `None` where there is no closed form."""
     try:
-        return _by_row(tfp.kl_divergence(q, p), q, keys)
+        return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
         # No KL is registered, or both are transformed distributions with different transformations.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
@@ -175,10 +175,10 @@ def drawn_divergence(q, p, keys, seed, noise=None):
     draw = q.sample(seed=seed)
     log_q, log_p = q.log_prob(draw), p.log_prob(draw)
     if q.event_shape.rank == p.event_shape.rank:
-        return _by_row(log_q - log_p, q, keys)
-    return _by_row(log_q, q, keys) - _by_row(log_p, p, keys)
+        return _row_values(log_q - log_p, q, keys)
+    return _row_values(log_q, q, keys) - _row_values(log_p, p, keys)
 
 
-def _by_row(x, distribution, keys):
+def _row_values(x, distribution, keys):
     """Return one value for each row: x of a distribution of whole rows, the sum of x for a distribution of entries."""
     return x if distribution.event_shape.rank else keys.sum(x)

@@ -85,10 +85,10 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
     for _ in range(positive_integer("num_samples", num_samples)):
         noise = generator.standard_normal(means.shape)
-        drawn = means + np.exp(log_scales) * noise
+        samples = means + np.exp(log_scales) * noise
         log_densities = -0.5 * np.sum(noise**2, axis=1) - np.sum(log_scales, axis=1)
         for start in range(0, len(means), _ROWS):
-            z = drawn[start : start + _ROWS]
+            z = samples[start : start + _ROWS]
             densities = constants - 0.5 * z**2 @ precisions.T + z @ (precisions * means).T
             aggregate = np.logaddexp.reduce(densities, axis=1) - math.log(len(means))
             total += float(np.sum(log_densities[start : start + _ROWS] - aggregate))

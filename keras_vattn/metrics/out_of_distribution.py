@@ -44,9 +44,9 @@ def out_of_distribution_detection(in_scores, out_scores):
             f"in_scores.shape={scores[0].shape}, out_scores.shape={scores[1].shape}, {np.isnan(scores[0]).sum()} and "
             f"{np.isnan(scores[1]).sum()} NaN"
         )
-    levels = np.unique(np.concatenate(scores))[::-1]
+    thresholds = np.unique(np.concatenate(scores))[::-1]
     # Shares of each kind at a threshold, the largest score first: equal scores are one step.
-    false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), levels, side="left") for x in scores)
+    false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in scores)
     recall, false_rate = true_positives / len(scores[1]), false_positives / len(scores[0])
     precision = true_positives / (true_positives + false_positives)
     return {

@@ -85,8 +85,8 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         words = tf.exp(log_words)
         # A word of probability 0 has the logarithm -inf: 0 log 0 is 0.
         entropies -= tf.reduce_sum(tf.math.multiply_no_nan(log_words, words), axis=-1)
-        written = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
-        return number + 1, total + words, entropies, log_likelihoods.write(number, written)
+        target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
+        return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
     # The first draw brings the size of the vocabulary.
     start = (

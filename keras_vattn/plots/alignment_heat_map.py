@@ -62,17 +62,17 @@ def alignment_heat_map(
     """
     require_matplotlib()
     panels = _panels("weights", weights)
-    spreads, others = (_beside(*named, len(panels)) for named in (("spread", spread), ("other", other)))
+    spreads, overlays = (_optional_panels(*pair, len(panels)) for pair in (("spread", spread), ("other", other)))
     sources, targets = _token_lists(source_tokens, len(panels)), _token_lists(target_tokens, len(panels))
     panel_titles = [None] * len(panels) if panel_titles is None else list(panel_titles)
-    counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads), len(others)}
+    counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads), len(overlays)}
     if len(counts) > 1:
         raise ValueError(
             "Expected one source, target, title, spread and other for each panel of weights. Received: "
             f"{len(panels)} panels of weights, {len(sources)} sources, {len(targets)} targets, "
-            f"{len(panel_titles)} titles, {len(spreads)} spreads, {len(others)} others"
+            f"{len(panel_titles)} titles, {len(spreads)} spreads, {len(overlays)} others"
         )
-    for *arrays, source, target in zip(panels, spreads, others, sources, targets, strict=True):
+    for *arrays, source, target in zip(panels, spreads, overlays, sources, targets, strict=True):
         shapes = {
             name: array.shape
             for name, array in zip(("weights", "spread", "other"), arrays, strict=True)
@@ -91,26 +91,26 @@ def alignment_heat_map(
     columns, rows = max(map(len, sources)), max(map(len, targets))
     cell = min(max(30.0 / max(columns, rows, 1), 0.14), 0.32)  # inches
     character = 0.075 if cell > 0.2 else 0.058
-    left = 0.25 + character * max((text_width(token) for tokens in targets for token in tokens), default=0)
-    top = 0.15 + character * max((text_width(token) for tokens in sources for token in tokens), default=0)
-    above = top + (0.3 if any(panel_titles) else 0.05)
+    left_margin = 0.25 + character * max((text_width(token) for tokens in targets for token in tokens), default=0)
+    token_height = 0.15 + character * max((text_width(token) for tokens in sources for token in tokens), default=0)
+    header_height = token_height + (0.3 if any(panel_titles) else 0.05)
     panel_width = max(cell * columns, 1.0, 0.09 * max((text_width(text) for text in panel_titles if text), default=0))
     panel_height = max(cell * rows, 0.7)
-    across = min(len(panels), panels_per_row or max(1, int(16.0 // (left + panel_width))))
+    across = min(len(panels), panels_per_row or max(1, int(16.0 // (left_margin + panel_width))))
     down = -(-len(panels) // across)
-    bar, head = 0.9, 0.35 if title else 0.0
-    width = max(across * (left + panel_width) + bar, 0.3 + 0.1 * text_width(title or ""))
-    height = down * (above + panel_height) + head + 0.15
+    bar, title_height = 0.9, 0.35 if title else 0.0
+    width = max(across * (left_margin + panel_width) + bar, 0.3 + 0.1 * text_width(title or ""))
+    height = down * (header_height + panel_height) + title_height + 0.15
 
     figure = new_figure(width, height)
     image = None
-    for index, (panel, deviation, over) in enumerate(zip(panels, spreads, others, strict=True)):
+    for index, (panel, deviation, overlay) in enumerate(zip(panels, spreads, overlays, strict=True)):
         row, column = divmod(index, across)
-        x = column * (left + panel_width) + left
-        y = height - head - (row + 1) * (above + panel_height)
+        x = column * (left_margin + panel_width) + left_margin
+        y = height - title_height - (row + 1) * (header_height + panel_height)
         axes = figure.add_axes((x / width, y / height, panel_width / width, panel_height / height))
         image = axes.imshow(
-            panel if over is None else _overlaid(panel, over),
+            panel if overlay is None else _overlay_colors(panel, overlay),
             cmap="Greys",
             vmin=0.0,
             vmax=1.0,
@@ -133,14 +133,14 @@ def alignment_heat_map(
         axes.tick_params(which="minor", length=0)
         if panel_titles[index]:
             write(
-                axes.text, 0.5, 1.0 + top / panel_height, panel_titles[index],
+                axes.text, 0.5, 1.0 + token_height / panel_height, panel_titles[index],
                 transform=axes.transAxes, ha="center", va="bottom", fontsize=10,
             )  # fmt: skip
     bar_height = min(panel_height, 3.0)
     bar_axes = figure.add_axes(
         (
-            (across * (left + panel_width) + 0.2) / width,
-            (height - head - above - bar_height) / height,
+            (across * (left_margin + panel_width) + 0.2) / width,
+            (height - title_height - header_height - bar_height) / height,
             0.15 / width,
             bar_height / height,
         )
@@ -151,12 +151,12 @@ def alignment_heat_map(
     return finish(figure, path, dpi)
 
 
-def _overlaid(weights, other):
+def _overlay_colors(weights, other):
     """Return colours (T, S, 3): `weights` leave red alone, the others blue; equal ones are grey."""
     return np.clip(1.0 - np.stack([other, np.maximum(weights, other), weights], axis=-1), 0.0, 1.0)
 
 
-def _beside(name, arrays, count):
+def _optional_panels(name, arrays, count):
     """Return the arrays that stand beside `count` panels of weights, `None` where there is none."""
     if arrays is None:
         return [None] * count

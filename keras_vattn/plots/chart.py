@@ -25,13 +25,13 @@ def require_altair():
         raise ImportError('Interactive charts need Altair and vl-convert: pip install "keras_vattn[plots]"') from error
 
 
-def finished(chart):
+def styled(chart):
     """Return a chart with the look of `CONFIG`, as a notebook or a file of its own shows it."""
     # A canvas would not follow the page from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 
 
-def numbered(tokens):
+def number_tokens(tokens):
     """Return tokens with their places before them, so that equal ones are different and stay in their order."""
     # Altair writes data into a script as they are: a joiner, which nobody sees, keeps `</script>` from ending it.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
@@ -39,10 +39,10 @@ def numbered(tokens):
 
 
 # Takes the places away again, in an expression of Vega about `datum.value`.
-WITHOUT_PLACE = "substring(datum.value, 6)"
+WITHOUT_NUMBER = "substring(datum.value, 6)"
 
 
-def chooser(name, values):
+def selector(name, values):
     """Return a parameter whose value is chosen from a list above or below the chart."""
     import altair as alt
 

@@ -69,6 +69,6 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
     return finish(figure, path, dpi)
 
 
-def by_name(draws):
+def draws_by_model(draws):
     """Return the draws of several models by their names; the draws of one model under the name `""`."""
     return draws if isinstance(draws, dict) else {"": draws}

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 
-from keras_vattn.plots.chart import INK, WITHOUT_PLACE, chooser, finished, numbered, require_altair
+from keras_vattn.plots.chart import INK, WITHOUT_NUMBER, number_tokens, require_altair, selector, styled
 from keras_vattn.plots.figure import COLORS
 
 # Pixels of a cell of the alignment.
@@ -59,7 +59,7 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
             )
     pair = {"title": "", "source": source_tokens, "target": target_tokens, "weights": weights, "spread": spread}
     chart, datasets = alignment_chart([pair])
-    return finished(chart if title is None else chart.properties(title=title)).properties(datasets=datasets)
+    return styled(chart if title is None else chart.properties(title=title)).properties(datasets=datasets)
 
 
 def alignment_chart(pairs):
@@ -72,30 +72,30 @@ def alignment_chart(pairs):
     """
     import altair as alt
 
-    drawn = any(pair["spread"] for pair in pairs)
-    rows = [row for pair in pairs for row in _rows(pair, drawn)]
+    has_spread = any(pair["spread"] for pair in pairs)
+    rows = [row for pair in pairs for row in _rows(pair, has_spread)]
     choices = {name: list(dict.fromkeys(row[name] for row in rows if name in row)) for name in _CHOICES}
     choices = {name: values for name, values in choices.items() if len(values) > 1}
-    label = {"labelExpr": WITHOUT_PLACE, "title": None, "domain": False, "ticks": False, "labelLimit": 200}
+    label = {"labelExpr": WITHOUT_NUMBER, "title": None, "domain": False, "ticks": False, "labelLimit": 200}
     x = alt.X("source:O", axis=alt.Axis(orient="bottom", labelAngle=-90, **label))
     y = alt.Y("target:O", axis=alt.Axis(**label))
     words = {"source word": "source", "target word": "target"}
     tooltip = [alt.Tooltip(f"{name}:N") for name in words]
     tooltip.append(alt.Tooltip("weight:Q", format=".3f"))
-    under = {"orient": "bottom", "direction": "horizontal"}
+    legend_position = {"orient": "bottom", "direction": "horizontal"}
     shade = alt.Opacity(
         "weight:Q",
         scale=alt.Scale(domain=[0, 1], range=[0, 1], clamp=True),
-        legend=alt.Legend(values=[0.2, 0.4, 0.6, 0.8, 1], symbolType="square", symbolStrokeWidth=0, **under),
+        legend=alt.Legend(values=[0.2, 0.4, 0.6, 0.8, 1], symbolType="square", symbolStrokeWidth=0, **legend_position),
     )
     frame = alt.Chart().mark_rect(fill="transparent", stroke=INK, strokeOpacity=0.15).encode(x, y)
     layers = [frame, alt.Chart().mark_rect(fill=INK).encode(x, y, shade)]
-    if drawn:
+    if has_spread:
         tooltip.append(alt.Tooltip("spread:Q", format=".3f", title="standard deviation"))
         area = alt.Size(
             "spread:Q",
             scale=alt.Scale(domain=[0, 0.5], range=[0, 0.6 * _CELL**2], clamp=True),
-            legend=alt.Legend(title="standard deviation", values=[0.1, 0.3, 0.5], **under),
+            legend=alt.Legend(title="standard deviation", values=[0.1, 0.3, 0.5], **legend_position),
         )
         rings = alt.Chart().mark_point(stroke=COLORS[1], strokeWidth=1.5, opacity=1).encode(x, y, area)
         layers.append(rings.transform_filter("datum.spread > 0.001"))
@@ -108,30 +108,30 @@ def alignment_chart(pairs):
     for name, values in choices.items():
         # A panel without heads is shown with every head.
         chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
-        chart = chart.add_params(chooser(name, values))
-    chart = chart.transform_flatten(["source", "weight", *(["spread"] if drawn else [])])
+        chart = chart.add_params(selector(name, values))
+    chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])
     for name, key in words.items():
-        chart = chart.transform_calculate(**{name: WITHOUT_PLACE.replace("value", key)})
+        chart = chart.transform_calculate(**{name: WITHOUT_NUMBER.replace("value", key)})
     # Sentences differ in length.
     return chart.properties(autosize=alt.AutoSizeParams(type="pad", resize=True)), {"cells": rows}
 
 
-def _rows(pair, drawn):
+def _rows(pair, has_spread):
     """Return a row for every target token of every panel, layer and head, with the weights as a list; with a spread,
     perhaps of nothing, if `drawn`."""
-    source, target, rows = numbered(pair["source"]), numbered(pair["target"]), []
+    source, target, rows = number_tokens(pair["source"]), number_tokens(pair["target"]), []
     for panel, weights in pair["weights"].items():
         weights = np.asarray(weights)
         spread = pair["spread"].get(panel)
-        for place in itertools.product(*map(range, weights.shape[:-2])):
-            chosen = {name: number + 1 for name, number in zip(("head", "layer"), place[::-1])}
+        for leading_index in itertools.product(*map(range, weights.shape[:-2])):
+            selection = {name: number + 1 for name, number in zip(("head", "layer"), leading_index[::-1])}
             for index, token in enumerate(target):
-                row = {"example": pair["title"], "panel": panel, **chosen, "target": token, "source": source}
-                row["weight"] = np.round(weights[place][index].astype("float64"), 4).tolist()
-                if drawn:
+                row = {"example": pair["title"], "panel": panel, **selection, "target": token, "source": source}
+                row["weight"] = np.round(weights[leading_index][index].astype("float64"), 4).tolist()
+                if has_spread:
                     row["spread"] = len(source) * [None]
                 if spread is not None:
-                    row["spread"] = np.round(np.asarray(spread, "float64")[place][index], 4).tolist()
+                    row["spread"] = np.round(np.asarray(spread, "float64")[leading_index][index], 4).tolist()
                 rows.append(row)
     return rows
 

@@ -1,5 +1,5 @@
 from keras_vattn.metrics.uncertainty import confidence_bins, expected_calibration_error
-from keras_vattn.plots.figure import MARKERS, by_name, draw_curves, finish, require_matplotlib
+from keras_vattn.plots.figure import MARKERS, draw_curves, draws_by_model, finish, require_matplotlib
 
 
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
@@ -38,7 +38,7 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
     """
     require_matplotlib()
     curves, shares = {}, []
-    for number, (name, model_draws) in enumerate(by_name(draws).items()):
+    for number, (name, model_draws) in enumerate(draws_by_model(draws).items()):
         counts, confidence, accuracy = confidence_bins(model_draws, labels, num_bins)
         error = expected_calibration_error(model_draws, labels, num_bins)
         options = {"marker": MARKERS[number % len(MARKERS)], "markersize": 3.0, "alpha": 0.7}

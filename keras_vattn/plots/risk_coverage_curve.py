@@ -1,7 +1,7 @@
 import numpy as np
 
 from keras_vattn.metrics.uncertainty import selective_risks
-from keras_vattn.plots.figure import by_name, draw_curves, require_matplotlib
+from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplotlib
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
@@ -40,7 +40,7 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
     """
     require_matplotlib()
     curves = {}
-    for name, model_draws in by_name(draws).items():
+    for name, model_draws in draws_by_model(draws).items():
         risks = selective_risks(model_draws, labels, uncertainty and uncertainty(model_draws))
         coverage = np.arange(1, len(risks) + 1) / len(risks)
         curves[f"{name}, area {np.mean(risks):.3f}".removeprefix(", ")] = coverage, risks, {}

@@ -60,9 +60,9 @@ def _font_with(character):
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist
-    usual = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
+    plain = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
     preference = {"DejaVu Sans": 0}
-    for entry in sorted(usual, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
+    for entry in sorted(plain, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
         # Fonts of formulas have letters at other places, and the last resort draws boxes.
         if entry.name.startswith(("Last Resort", "STIX", "cm")):
             continue
