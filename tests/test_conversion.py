@@ -25,7 +25,7 @@ from keras_vattn import to_deterministic
 
 
 @pytest.mark.parametrize("name", slow_after(MODELS, 2))
-def test_predictions_are_those_of_the_original_there_and_back(name):
+def test_predictions_are_unchanged_by_both_conversions(name):
     make, inputs, count = MODELS[name]
     model = make()
     expected, weights = outputs_of(model, inputs), model.get_weights()
@@ -57,8 +57,8 @@ def test_without_noise_training_is_the_original():
 
 def test_a_model_that_is_called_on_its_own_input():
     """The two share it, until they are made again."""
-    inside = functional_model()
-    model = keras.Model(inside.input, layers.Dense(3)(inside(inside.input)))
+    inner = functional_model()
+    model = keras.Model(inner.input, layers.Dense(3)(inner(inner.input)))
     bayesian = bayesian_of(model, prior="fixed")
     np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
     assert len(keras_vattn.stochastic_layers(bayesian)) == 3
@@ -92,15 +92,15 @@ def test_options_reach_every_attention():
         seed=5,
         per_head_prior=False,
     )
-    found = keras_vattn.stochastic_layers(bayesian)
-    assert [layer.name for layer in found] == ["heads", "scores", "additive"]
-    assert [layer.seed for layer in found] == [5, 6, 7]
-    for layer in found:
+    drawing_layers = keras_vattn.stochastic_layers(bayesian)
+    assert [layer.name for layer in drawing_layers] == ["heads", "scores", "additive"]
+    assert [layer.seed for layer in drawing_layers] == [5, 6, 7]
+    for layer in drawing_layers:
         assert isinstance(layer.alignment, keras_vattn.LogNormal) and layer.alignment.sigma == 0.3
         assert layer.prior.hidden_units == 3 and layer.prior.sigma == 2.0
         assert (layer.kl_weight, layer.kl_reduction) == (0.5, "mean")
         assert layer.kl_annealing.get_config() == annealing.get_config()
-    assert len({id(layer.prior) for layer in found}) == 3
+    assert len({id(layer.prior) for layer in drawing_layers}) == 3
 
 
 @pytest.mark.parametrize("name", ["albert", "gpt2"])
@@ -129,7 +129,7 @@ def test_two_attentions_to_one_masked_memory():
     np.testing.assert_array_equal(bayesian(inputs), before)
 
 
-def test_the_divergence_of_scores_is_that_of_the_named_attention():
+def test_keras_attention_has_the_kl_of_our_attention():
     """`keras.layers.Attention` with a scale of one is dot-product attention."""
     query, value = keras.Input((4, 8)), keras.Input((5, 8))
     model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
@@ -170,7 +170,7 @@ def test_a_cache_of_keys():
     np.testing.assert_array_equal(*generated)
 
 
-def test_layers_that_draw_already_are_left_alone():
+def test_stochastic_layers_are_unchanged():
     inputs = keras.Input((5, 8))
     x = keras_vattn.MultiHeadAttention(2, 4, alignment="lognormal", name="ours")(inputs, inputs)
     model = keras.Model(inputs, layers.MultiHeadAttention(2, 4, name="of_keras")(x, x))
@@ -183,7 +183,7 @@ def test_layers_that_draw_already_are_left_alone():
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class OwnAttention(layers.MultiHeadAttention):
+class ScaledAttention(layers.MultiHeadAttention):
     """Computes its weights in a way of its own."""
 
     def _compute_attention(self, *arguments, **options):
@@ -199,23 +199,23 @@ class RelativeAttention(layers.MultiHeadAttention):
         return self.output_dense(self.value_dense(value))
 
 
-def test_attention_that_is_not_understood():
+def test_unknown_attention():
     inputs = keras.Input((5, 8))
     x = layers.MultiHeadAttention(2, 4, name="known")(inputs, inputs)
-    x = RelativeAttention(2, 4, name="relative")(OwnAttention(2, 4, name="own")(x, x), x)
+    x = RelativeAttention(2, 4, name="relative")(ScaledAttention(2, 4, name="own")(x, x), x)
     x = LinearAttention(name="linear")(x)
     model = keras.Model(inputs, x)
-    with pytest.raises(ValueError, match=r"OwnAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
+    with pytest.raises(ValueError, match=r"ScaledAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
         bayesian_of(model)
     # A share is a share of the attentions that are understood.
     for bayesian in (bayesian_of(model, skip_unknown=True), keras_vattn.to_bayesian(model, skip_unknown=True)):
         assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
         np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
-    alone = keras.Model(inputs, LinearAttention(name="alone")(inputs))
+    reference = keras.Model(inputs, LinearAttention(name="alone")(inputs))
     with pytest.raises(
         ValueError, match=r"MultiHeadMixin.*skip_unknown=True, with the attentions LinearAttention\(path='alone'\)"
     ):
-        bayesian_of(alone, skip_unknown=True)
+        bayesian_of(reference, skip_unknown=True)
 
 
 class NoConfig(Subclassed):
@@ -276,33 +276,33 @@ def test_nothing_to_undo():
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_padding_adds_no_divergence_whatever_is_cast(policy):
+def test_padding_adds_no_divergence_under_casts(policy):
     """A position that no query sees, where Keras casts queries and values each for itself."""
     inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")
     attended = layers.MultiHeadAttention(2, 4, dtype=policy)(inputs, inputs, attention_mask=mask)
     bayesian = bayesian_of(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))
-    x, seen = np.tile(X[:1, :1], (1, 6, 1)), np.arange(6) < 2
-    whole = float(sum(outcome(bayesian, [x, np.ones((1, 6, 6), bool)])))
-    part = float(sum(outcome(bayesian, [x, (seen & seen[:, None])[None]])))
+    x, visible = np.tile(X[:1, :1], (1, 6, 1)), np.arange(6) < 2
+    full_divergence = float(sum(kl_losses(bayesian, [x, np.ones((1, 6, 6), bool)])))
+    masked_divergence = float(sum(kl_losses(bayesian, [x, (visible & visible[:, None])[None]])))
     # The same of two queries and two keys, where all that is seen is alike.
     two = keras.Input((2, 8))
-    alone = bayesian_of(
+    reference = bayesian_of(
         keras.Model(two, layers.MultiHeadAttention(2, 4, dtype=policy)(two, two)), keras_vattn.Weibull(3.0)
     )
-    alone.set_weights(bayesian.get_weights())
-    np.testing.assert_allclose(part, float(sum(outcome(alone, x[:, :2]))), rtol=2e-2)
-    assert part < 0.5 * whole
+    reference.set_weights(bayesian.get_weights())
+    np.testing.assert_allclose(masked_divergence, float(sum(kl_losses(reference, x[:, :2]))), rtol=2e-2)
+    assert masked_divergence < 0.5 * full_divergence
 
 
-def outcome(model, inputs):
+def kl_losses(model, inputs):
     model(inputs)
     return model.losses
 
 
-@pytest.mark.parametrize("made", slow_after([functional_model, nested_model]))
-def test_weights_of_kls_are_kept(made, tmp_path):
+@pytest.mark.parametrize("make_model", slow_after([functional_model, nested_model]))
+def test_kl_weights_are_saved(make_model, tmp_path):
     """As they are now, each for itself; some attentions do not draw."""
-    bayesian = bayesian_of(made(), layers=2)
+    bayesian = bayesian_of(make_model(), layers=2)
     for number, layer in enumerate(keras_vattn.stochastic_layers(bayesian)):
         layer.kl_weight = 0.1 * (number + 1)
     for _ in range(2):

@@ -22,7 +22,7 @@ import keras_vattn
 from keras_vattn import to_deterministic
 
 
-def test_files_of_classes_of_ones_own(tmp_path):
+def test_files_of_user_classes(tmp_path):
     bayesian = bayesian_of(subclassed_model(), prior=keras_vattn.GammaPrior(0.5), kl_weight=0.25)
     bayesian.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Subclassed": Subclassed})
@@ -59,22 +59,22 @@ def test_frozen_layers_stay_frozen():
     assert len(restored.trainable_weights) == len(model.trainable_weights)
 
 
-def test_a_frozen_part_stays_frozen():
+def test_a_frozen_inner_layer_stays_frozen():
     """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
     model = nested_model()
-    part_of(model).trainable = False
+    inner_attention(model).trainable = False
     bayesian = bayesian_of(model)
-    assert part_of(model).weights and bayesian.trainable_weights
+    assert inner_attention(model).weights and bayesian.trainable_weights
     for each in (bayesian, to_deterministic(bayesian)):
-        assert not part_of(each).trainable
-        assert not ids(part_of(each).weights) & ids(each.trainable_weights)
+        assert not inner_attention(each).trainable
+        assert not ids(inner_attention(each).weights) & ids(each.trainable_weights)
 
 
 def ids(weights):
     return {id(weight) for weight in weights}
 
 
-def part_of(model):
+def inner_attention(model):
     """An attention in a block in a model in a model."""
     return model.get_layer("encoder").layers[-1].inner
 
@@ -82,13 +82,13 @@ def part_of(model):
 def blocks():
     """Two layers of one class, whose attentions have one name; the weights of both are the same."""
     inputs = keras.Input((5, 8))
-    made = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
-    model = randomized(keras.Model(inputs, [block(inputs) for block in made]))
-    made[1].set_weights(made[0].get_weights())
+    encoders = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
+    model = randomized(keras.Model(inputs, [block(inputs) for block in encoders]))
+    encoders[1].set_weights(encoders[0].get_weights())
     return model
 
 
-def test_a_copy_draws_and_logs_as_the_model_does(tmp_path):
+def test_a_copy_has_the_seeds_and_log_names(tmp_path):
     """Each attention has its own seed and its name in the log, whether a file or a config makes it again."""
     bayesian = bayesian_of(blocks(), keras_vattn.Weibull(3.0), seed=3)
     bayesian.save(tmp_path / "model.keras")
@@ -102,11 +102,11 @@ def test_a_copy_draws_and_logs_as_the_model_does(tmp_path):
         assert [x.seed for x in keras_vattn.stochastic_layers(model)] == [3, 4]
         for one, two in zip(model(inputs, training=True), drawn, strict=True):
             np.testing.assert_array_equal(one, two)
-        found = {name: float(x) for name, x in keras_vattn.divergences(model).items()}
-        assert found == pytest.approx(expected)
+        logged = {name: float(x) for name, x in keras_vattn.divergences(model).items()}
+        assert logged == pytest.approx(expected)
 
 
-def test_words_and_statistics_come_along():
+def test_vocabularies_and_statistics_are_copied():
     """A vocabulary is no weight, and what Keras computes from weights is none either."""
     words = layers.TextVectorization(output_sequence_length=4)
     words.adapt(["a b c d", "e f g"])
@@ -116,15 +116,15 @@ def test_words_and_statistics_come_along():
     x = layers.Embedding(12, 8)(words(inputs))
     x = layers.MultiHeadAttention(2, 4)(x, x)
     model = keras.Model([inputs, numbers], layers.Dense(2)(x) + statistics(numbers)[:, None])
-    given = [tf.constant(["a c e", "g"]), tf.constant([[0.0, 1.0], [2.0, 3.0]])]
+    model_inputs = [tf.constant(["a c e", "g"]), tf.constant([[0.0, 1.0], [2.0, 3.0]])]
     bayesian = bayesian_of(model)
     for other in (bayesian, to_deterministic(bayesian)):
-        np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(other(model_inputs), model(model_inputs), rtol=1e-5, atol=1e-6)
 
 
 # KerasHub before 0.32 with Keras 3.15.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
-def test_presets_are_of_the_original(tmp_path):
+def test_presets_hold_the_original(tmp_path):
     """KerasHub looks for the class of a preset among the registered ones: none of those that a conversion makes."""
     # KerasHub 0.25 saves no task without a preprocessor.
     tokenizer = keras_hub.tokenizers.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conversion_cases import TOKENS, X, bayesian_of, functional_model, outputs_of, randomized
-from hub_models import LOAD, attending, inputs_of, made, row_of
+from hub_models import LOAD, attention_backbones, inputs_of, make_backbone, row_of
 
 import keras_vattn
 from keras_vattn import to_deterministic
@@ -20,7 +20,7 @@ GROUPS = 2
 # Fewer than are converted: a class around it calls the rest, or none does.
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Their attentions are of a class that another row has.
-ALIKE = {
+SAME_ATTENTION = {
     *("CLIPTextEncoder", "CLIPVisionEncoder", "DeiTBackbone", "DistilBertBackbone", "ElectraBackbone"),
     *("EdRecBackbone", "Llama3Backbone", "MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder"),
     *("OPTBackbone", "PARSeqBackbone", "Qwen3_5MoeBackbone", "RobertaBackbone", "SegFormerBackbone", "SigLIPBackbone"),
@@ -55,7 +55,7 @@ def test_a_line_of_the_table(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_the_table(group, tmp_path):
-    names = [name for name in attending() if name not in ALIKE][group::GROUPS]
+    names = [name for name in attention_backbones() if name not in SAME_ATTENTION][group::GROUPS]
     check_rows(names, tmp_path)
     check_files(names, tmp_path)
 
@@ -71,7 +71,7 @@ def test_a_file_of_the_attentions_of_keras_loads_in_another_process(tmp_path):
 @pytest.mark.slow
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
     """Of which KerasHub's own config says nothing; in a task and in a model of one's own too."""
-    backbone = randomized(made("LlamaBackbone", tie_word_embeddings=True))
+    backbone = randomized(make_backbone("LlamaBackbone", tie_word_embeddings=True))
     assert "tie_word_embeddings" not in backbone.get_config()  # once it is there, `copies.serialized` need not add it
     task = keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
     for model in (backbone, task, keras.Model(backbone.input, keras.layers.Dense(2)(backbone(backbone.input)))):
@@ -85,11 +85,11 @@ def test_a_llama_whose_embeddings_are_tied(tmp_path):
 @pytest.mark.slow
 def test_lora_and_quantisation_come_after():
     for change in (lambda model: model.enable_lora(2), lambda model: model.quantize("int8")):
-        model = made("LlamaBackbone")
+        model = make_backbone("LlamaBackbone")
         change(model)
         with pytest.raises(ValueError, match=r"`to_bayesian` first, and `(enable_lora|quantize)` on the result"):
             bayesian_of(model, prior=None)
-    bayesian = bayesian_of(made("LlamaBackbone"), prior=None, seed=1)
+    bayesian = bayesian_of(make_backbone("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
     bayesian.enable_lora(2)
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, rtol=1e-5, atol=1e-5)
@@ -101,10 +101,12 @@ def test_lora_and_quantisation_come_after():
     # LoRA becomes part of the weights.
     for variable in bayesian.trainable_variables:
         variable.assign_add(np.random.default_rng(0).normal(size=variable.shape))
-    found = outputs_of(bayesian, TOKENS)
-    assert np.abs(found - before).max() > 0.1
-    np.testing.assert_allclose(outputs_of(keras_vattn.to_deterministic(bayesian), TOKENS), found, rtol=1e-5, atol=1e-5)
-    bayesian = bayesian_of(made("LlamaBackbone"), prior=None, seed=1)
+    trained = outputs_of(bayesian, TOKENS)
+    assert np.abs(trained - before).max() > 0.1
+    np.testing.assert_allclose(
+        outputs_of(keras_vattn.to_deterministic(bayesian), TOKENS), trained, rtol=1e-5, atol=1e-5
+    )
+    bayesian = bayesian_of(make_backbone("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
     bayesian.quantize("int8")
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)
@@ -115,7 +117,7 @@ def test_lora_and_quantisation_come_after():
 @pytest.mark.slow
 def test_a_file_of_a_quantised_model(monkeypatch, tmp_path):
     """Of layers that are converted with the whole model, and of a head beside them; with a prior."""
-    bayesian = bayesian_of(randomized(made("GemmaBackbone")), prior="contextual", seed=1)
+    bayesian = bayesian_of(randomized(make_backbone("GemmaBackbone")), prior="contextual", seed=1)
     model = keras.Model(bayesian.input, keras.layers.Dense(3)(bayesian(bayesian.input)))
     with monkeypatch.context() as context:
         # Keras collects all garbage behind each weight.
@@ -127,7 +129,7 @@ def test_a_file_of_a_quantised_model(monkeypatch, tmp_path):
         loaded.save(tmp_path / "model.keras")
         loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
-    draws, again = (keras_vattn.posterior_predictive(x, inputs, 2, seed=3) for x in (model, loaded))
-    np.testing.assert_array_equal(again, draws)
+    draws, loaded_draws = (keras_vattn.posterior_predictive(x, inputs, 2, seed=3) for x in (model, loaded))
+    np.testing.assert_array_equal(loaded_draws, draws)
     assert draws.std(axis=0).max() > 1e-3
     assert {x.dtype for x in loaded.weights} >= {"int8", "float32"}

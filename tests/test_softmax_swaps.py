@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conversion_cases import TOKENS, bayesian_of, randomized
-from hub_models import made
+from hub_models import make_backbone
 
 import keras_vattn
 from keras_vattn import to_deterministic
@@ -13,7 +13,7 @@ from keras_vattn import to_deterministic
 
 @pytest.fixture(scope="module")
 def llama():
-    return randomized(made("LlamaBackbone"))
+    return randomized(make_backbone("LlamaBackbone"))
 
 
 def tokens_of(model):
@@ -22,8 +22,8 @@ def tokens_of(model):
 
 @pytest.mark.slow
 def test_export(llama, tmp_path):
-    inside = bayesian_of(llama, prior="fixed")
-    model = keras.Model(inside.input, keras.layers.Dense(2)(inside(inside.input)))
+    converted = bayesian_of(llama, prior="fixed")
+    model = keras.Model(converted.input, keras.layers.Dense(2)(converted(converted.input)))
     tokens = tokens_of(model)
     model.export(tmp_path / "exported", verbose=False)
     exported = tf.saved_model.load(tmp_path / "exported")
@@ -31,10 +31,10 @@ def test_export(llama, tmp_path):
     np.testing.assert_allclose(served, model(tokens), rtol=1e-5, atol=1e-5)
 
 
-def test_what_projects_the_keys_must_be_known():
+def test_a_contextual_prior_needs_a_key_projection():
     for name in ("GPTNeoXBackbone", "GptOssBackbone"):
         with pytest.raises(ValueError, match=r"one layer that projects the keys.*take None, .*self_attention'"):
-            bayesian_of(made(name))
+            bayesian_of(make_backbone(name))
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -54,26 +54,26 @@ class AttentionClassifier(keras.layers.Layer):
         return self.softmax(self.classes(self.heads(x, x)))
 
 
-def test_a_softmax_that_is_no_attention_stays():
+def test_a_softmax_over_classes_is_unchanged():
     inputs = keras.Input((5, 8))
     bayesian = bayesian_of(keras.Model(inputs, AttentionClassifier()(inputs)))
     assert [type(layer).__name__ for layer in keras_vattn.stochastic_layers(bayesian)] == ["MultiHeadAttention"]
 
 
-def test_a_prior_for_each_head_is_refused(llama):
+def test_per_head_prior_raises(llama):
     with pytest.raises(ValueError, match=r"no prior for each head. Received: per_head_prior=True, .*softmax"):
         bayesian_of(llama, prior="fixed", per_head_prior=True)
 
 
-def test_a_summary_names_what_layers_finds(llama):
+def test_a_summary_lists_the_selected_layers(llama):
     paths, lines = ["transformer_layer_0/self_attention", "transformer_layer_1/self_attention"], []
     for chosen in (None, *paths):
         keras_vattn.summary(bayesian_of(llama, prior=None, layers=chosen), lines.append)
-    found = [line.split()[0] for line in lines]
-    assert found == ["layer", *paths, "layer", paths[0], "layer", paths[1]]
+    results = [line.split()[0] for line in lines]
+    assert results == ["layer", *paths, "layer", paths[0], "layer", paths[1]]
 
 
-def test_names_in_the_log_are_those_of_the_blocks(llama):
+def test_logged_names_contain_the_block(llama):
     names = [layer._logged_name for layer in keras_vattn.stochastic_layers(bayesian_of(llama, prior=None))]
     assert len(set(names)) == 2 and all(name.endswith("_softmax_kl") for name in names)
 
@@ -91,16 +91,16 @@ def test_the_softmax_of_keras_s_multi_head_attention(tmp_path):
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     mask = np.arange(5) < np.array([5, 3, 2])[:, None]
     plain, swapped = (kind(2, 4, name="heads") for kind in (keras.layers.MultiHeadAttention, SwappedHeads))
-    whole = keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", prior="fixed")
-    for layer in (plain, swapped, whole):
+    reference = keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", prior="fixed")
+    for layer in (plain, swapped, reference):
         layer.build(x.shape, x.shape)
-    for layer in (swapped, whole):
+    for layer in (swapped, reference):
         layer.set_weights(plain.get_weights())
     options = {"value_mask": tf.constant(mask), "return_attention_scores": True}
-    for found, expected in zip(swapped(x, x, **options), plain(x, x, **options), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    whole(x, x, **options)
-    np.testing.assert_allclose(swapped.losses[0], whole.losses[0], rtol=1e-5)
+    for results, expected in zip(swapped(x, x, **options), plain(x, x, **options), strict=True):
+        np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-6)
+    reference(x, x, **options)
+    np.testing.assert_allclose(swapped.losses[0], reference.losses[0], rtol=1e-5)
     assert (np.abs(swapped(x, x, training=True, **options)[1] - plain(x, x, **options)[1]) > 1e-3).any()
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, swapped(inputs, inputs, return_attention_scores=True))
@@ -122,7 +122,7 @@ class OneHeadAttention(keras.layers.Layer):
         return keras.ops.matmul(self.softmax(keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))), x)
 
 
-def test_an_attention_of_ones_own(tmp_path):
+def test_user_attention(tmp_path):
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, OneHeadAttention(name="own")(inputs))
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
@@ -184,7 +184,7 @@ def test_an_attention_that_calls_dot_product_attention():
     assert np.abs(bayesian(ROWS, training=True) - model(ROWS)).max() > 1e-3
 
 
-def test_an_attention_that_asks_no_softmax_over_keys_says_so():
+def test_an_attention_without_a_softmax_over_keys_warns():
     """Its gates are no weights."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
     with pytest.warns(UserWarning, match=r"path='pooled', draws nothing.*Leave it out with `layers`"):
@@ -211,7 +211,7 @@ class Heads(keras.layers.MultiHeadAttention):
         return keras.ops.einsum(self._combine_equation, weights, value), weights
 
 
-def test_heads_of_ones_own():
+def test_user_attention_with_keras_projections():
     model = model_around(Heads(2, 4, name="heads"))
     bayesian = bayesian_of(model, prior=None)
     np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)

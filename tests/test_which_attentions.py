@@ -20,7 +20,7 @@ def three_attentions():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "names"),
+    ("selection", "names"),
     [
         (2, ["middle", "upper"]),
         (0.1, ["upper"]),
@@ -29,9 +29,9 @@ def three_attentions():
         (lambda layer: layer.name == "middle", ["middle"]),
     ],
 )
-def test_which_attentions(chosen, names, tmp_path, capsys):
+def test_which_attentions(selection, names, tmp_path, capsys):
     model = three_attentions()
-    bayesian = to_bayesian(model, prior="fixed", seed=5, layers=chosen, verbose=True)
+    bayesian = to_bayesian(model, prior="fixed", seed=5, layers=selection, verbose=True)
     left = [name for name in ("lower", "middle", "upper") if name not in names]
     printed = f"{len(names)} attentions of 3 draw now" + (f"; left: {', '.join(left)}" if left else "")
     assert capsys.readouterr().out == f"{printed}\n"
@@ -92,17 +92,17 @@ def test_which_attentions_inside_a_layer(tmp_path):
     assert not keras_vattn.stochastic_layers(to_deterministic(loaded))
 
 
-def test_attention_that_is_not_chosen_need_not_be_understood():
+def test_unselected_attention_may_be_unknown():
     inputs = keras.Input((5, 8))
     x = layers.MultiHeadAttention(2, 4, name="known")(inputs, inputs)
     model = keras.Model(inputs, LinearAttention(name="linear")(x))
     assert len(keras_vattn.stochastic_layers(to_bayesian(model, layers="known"))) == 1
-    for chosen in (1, "lin"):
+    for selection in (1, "lin"):
         with pytest.raises(ValueError, match="LinearAttention"):
-            to_bayesian(model, layers=chosen)
-    for chosen in (0, 3, 1.0, ["known"]):
+            to_bayesian(model, layers=selection)
+    for selection in (0, 3, 1.0, ["known"]):
         with pytest.raises(ValueError, match=re.escape("a number from 1 to 2, the model's attentions, a share")):
-            to_bayesian(model, layers=chosen)
+            to_bayesian(model, layers=selection)
     with pytest.raises(ValueError, match=r"`layers` must name an attention of the model.*LinearAttention"):
         to_bayesian(model, layers="nothing")
     with pytest.raises(ValueError, match="A model is converted once: name all its attentions in one call"):

@@ -88,11 +88,11 @@ def image_attention(
     side = min(2.4, max(1.6, 14.0 / (panels_per_row or num_columns)))  # inches
     height = side * min(1.5, max(image.shape[0] / image.shape[1] for image in images))
     slot = max(side, 0.085 * max(map(text_width, lines))) + 0.12
-    left_margin, footer_height, header = (0.3 if row_labels else 0.12), 0.24, (0.35 if title else 0.1)
+    left, footer_height, header = (0.3 if row_labels else 0.12), 0.24, (0.35 if title else 0.1)
     above = 0.08 + 0.17 * max(len(text.split("\n")) for text in titles) if any(titles) else 0.0
     across = min(num_columns, panels_per_row or max(1, int(15.0 // slot)))
     block_height = above + num_rows * (height + footer_height)
-    figure_width = max(left_margin + across * slot + 1.0, 0.3 + 0.1 * text_width(title or ""))
+    figure_width = max(left + across * slot + 1.0, 0.3 + 0.1 * text_width(title or ""))
     figure_height = header + -(-num_columns // across) * block_height
     figure = new_figure(figure_width, figure_height)
 
@@ -104,7 +104,7 @@ def image_attention(
         row, column = divmod(index, num_columns)
         down, right = divmod(column, across)
         top = header + down * block_height + above + row * (height + footer_height)
-        x, y = left_margin + right * slot + (slot - side) / 2, figure_height - top - height
+        x, y = left + right * slot + (slot - side) / 2, figure_height - top - height
         axes = figure.add_axes((x / figure_width, y / figure_height, side / figure_width, height / figure_height))
         clear = _SEEN + (1.0 - _SEEN) * np.sqrt(light / brightest)[:, :, None]
         axes.imshow((clear * image + (1.0 - clear) * 255.0 * _FOG).round().astype("uint8"))
@@ -116,7 +116,7 @@ def image_attention(
             write(
                 axes.text, -0.04, 0.5, row_labels[row], transform=axes.transAxes, rotation=90, ha="right", va="center"
             )
-    _color_bar(figure, brightest, (left_margin + across * slot + 0.15) / figure_width, header + above, height)
+    _color_bar(figure, brightest, (left + across * slot + 0.15) / figure_width, header + above, height)
     if title:
         write(figure.text, 0.1 / figure_width, 1.0 - 0.1 / figure_height, title, ha="left", va="top", fontsize=12)
     return finish(figure, path, dpi)

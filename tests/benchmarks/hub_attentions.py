@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 import keras_hub
-from hub_models import LOAD, attending, row_of
+from hub_models import LOAD, attention_backbones, row_of
 
 
 def main(names):
@@ -19,7 +19,7 @@ def main(names):
     print("| class | attentions | converted | difference | file | generate | back | KL |\n" + "|---" * 8 + "|")
     with tempfile.TemporaryDirectory() as folder:
         rows = {}
-        for name in names or attending():
+        for name in names or attention_backbones():
             try:
                 rows[name] = row_of(name, pathlib.Path(folder))
             except Exception as error:

@@ -20,7 +20,7 @@ STARTS = np.array([1, 3, 2], "int32")
 MASK = np.array([[True, True, True], [True, True, False], [True, False, False]])
 
 
-def step_of(num_beams):
+def make_step(num_beams):
     mask = np.repeat(MASK, num_beams, axis=0)
 
     def step(ids, state, position):
@@ -35,7 +35,7 @@ def step_of(num_beams):
 def search(num_beams, starts=STARTS, **options):
     options = {"max_length": LENGTH, **options}
     state = {"count": tf.zeros((len(starts),), tf.int32)}
-    return beam_search(step_of(num_beams), state, tf.constant(starts), END, num_beams=num_beams, **options)
+    return beam_search(make_step(num_beams), state, tf.constant(starts), END, num_beams=num_beams, **options)
 
 
 def all_sentences():
@@ -60,25 +60,25 @@ def score_of(words, example, length_penalty=0.0):
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
-def test_with_room_for_all_it_is_the_enumeration(length_penalty):
+def test_a_beam_wider_than_all_sentences_enumerates_them(length_penalty):
     """Every one of the five best sentences, with its score, log p, length and attention."""
-    found = search(200, num_results=5, length_penalty=length_penalty)
+    results = search(200, num_results=5, length_penalty=length_penalty)
     for example in range(len(STARTS)):
         scored = [(*score_of(words, example, length_penalty), words) for words in all_sentences()]
         best = sorted(scored, key=lambda x: x[:2], reverse=True)[:5]
         for rank, (_, score, log_probability, weights, words) in enumerate(best):
-            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
-            assert (found["ids"][example, rank].numpy()[len(words) :] == PAD).all()
-            assert int(found["lengths"][example, rank]) == len(words)
-            np.testing.assert_allclose(found["scores"][example, rank], score, rtol=1e-4)
-            np.testing.assert_allclose(found["log_probabilities"][example, rank], log_probability, rtol=1e-4)
-            np.testing.assert_allclose(found["weights"][example, rank, : len(words)], weights, rtol=1e-4, atol=1e-6)
-            assert (found["weights"][example, rank, len(words) :].numpy() == 0).all()
+            assert results["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            assert (results["ids"][example, rank].numpy()[len(words) :] == PAD).all()
+            assert int(results["lengths"][example, rank]) == len(words)
+            np.testing.assert_allclose(results["scores"][example, rank], score, rtol=1e-4)
+            np.testing.assert_allclose(results["log_probabilities"][example, rank], log_probability, rtol=1e-4)
+            np.testing.assert_allclose(results["weights"][example, rank, : len(words)], weights, rtol=1e-4, atol=1e-6)
+            assert (results["weights"][example, rank, len(words) :].numpy() == 0).all()
             previous = [STARTS[example], *words[:-1]]
-            assert found["nested"]["previous"][example, rank].numpy()[: len(words)].tolist() == previous
+            assert results["nested"]["previous"][example, rank].numpy()[: len(words)].tolist() == previous
 
 
-def test_a_narrow_beam_is_that_of_a_plain_loop():
+def test_a_narrow_beam_matches_a_plain_loop():
     """Two beams, step by step in NumPy: the best two of what has ended and of all next words."""
     for example in range(len(STARTS)):
         beams = [((), 0.0)]
@@ -92,39 +92,39 @@ def test_a_narrow_beam_is_that_of_a_plain_loop():
                     candidates.append(((*words, word), score_of((*words, word), example, 1.0)[1]))
             beams = sorted(candidates, key=lambda x: -x[1])[:2]
         beams.sort(key=lambda x: (x[0][-1] == END, x[1]), reverse=True)
-        found = search(2, num_results=2, length_penalty=1.0)
+        results = search(2, num_results=2, length_penalty=1.0)
         for rank, (words, score) in enumerate(beams):
-            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
-            np.testing.assert_allclose(found["scores"][example, rank], score, rtol=1e-4)
+            assert results["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            np.testing.assert_allclose(results["scores"][example, rank], score, rtol=1e-4)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_one_beam_is_greedy_decoding(length_penalty):
-    found = search(1, length_penalty=length_penalty)
+    results = search(1, length_penalty=length_penalty)
     state = {"count": tf.zeros((len(STARTS),), tf.int32)}
-    expected = greedy(step_of(1), state, tf.constant(STARTS), END, LENGTH)
+    expected = greedy(make_step(1), state, tf.constant(STARTS), END, LENGTH)
     for name in ("ids", "lengths", "log_probabilities", "weights"):
-        np.testing.assert_allclose(found[name][:, 0], expected[name], rtol=1e-5)
+        np.testing.assert_allclose(results[name][:, 0], expected[name], rtol=1e-5)
 
 
 def test_forbidden_ids():
     """They are never chosen, and the others keep their probabilities."""
-    found = search(200, num_results=3, forbidden_ids=(3, 0))
+    results = search(200, num_results=3, forbidden_ids=(3, 0))
     for example in range(len(STARTS)):
         allowed = [words for words in all_sentences() if not {0, 3} & set(words)]
         best = sorted(((*score_of(words, example)[:2], words) for words in allowed), reverse=True)[:3]
         for rank, (_, score, words) in enumerate(best):
-            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
-            np.testing.assert_allclose(found["log_probabilities"][example, rank], score, rtol=1e-4)
+            assert results["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            np.testing.assert_allclose(results["log_probabilities"][example, rank], score, rtol=1e-4)
 
 
-def test_what_is_cut_off_ranks_last():
+def test_truncated_sentences_rank_last():
     """Word 3 goes on for ever with probability 1, and comes after the sentences that end."""
     table = np.log(np.array([[0.25] * 4, [0.1, 0.1, 0.2, 0.6], [0.25] * 4, [1e-9, 1e-9, 1e-9, 1.0]]))
     step = lambda ids, state, position: (tf.gather(tf.constant(table, tf.float32), ids), state, {})  # noqa: E731
-    found = beam_search(step, (), tf.constant([START]), END, 5, num_beams=2, num_results=2)
-    assert found["ids"][0].numpy().tolist() == [[END, PAD, PAD, PAD, PAD], [3, 3, 3, 3, 3]]
-    assert found["scores"][0, 0] < found["scores"][0, 1]
+    results = beam_search(step, (), tf.constant([START]), END, 5, num_beams=2, num_results=2)
+    assert results["ids"][0].numpy().tolist() == [[END, PAD, PAD, PAD, PAD], [3, 3, 3, 3, 3]]
+    assert results["scores"][0, 0] < results["scores"][0, 1]
 
 
 def test_fewer_sentences_than_results():
@@ -134,10 +134,10 @@ def test_fewer_sentences_than_results():
         state,
         {},
     )
-    found = beam_search(step, (), tf.constant([START, START]), END, 3, num_beams=3, num_results=3)
-    assert found["lengths"].numpy().tolist() == [[1, 0, 0]] * 2
-    np.testing.assert_array_equal(found["scores"], [[0.0, -np.inf, -np.inf]] * 2)
-    assert (found["ids"].numpy()[:, 1:] == PAD).all()
+    results = beam_search(step, (), tf.constant([START, START]), END, 3, num_beams=3, num_results=3)
+    assert results["lengths"].numpy().tolist() == [[1, 0, 0]] * 2
+    np.testing.assert_array_equal(results["scores"], [[0.0, -np.inf, -np.inf]] * 2)
+    assert (results["ids"].numpy()[:, 1:] == PAD).all()
 
 
 @pytest.mark.parametrize("num_beams", [1, 2])
@@ -146,14 +146,14 @@ def test_a_beam_without_a_word_is_missing(num_beams):
     table = np.full((5, 5), -np.inf, "float32")
     table[START, [3, 4]], table[4, END], table[END, END] = np.log([0.7, 0.3]), 0.0, 0.0
     step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
-    found = beam_search(step, (), tf.constant([START, 4]), END, 3, num_beams=num_beams, num_results=num_beams)
+    results = beam_search(step, (), tf.constant([START, 4]), END, 3, num_beams=num_beams, num_results=num_beams)
     # One beam does not find the sentence that ends.
     best, score = ([4, END, 0], np.log(0.3)) if num_beams == 2 else ([0, 0, 0], -np.inf)
     for row, words, expected in ((0, best, score), (1, [END, 0, 0], 0.0)):
-        assert found["ids"][row].numpy().tolist() == [words, *[[0, 0, 0]] * (num_beams - 1)]
+        assert results["ids"][row].numpy().tolist() == [words, *[[0, 0, 0]] * (num_beams - 1)]
         for name in ("log_probabilities", "scores"):
-            np.testing.assert_allclose(found[name][row], [expected, *[-np.inf] * (num_beams - 1)], rtol=1e-6)
-    np.testing.assert_array_equal(found["lengths"], np.count_nonzero(found["ids"], axis=-1))
+            np.testing.assert_allclose(results[name][row], [expected, *[-np.inf] * (num_beams - 1)], rtol=1e-6)
+    np.testing.assert_array_equal(results["lengths"], np.count_nonzero(results["ids"], axis=-1))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -180,9 +180,9 @@ def test_an_unknown_batch_size(tmp_path):
     assert loaded.generate(tf.constant([], tf.int32))["ids"].shape == (0, 2, 6)
     together = loaded.generate(tf.constant(STARTS))
     for index, start in enumerate(STARTS):
-        alone = generate(tf.constant([start]))
-        np.testing.assert_array_equal(together["ids"][index], alone["ids"][0])
-        np.testing.assert_allclose(together["scores"][index], alone["scores"][0], rtol=1e-5)
+        single = generate(tf.constant([start]))
+        np.testing.assert_array_equal(together["ids"][index], single["ids"][0])
+        np.testing.assert_allclose(together["scores"][index], single["scores"][0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_the_decoder_of_the_library(attention):
         if attention != "latent":
             hidden = ops_concatenate(outputs["hidden"], outputs["context"])[:, :, None]
             return output(hidden)[:, :, 0]
-        found = latent(outputs["query"], memory, value_mask=mask, logits=outputs["logits"])
-        query = tf.repeat(outputs["query"][:, :, None], found["candidates"].shape[2], axis=2)
-        return output(ops_concatenate(query, found["candidates"]), log_weights=found["log_weights"])
+        results = latent(outputs["query"], memory, value_mask=mask, logits=outputs["logits"])
+        query = tf.repeat(outputs["query"][:, :, None], results["candidates"].shape[2], axis=2)
+        return output(ops_concatenate(query, results["candidates"]), log_weights=results["log_weights"])
 
     def ops_concatenate(*parts):
         return 4.0 * keras.ops.concatenate(parts, axis=-1)
@@ -235,14 +235,14 @@ def test_the_decoder_of_the_library(attention):
         return log_words(outputs, beams, beams_mask)[:, 0], state, {"weights": outputs["weights"][:, 0]}
 
     start = decoder.start(2, decoder.prepare_memory(memory, mask))
-    found = beam_search(step, start, tf.constant([1, 1]), end, 7, num_beams, num_results=3, length_penalty=0.2)
+    results = beam_search(step, start, tf.constant([1, 1]), end, 7, num_beams, num_results=3, length_penalty=0.2)
     for rank in range(3):
-        ids, lengths = found["ids"][:, rank], found["lengths"][:, rank].numpy()
+        ids, lengths = results["ids"][:, rank], results["lengths"][:, rank].numpy()
         inputs = tf.concat([[[1], [1]], ids[:, :-1]], axis=1)
         decoded = decoder(embedding(inputs), memory, memory_mask=mask, return_attention_scores=True, return_logits=True)
         words = log_words(decoded, memory, mask)
         chosen = tf.gather(words, ids, batch_dims=2).numpy()
-        counted = np.arange(7) < lengths[:, None]
-        np.testing.assert_allclose(found["log_probabilities"][:, rank], np.where(counted, chosen, 0).sum(1), rtol=1e-4)
-        weights = np.where(counted[..., None], decoded["weights"], 0)
-        np.testing.assert_allclose(found["weights"][:, rank], weights, rtol=1e-3, atol=1e-5)
+        valid = np.arange(7) < lengths[:, None]
+        np.testing.assert_allclose(results["log_probabilities"][:, rank], np.where(valid, chosen, 0).sum(1), rtol=1e-4)
+        weights = np.where(valid[..., None], decoded["weights"], 0)
+        np.testing.assert_allclose(results["weights"][:, rank], weights, rtol=1e-3, atol=1e-5)

@@ -13,8 +13,8 @@ STARTS = np.array([1, 3, 4, 5, 6], "int32")
 def step(ids, state, position):
     """Logits from the previous word and a state that counts; keeps both."""
     logits = tf.gather(TABLE, ids) + 0.3 * tf.cast(state["count"], tf.float32)[:, None] * tf.range(7.0)
-    kept = {"seen": ids, "twice": {"count": tf.stack([state["count"]] * 2, axis=-1)}}
-    return logits, {"count": state["count"] + 1}, kept
+    entries = {"seen": ids, "twice": {"count": tf.stack([state["count"]] * 2, axis=-1)}}
+    return logits, {"count": state["count"] + 1}, entries
 
 
 def state(batch=5):
@@ -22,12 +22,12 @@ def state(batch=5):
 
 
 def reference(starts, max_length, table=TABLE):
-    rows, scores, seen = [], [], []
+    rows, scores, previous_words = [], [], []
     for start in starts:
-        word, row, score, kept = start, [], 0.0, []
+        word, row, score, entries = start, [], 0.0, []
         for position in range(max_length):
             logits = table[word] + 0.3 * position * np.arange(7)
-            kept.append(word)
+            entries.append(word)
             word = int(np.argmax(logits))
             row.append(word)
             score += log_softmax(logits)[word]
@@ -35,8 +35,8 @@ def reference(starts, max_length, table=TABLE):
                 break
         rows.append(row)
         scores.append(score)
-        seen.append(kept)
-    return rows, scores, seen
+        previous_words.append(entries)
+    return rows, scores, previous_words
 
 
 def table_that_ends():
@@ -68,11 +68,11 @@ def test_greedy_is_a_loop_of_argmax():
 
 def test_against_numpy_with_a_state():
     decoded = greedy(step, state(), STARTS, END, max_length=5)
-    rows, scores, seen = reference(STARTS, 5)
+    rows, scores, previous_words = reference(STARTS, 5)
     for index, row in enumerate(rows):
         assert decoded["ids"][index].numpy().tolist() == row + [PAD] * (5 - len(row))
         assert int(decoded["lengths"][index]) == len(row)
-        np.testing.assert_array_equal(decoded["seen"][index, : len(row)], seen[index])
+        np.testing.assert_array_equal(decoded["seen"][index, : len(row)], previous_words[index])
         np.testing.assert_array_equal(decoded["twice"]["count"][index, : len(row), 1], np.arange(len(row)))
     np.testing.assert_allclose(decoded["log_probabilities"], scores, rtol=1e-5)
     assert decoded["ids"].shape == (5, 5)
@@ -149,7 +149,7 @@ def test_a_seed_repeats_and_positions_differ():
     assert np.any(sampler(logits, 1) != RandomSampler(5)(logits, 1))
 
 
-def test_the_score_of_a_sample_is_that_of_the_model():
+def test_the_log_probability_of_a_sample_is_unrestricted():
     """log p of what was drawn, under the full distribution and not the restricted one."""
     decoded = sample(step, state(), STARTS, END, 5, seed=1, temperature=0.7, top_k=2)
     for index, start in enumerate(STARTS):
@@ -161,11 +161,11 @@ def test_the_score_of_a_sample_is_that_of_the_model():
         assert float(decoded["log_probabilities"][index]) == pytest.approx(score, rel=1e-4)
 
 
-def test_finished_sentences_stay_finished():
+def test_finished_sentences_are_padded():
     decoded = sample(step, state(200), np.resize(STARTS, 200), END, 12, seed=2)
     ids, lengths = decoded["ids"].numpy(), decoded["lengths"].numpy()
-    inside = np.arange(12) < lengths[:, None]
-    assert (ids[~inside] == PAD).all()
+    is_within_length = np.arange(12) < lengths[:, None]
+    assert (ids[~is_within_length] == PAD).all()
     ended = lengths < 12
     assert ended.any()
     assert (ids[ended, lengths[ended] - 1] == END).all()
@@ -181,13 +181,13 @@ def test_a_sentence_without_a_word_has_no_length(options, forbidden_ids):
     table[4, list(forbidden_ids)] = 0.0
     step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
     run = greedy if options is None else sample
-    found = run(step, (), tf.constant([START, 5]), END, 4, forbidden_ids=forbidden_ids, **(options or {}))
-    assert found["ids"].numpy().tolist() == [[PAD] * 4, [END, PAD, PAD, PAD]]
-    assert found["lengths"].numpy().tolist() == [0, 1]
-    assert found["log_probabilities"].numpy().tolist() == [-np.inf, 0.0]
+    results = run(step, (), tf.constant([START, 5]), END, 4, forbidden_ids=forbidden_ids, **(options or {}))
+    assert results["ids"].numpy().tolist() == [[PAD] * 4, [END, PAD, PAD, PAD]]
+    assert results["lengths"].numpy().tolist() == [0, 1]
+    assert results["log_probabilities"].numpy().tolist() == [-np.inf, 0.0]
 
 
-def test_a_sampler_of_ones_own():
+def test_a_custom_sampler():
     decoded = decode(step, state(), STARTS, END, 3, lambda logits, position: tf.fill([5], 4 + position))
     np.testing.assert_array_equal(decoded["ids"], np.tile([4, 5, 6], (5, 1)))
 
@@ -221,20 +221,20 @@ def test_ties_do_not_widen_the_support(options):
 def test_forbidden_ids():
     """They are never chosen, greedily or by chance, and the others keep their probabilities."""
     forbidden = (0, 4, 6)
-    found = greedy(step, state(), tf.constant(STARTS), END, 5, forbidden_ids=forbidden)
+    results = greedy(step, state(), tf.constant(STARTS), END, 5, forbidden_ids=forbidden)
     allowed = np.where(np.isin(np.arange(VOCABULARY), forbidden), -np.inf, 0.0)
     for row, start in enumerate(STARTS):
         word, score = start, 0.0
-        for position in range(int(found["lengths"][row])):
+        for position in range(int(results["lengths"][row])):
             logits = TABLE[word] + 0.3 * position * np.arange(7)
             word = int(np.argmax(logits + allowed))
             score += log_softmax(logits)[word]
-            assert found["ids"][row, position] == word
-        np.testing.assert_allclose(found["log_probabilities"][row], score, rtol=1e-5)
+            assert results["ids"][row, position] == word
+        np.testing.assert_allclose(results["log_probabilities"][row], score, rtol=1e-5)
     starts = tf.repeat(tf.constant(STARTS), 50)
     for restriction in ({}, {"top_k": 5}, {"top_p": 0.99}):
         drawn = sample(
             step, state(250), starts, END, 5, seed=1, temperature=2.0, forbidden_ids=forbidden, **restriction
         )
-        written = np.arange(5) < drawn["lengths"].numpy()[:, None]
-        assert set(drawn["ids"].numpy()[written]) == {1, 2, 3, 5}
+        is_word = np.arange(5) < drawn["lengths"].numpy()[:, None]
+        assert set(drawn["ids"].numpy()[is_word]) == {1, 2, 3, 5}

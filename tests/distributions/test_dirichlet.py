@@ -21,7 +21,7 @@ def divergence_and_gradients(a, b, keys=KEYS):
     return divergence.numpy(), (a * by_a).numpy(), (b * by_b).numpy()
 
 
-def in_float64(a, b):
+def float64_reference(a, b):
     a, b = tf.constant(a, tf.float64), tf.constant(b, tf.float64)
     with tf.GradientTape() as tape:
         tape.watch([a, b])
@@ -47,16 +47,16 @@ PAIRS = [((2, 64, 512)[(i + j) % 3], x, y) for i, x in enumerate(DISTANCES) for 
 
 
 @pytest.mark.parametrize(("size", "distance", "center"), PAIRS)
-def test_no_digit_is_lost(size, distance, center):
+def test_accuracy_in_float32(size, distance, center):
     """2e-5 of the value, 5e-4 of rows of two, one of which may be all; gradients to what 8 ulp of a and b are there."""
     a, b = concentrations(size, distance, center)
-    (value, *gradients), (expected, *wanted) = divergence_and_gradients(a, b), in_float64(a, b)
+    (value, *gradients), (expected, *expected_gradients) = divergence_and_gradients(a, b), float64_reference(a, b)
     assert value.dtype == np.float32
     assert (value >= 0).all()
     np.testing.assert_allclose(value, expected, rtol=5e-4 if size == 2 else 2e-5, atol=1e-9)
-    for gradient, by in zip(gradients, wanted, strict=True):
-        largest = np.abs(by).max(axis=-1, keepdims=True)
-        assert (np.abs(gradient - by) <= 1e-4 * largest + 1e-6 * (a + b + 1.0)).all()
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        largest = np.abs(expected_gradient).max(axis=-1, keepdims=True)
+        assert (np.abs(gradient - expected_gradient) <= 1e-4 * largest + 1e-6 * (a + b + 1.0)).all()
 
 
 @pytest.mark.parametrize("size", [2, 64, 512])
@@ -64,7 +64,7 @@ def test_close_to_p(size):
     """The KL is 1e-7 to 1e-2 nats here, where the plain formula in float32 falls to -6 nats."""
     for seed in range(5):
         a, b = concentrations(size, 1e-4, 9.5, seed)
-        value, expected = divergence_and_gradients(a, b)[0], in_float64(a, b)[0]
+        value, expected = divergence_and_gradients(a, b)[0], float64_reference(a, b)[0]
         np.testing.assert_allclose(value, expected, rtol=5e-4)
         assert (divergence_and_gradients(a, a)[0] == 0.0).all()
 
@@ -73,13 +73,13 @@ def test_close_to_p(size):
 def test_far_from_p(center, other):
     """Every concentration of one is 1e8 times that of the other."""
     (a, _), (b, _) = concentrations(64, 0.0, center), concentrations(64, 0.0, other, seed=1)
-    (value, *gradients), (expected, *wanted) = divergence_and_gradients(a, b), in_float64(a, b)
+    (value, *gradients), (expected, *expected_gradients) = divergence_and_gradients(a, b), float64_reference(a, b)
     np.testing.assert_allclose(value, expected, rtol=5e-6)
-    for gradient, by in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(gradient, by, rtol=2e-5, atol=1e-6 * np.abs(by).max())
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=2e-5, atol=1e-6 * np.abs(expected_gradient).max())
 
 
-def test_one_valid_key_is_a_point():
+def test_one_valid_key_has_no_divergence():
     mask = tf.constant([[[False, True, False]]])
     for distance in (0.1, 5.0):
         a, b = concentrations(3, distance)
@@ -91,7 +91,7 @@ def test_one_valid_key_is_a_point():
 
 
 @pytest.mark.parametrize("prior", [DirichletPrior(0.3), DirichletPrior()])
-def test_a_prior_narrower_than_the_logits(prior):
+def test_a_broadcast_prior(prior):
     """One number, or one row for all queries: value and gradient are those of the prior repeated."""
     generator = np.random.default_rng(0)
     alignment, logits = Dirichlet(), tf.constant(generator.normal(size=(2, 3, 5)), tf.float32)

@@ -27,32 +27,32 @@ def test_with_a_mean_and_a_log_scale_of_the_prior():
     mean, log_scale, prior_mean, prior_log_scale = parameters
     zeros = np.zeros_like(mean)
     for prior in ((0.0, None), (prior_mean, None), (0.0, prior_log_scale)):
-        given = [zeros if x is None else x for x in prior]
+        arguments = [zeros if x is None else x for x in prior]
         by_dimension = divergence_of(mean, log_scale, *prior)
-        np.testing.assert_allclose(by_dimension, reference(mean, log_scale, *given), rtol=1e-5)
+        np.testing.assert_allclose(by_dimension, reference(mean, log_scale, *arguments), rtol=1e-5)
 
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-5])
-def test_close_to_the_prior_nothing_cancels(distance):
+def test_close_to_the_prior(distance):
     """KL = d^2 - 2/3 d^3 + ... for log sigmas that are d apart; the plain formula has rounding alone left of it."""
     prior = GENERATOR.normal(size=50).astype("float32")
     log_scale = prior + np.float32(distance)
-    apart = 2.0 * (np.float64(log_scale) - np.float64(prior))
+    log_ratio = 2.0 * (np.float64(log_scale) - np.float64(prior))
     # exp(x) - 1 - x, term by term.
-    gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
+    gap = sum(log_ratio**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
     mean = np.zeros_like(prior)
     np.testing.assert_allclose(divergence_of(mean, log_scale, mean, prior), 0.5 * gap, rtol=1e-5)
     standard = divergence_of(mean, np.full_like(prior, distance))
-    apart = 2.0 * np.float64(np.float32(distance))
-    expected = 0.5 * sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
+    log_ratio = 2.0 * np.float64(np.float32(distance))
+    expected = 0.5 * sum(log_ratio**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
     np.testing.assert_allclose(standard, np.full(50, expected), rtol=1e-5)
 
 
 def test_at_every_distance_from_the_prior():
     """Where a series ends and the exponential begins no digit is lost."""
     log_scale = np.linspace(-0.6, 0.6, 2401).astype("float32")
-    apart = 2.0 * np.float64(log_scale)
-    gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 25))
+    log_ratio = 2.0 * np.float64(log_scale)
+    gap = sum(log_ratio**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 25))
     divergence = divergence_of(np.zeros_like(log_scale), log_scale)
     np.testing.assert_allclose(divergence, 0.5 * gap, rtol=1e-6)
 
@@ -71,19 +71,19 @@ def test_finite_up_to_the_limits_of_log_sigma():
 
 def test_densities():
     x, mean, log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(3))
-    for given in (None, log_scale):
-        expected = tfd.Normal(np.float64(mean), 1.0 if given is None else np.exp(np.float64(log_scale))).log_prob(x)
-        np.testing.assert_allclose(Normal(mean, given).log_prob(x), expected, rtol=1e-5)
+    for arguments in (None, log_scale):
+        expected = tfd.Normal(np.float64(mean), 1.0 if arguments is None else np.exp(np.float64(log_scale))).log_prob(x)
+        np.testing.assert_allclose(Normal(mean, arguments).log_prob(x), expected, rtol=1e-5)
 
 
 def test_gradients():
     """Those of the closed form, in float64, also where the two are equal."""
     mean, log_scale, prior_mean, prior_log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(4))
     prior_mean[:5], prior_log_scale[:5] = mean[:5], log_scale[:5]
-    given = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]
+    arguments = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]
     with tf.GradientTape() as tape:
-        tape.watch(given)
-        divergence = divergence_of(*given)
+        tape.watch(arguments)
+        divergence = divergence_of(*arguments)
     mean, log_scale, prior_mean, prior_log_scale = (
         np.float64(x) for x in (mean, log_scale, prior_mean, prior_log_scale)
     )
@@ -91,6 +91,6 @@ def test_gradients():
     by_log_scale = np.expm1(2 * (log_scale - prior_log_scale))
     by_prior = -by_log_scale - (mean - prior_mean) * by_mean
     for gradient, expected in zip(
-        tape.gradient(divergence, given), (by_mean, by_log_scale, -by_mean, by_prior), strict=True
+        tape.gradient(divergence, arguments), (by_mean, by_log_scale, -by_mean, by_prior), strict=True
     ):
         np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)

@@ -31,7 +31,7 @@ def rows(x):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_density_is_that_of_the_valid_entries(name):
+def test_the_density_covers_the_valid_entries(name):
     q, value = MAKE[name](X), np.exp(Y)
     value[~MASK] = np.nan
     np.testing.assert_allclose(q.log_prob(value), rows(twin(q).log_prob(np.exp(Y))), rtol=1e-5, atol=1e-5)
@@ -44,16 +44,16 @@ def test_the_density_is_that_of_the_valid_entries(name):
         ("relaxed", lambda x: tfd.RelaxedOneHotCategorical(np.float64(0.5), logits=x)),
     ],
 )
-def test_the_density_on_the_simplex_is_that_of_the_valid_keys(name, plain):
+def test_the_density_on_the_simplex_covers_the_valid_keys(name, plain):
     value = GENERATOR.dirichlet(np.ones(S), size=(B, T))
     value[1, :, :3] /= value[1, :, :3].sum(axis=-1, keepdims=True)
-    found = MAKE[name](X).log_prob(value.astype("float32"))
+    results = MAKE[name](X).log_prob(value.astype("float32"))
     x = X.astype("float64")
-    np.testing.assert_allclose(found[0], plain(x[0]).log_prob(value[0]), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found[1], plain(x[1, :, :3]).log_prob(value[1, :, :3]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results[0], plain(x[0]).log_prob(value[0]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results[1], plain(x[1, :, :3]).log_prob(value[1, :, :3]), rtol=1e-4, atol=1e-4)
 
 
-def test_a_draw_that_is_no_float32_has_a_density():
+def test_a_draw_below_the_float32_range_has_a_density():
     p = distributions.Gamma(tf.fill((2, 3), -7.0), 0.0, DenseKeys())
     draws = p.sample(200, seed=(0, 1))
     assert (draws.numpy() == 0.0).any() and np.isfinite(p.log_prob(draws)).all()
@@ -76,7 +76,7 @@ def test_shapes_and_masked_entries(name):
 
 
 @every_family
-def test_parameters_that_rows_share(name):
+def test_broadcast_parameters(name):
     """As a prior has them; its draws are of the shape of what the mask tells apart."""
     q, p = MAKE[name](X), MAKE[name](Y[:, :1])
     expected = rows(twin_divergence(q, p)) if name in ENTRIES and name != "gamma" else None
@@ -111,7 +111,7 @@ def test_a_draw_has_a_gradient():
 
 
 @pytest.mark.parametrize("other", [0.4, 2.5, 7.0])
-def test_weibulls_of_any_two_shapes(other):
+def test_weibulls_of_different_k(other):
     q, p = MAKE["weibull"](X), distributions.Weibull(other, tf.constant(Y), KEYS)
     np.testing.assert_allclose(q.kl_divergence(p), rows(twin_divergence(q, p)), rtol=1e-5)
     assert (q.kl_divergence(q).numpy() == 0.0).all()
@@ -127,38 +127,38 @@ def test_a_weibull_and_a_gamma(log_rate):
         np.testing.assert_allclose(q.kl_divergence(p), rows(twin_divergence(q, p)), rtol=1e-4)
 
 
-def test_of_edges_there_is_one_value_for_each_row():
-    rows_of, columns = np.nonzero(MASK[:, 0])
-    keys = SegmentKeys(rows_of, num_rows=B)
+def test_segment_keys_have_one_value_per_row():
+    indices, columns = np.nonzero(MASK[:, 0])
+    keys = SegmentKeys(indices, num_rows=B)
     for name in MAKE:
-        dense, listed = (MAKE[name](*x) for x in ((X[:, 0], DenseKeys(MASK[:, 0])), (X[rows_of, 0, columns], keys)))
-        other = (MAKE[name](*x) for x in ((Y[:, 0], DenseKeys(MASK[:, 0])), (Y[rows_of, 0, columns], keys)))
+        dense, segments = (MAKE[name](*x) for x in ((X[:, 0], DenseKeys(MASK[:, 0])), (X[indices, 0, columns], keys)))
+        other = (MAKE[name](*x) for x in ((Y[:, 0], DenseKeys(MASK[:, 0])), (Y[indices, 0, columns], keys)))
         if name != "gamma":
-            expected, found = (q.kl_divergence(p) for q, p in zip((dense, listed), other, strict=True))
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            expected, results = (q.kl_divergence(p) for q, p in zip((dense, segments), other, strict=True))
+            np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-5)
         value = np.exp(Y[:, 0])
         np.testing.assert_allclose(
-            listed.log_prob(value[rows_of, columns]), dense.log_prob(value), rtol=1e-4, atol=1e-5
+            segments.log_prob(value[indices, columns]), dense.log_prob(value), rtol=1e-4, atol=1e-5
         )
-        assert listed.sample(7, seed=(0, 1)).shape == (7, len(rows_of))
+        assert segments.sample(7, seed=(0, 1)).shape == (7, len(indices))
 
 
 def test_estimates_of_any_pair():
     """Ours of rows, and TensorFlow Probability's of entries: the mean of 4,000 within 5 standard errors."""
     x, y = (np.tile(z, (4_000, *(1 for _ in z.shape))) for z in (X, Y))
-    plain, of_log_normals = tfd.LogNormal(x, 0.8), (distributions.LogNormal(X, 0.8, KEYS), MAKE["lognormal"](Y))
+    plain, log_normals = tfd.LogNormal(x, 0.8), (distributions.LogNormal(X, 0.8, KEYS), MAKE["lognormal"](Y))
     for q, p, *twins in (
         (MAKE["weibull"](x), MAKE["gamma"](y), MAKE["weibull"](X), MAKE["gamma"](Y)),
-        (plain, MAKE["lognormal"](y), *of_log_normals),
-        (plain, tfd.LogNormal(y, 0.6), *of_log_normals),
+        (plain, MAKE["lognormal"](y), *log_normals),
+        (plain, tfd.LogNormal(y, 0.6), *log_normals),
     ):
-        found = drawn_divergence(q, p, KEYS, tf.constant([1, 2])).numpy()
-        error = found.std(axis=0) / np.sqrt(4_000)
-        assert (np.abs(found.mean(axis=0) - rows(twin_divergence(*twins))) < 5 * error).all()
+        results = drawn_divergence(q, p, KEYS, tf.constant([1, 2])).numpy()
+        error = results.std(axis=0) / np.sqrt(4_000)
+        assert (np.abs(results.mean(axis=0) - rows(twin_divergence(*twins))) < 5 * error).all()
 
 
 @pytest.mark.parametrize("name", ["weibull", "lognormal"])
-def test_the_draw_of_a_noise(name):
+def test_a_draw_from_existing_noise(name):
     q, p, uniform = MAKE[name](X), MAKE[name](Y), GENERATOR.uniform(0.1, 0.9, size=X.shape)
     noise = np.log(stats.weibull_min(2.5).ppf(uniform)) if name == "weibull" else stats.norm.ppf(uniform)
     noise = noise.astype("float32")

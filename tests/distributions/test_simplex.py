@@ -41,17 +41,17 @@ def test_the_density_integrates_to_one(name):
 
 
 @every_family
-def test_the_density_is_that_of_normalised_draws(name):
+def test_normalised_draws_have_this_density(name):
     """The mean weights of 100,000 draws, within 5 standard errors."""
     q, free = MAKE[name](X), FREE[name](X)
     assert type(free.normalized()) is type(q)
     count = 100_000
     draws = free.sample(count, seed=(0, 1)).numpy()
     draws = draws / draws.sum(axis=-1, keepdims=True)
-    for found in (q.sample(count, seed=(0, 2)).numpy(), free.normalized().sample(count, seed=(0, 3)).numpy()):
-        np.testing.assert_allclose(found.sum(axis=-1), 1.0, rtol=1e-5)
-        error = np.sqrt((draws.var(axis=0) + found.var(axis=0)) / count)
-        assert (np.abs(draws.mean(axis=0) - found.mean(axis=0)) < 5 * error).all()
+    for results in (q.sample(count, seed=(0, 2)).numpy(), free.normalized().sample(count, seed=(0, 3)).numpy()):
+        np.testing.assert_allclose(results.sum(axis=-1), 1.0, rtol=1e-5)
+        error = np.sqrt((draws.var(axis=0) + results.var(axis=0)) / count)
+        assert (np.abs(draws.mean(axis=0) - results.mean(axis=0)) < 5 * error).all()
     np.testing.assert_allclose(free.normalized().log_prob(draws[:50]), q.log_prob(draws[:50]), rtol=1e-4, atol=1e-4)
 
 
@@ -72,53 +72,53 @@ def test_a_logistic_normal_is_a_normal_of_log_ratios():
     np.testing.assert_allclose(q.log_prob(weights.astype("float32")), expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("rate", "of_draws", "of_weights"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
-def test_it_is_never_above_that_of_the_draws(rate, of_draws, of_weights):
+@pytest.mark.parametrize(("rate", "draws_divergence", "weights_divergence"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
+def test_the_kl_of_weights_is_at_most_the_kl_of_draws(rate, draws_divergence, weights_divergence):
     """Eight equal keys, k = 10, a contextual prior of rate beta: a function of the draws tells no more than they."""
     count = 200_000
     uniform = tf.fill((count, 8), -np.log(np.float32(8)))
     q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)
     p = distributions.Gamma(uniform + np.log(np.float32(rate)), np.log(rate), KEYS)
-    np.testing.assert_allclose(q.kl_divergence(p)[0], of_draws, atol=0.05)
+    np.testing.assert_allclose(q.kl_divergence(p)[0], draws_divergence, atol=0.05)
     draws = drawn_divergence(q.normalized(), p.normalized(), KEYS, keras_vattn.random.as_seed(5)).numpy()
-    assert abs(draws.mean() - of_weights) < 0.05 + 4 * draws.std() / np.sqrt(count)
+    assert abs(draws.mean() - weights_divergence) < 0.05 + 4 * draws.std() / np.sqrt(count)
 
 
 def test_the_divergence_of_normalised_weibulls_grows_with_the_distance():
     """And is exactly 0 at every draw where they are equal; that of the draws grows with its exponential."""
-    found = []
+    results = []
     for distance in (0.0, 2.0, 4.0, 8.0):
         q, p = (MAKE["weibull"](tf.constant([[x, 0.0, 0.0, 0.0]] * 4000)) for x in (distance, 0.0))
-        found.append(drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5)).numpy())
-    assert (np.abs(found[0]) < 1e-5).all()
-    means = [x.mean() for x in found]
+        results.append(drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5)).numpy())
+    assert (np.abs(results[0]) < 1e-5).all()
+    means = [x.mean() for x in results]
     assert 0.0 < means[1] < means[2] < means[3] < 4 * 2.5 * 8.0
     np.testing.assert_allclose((means[3] - means[2]) / (means[2] - means[1]), 2.0, rtol=0.1)
 
 
 @pytest.mark.parametrize("name", ["weibull", "lognormal"])
-def test_what_a_row_shares_has_no_say(name):
+def test_a_constant_of_a_row_has_no_effect(name):
     one, other = MAKE[name](X), MAKE[name](X + 7.0)
     weights = one.sample(30, seed=(0, 1))
     np.testing.assert_allclose(one.log_prob(weights), other.log_prob(weights), rtol=1e-4, atol=1e-4)
 
 
 @every_family
-def test_edges_are_rows(name):
+def test_segment_keys(name):
     """Rows of two and of four keys, one without a key, in a list."""
     rows = SegmentKeys([0, 1, 1, 0, 1, 1], num_rows=3)
     flat = np.concatenate([X[:1], Y[:2], X[1:2], Y[2:]])
     q = MAKE[name](flat, rows)
     weights = q.sample(seed=(0, 1))
     np.testing.assert_allclose(rows.sum(weights), [1.0, 1.0, 0.0], rtol=1e-5)
-    for row, x, places in ((0, X[:2], [0, 3]), (1, Y, [1, 2, 4, 5])):
-        alone = MAKE[name](x).log_prob(tf.gather(weights, places))
-        np.testing.assert_allclose(q.log_prob(weights)[row], alone, rtol=1e-4, atol=1e-4)
+    for row, x, positions in ((0, X[:2], [0, 3]), (1, Y, [1, 2, 4, 5])):
+        expected_row = MAKE[name](x).log_prob(tf.gather(weights, positions))
+        np.testing.assert_allclose(q.log_prob(weights)[row], expected_row, rtol=1e-4, atol=1e-4)
     assert float(q.log_prob(weights)[2]) == 0.0
 
 
 @every_family
-def test_masked_keys_are_none_and_have_no_gradient(name):
+def test_masked_keys_have_no_gradient(name):
     mask = np.array([[True, True, False, True], [False] * 4])
     logits = tf.constant(np.where(mask, X, np.nan).astype("float32"))
     with tf.GradientTape() as tape:

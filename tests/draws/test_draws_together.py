@@ -13,7 +13,7 @@ from keras_vattn import Attention, AttentionDecoder, GaussianAttention, Gaussian
 from keras_vattn import posterior_predictive as draw
 
 
-class OwnNoise(layers.Layer):
+class AlwaysRandom(layers.Layer):
     """A layer from elsewhere, that always draws."""
 
     def __init__(self):
@@ -24,7 +24,7 @@ class OwnNoise(layers.Layer):
         return x + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
 
 
-class OwnAlignment(keras_vattn.LogNormal):
+class CustomAlignment(keras_vattn.LogNormal):
     """Draws from a seed of shape (2,), as the base class promises."""
 
     def noise(self, shape, seed):
@@ -34,13 +34,13 @@ class OwnAlignment(keras_vattn.LogNormal):
 MODELS = {
     "latent": lambda x: GaussianLatent(2)(x),
     "gaussian": self_attention(GaussianAttention, dropout=0.4),
-    "own-alignment": lambda x: Attention(alignment=OwnAlignment())(x, x),
+    "own-alignment": lambda x: Attention(alignment=CustomAlignment())(x, x),
     "categorical": lambda x: keras_vattn.CategoricalAttention(objective="importance_weighted/sample")(x, x)[
         "candidates"
     ],
-    "own-noise": lambda x: OwnNoise()(GaussianLatent(2)(x)),
+    "own-noise": lambda x: AlwaysRandom()(GaussianLatent(2)(x)),
 }
-BOTH = {
+STOCHASTIC_WITH_DROPOUT = {
     "decoder": lambda x: AttentionDecoder(
         2, GaussianAttention(score="bilinear", dropout=0.4), num_layers=2, dropout=0.4
     )(x, x),
@@ -56,35 +56,35 @@ DROPOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", slow_after([*MODELS, *BOTH, *DROPOUTS], 2))
-def test_every_draw_of_every_example_has_noise_of_its_own(name):
+@pytest.mark.parametrize("name", slow_after([*MODELS, *STOCHASTIC_WITH_DROPOUT, *DROPOUTS], 2))
+def test_every_draw_of_every_example_has_its_own_noise(name):
     """However many go together: two equal examples, and the draws of one, all differ."""
     recorder = RecordRows()
 
     def recorded(x):
-        first, *others = keras.tree.flatten({**MODELS, **BOTH, **DROPOUTS}[name](x))
-        return [recorder(first), *others]
+        first, *other_outputs = keras.tree.flatten({**MODELS, **STOCHASTIC_WITH_DROPOUT, **DROPOUTS}[name](x))
+        return [recorder(first), *other_outputs]
 
     model = sequence_model(recorded)
-    alike = np.repeat(X[:1], 5, axis=0)
+    equal_examples = np.repeat(X[:1], 5, axis=0)
     options, sampler = {"seed": 1, "batch_size": 3}, Sampler(model, dropout=name not in MODELS)
-    alone = sampler(alike, 5, max_rows=1, **options)
+    single_draws = sampler(equal_examples, 5, max_rows=1, **options)
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
-    together = sampler(alike, 5, max_rows=7, **options)
+    joint_draws = sampler(equal_examples, 5, max_rows=7, **options)
     # One mask for a whole batch is one for all its draws.
     assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
-    for draws in (alone, together):
-        for found in keras.tree.flatten(draws):
+    for draws in (single_draws, joint_draws):
+        for output in keras.tree.flatten(draws):
             # Of a mask that all examples of a batch share those of another batch differ.
-            apart = found[:, ::3] if name == "shared" else found
-            for first in (apart, np.swapaxes(apart, 0, 1)):
+            independent = output[:, ::3] if name == "shared" else output
+            for first in (independent, np.swapaxes(independent, 0, 1)):
                 assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
-    again = sampler(alike, 5, max_rows=7, **options)
-    keras.tree.map_structure(np.testing.assert_array_equal, together, again)
+    repeated_draws = sampler(equal_examples, 5, max_rows=7, **options)
+    keras.tree.map_structure(np.testing.assert_array_equal, joint_draws, repeated_draws)
 
 
-def test_the_nodes_of_a_graph_are_no_examples():
+def test_graph_nodes_are_not_repeated():
     """As many edges as nodes: nothing in the arrays says that they may not be repeated."""
     inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
     model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
@@ -99,10 +99,10 @@ def test_max_rows_bounds_the_rows_of_every_call():
     recorder = RecordRows()
     model = sequence_model(lambda x: recorder(GaussianLatent(2)(x)))
     x = np.repeat(X, 20, axis=0)
-    for options, most in (({}, 256), ({"max_rows": 100}, 100), ({"batch_size": 7, "max_rows": 20}, 20)):
+    for options, limit in (({}, 256), ({"max_rows": 100}, 100), ({"batch_size": 7, "max_rows": 20}, 20)):
         recorder.rows.clear()
         draw(model, x, 30, **options)
-        assert most // 2 < max(recorder.rows) <= most
+        assert limit // 2 < max(recorder.rows) <= limit
         assert sum(recorder.rows) == 30 * 100
     recorder.rows.clear()
     draw(model, x, 2, batch_size=50, max_rows=10)  # one draw of a batch is the least

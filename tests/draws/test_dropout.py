@@ -30,14 +30,14 @@ class Drops(layers.Layer):
         return keras.random.dropout(x, self.p, seed=self.seed_generator) if training else x
 
 
-def test_a_rate_of_an_unknown_name_is_named():
+def test_an_unknown_rate_attribute_warns():
     model = sequence_model(lambda x: Drops(0.5)(layers.Dropout(0.3)(x)))
     with pytest.warns(UserWarning, match=r"does not drop under dropout=True.*Received: Drops\(name='drops"):
         draws = draw(model, np.ones_like(X), 4, dropout=True, seed=1)
     np.testing.assert_allclose(draws[draws != 0], 1 / 0.7, rtol=1e-6)
 
 
-def test_dropout_alone_leaves_the_posterior_at_its_mean():
+def test_dropout_and_posterior_draw_independently():
     """Of a stochastic attention and a dropout behind it, each draws alone, or both."""
     inputs = keras.Input((None, D))
     attended = GaussianAttention()(inputs, inputs)
@@ -46,8 +46,8 @@ def test_dropout_alone_leaves_the_posterior_at_its_mean():
     contexts, dropped = draw(model, X, 20, dropout=True, posterior=False, seed=1)
     np.testing.assert_allclose(contexts, np.broadcast_to(mean, contexts.shape), rtol=1e-6)
     assert np.all((dropped == 0) | np.isclose(dropped, 2 * mean, rtol=1e-5)) and dropped.std(axis=0).min() > 0
-    contexts, kept = draw(model, X, 20, posterior=True, seed=1)
-    np.testing.assert_array_equal(contexts, kept)
+    contexts, undropped = draw(model, X, 20, posterior=True, seed=1)
+    np.testing.assert_array_equal(contexts, undropped)
     assert contexts.std(axis=0).min() > 0
     with pytest.raises(ValueError, match=r"Received: model=.*dropout=False, posterior=False"):
         draw(model, X, 2, posterior=False)

@@ -13,7 +13,7 @@ def draw(model, num_samples):
     return posterior_predictive(model, X, num_samples, dropout=True, seed=1)
 
 
-class Stacked(recurrent.RecurrentDecoder):
+class TwoCells(recurrent.RecurrentDecoder):
     """Two cells whose dropout stands in a part of another name, and attention with what they say."""
 
     gives = ("lower_hidden", "context", "weights")
@@ -33,30 +33,30 @@ class Stacked(recurrent.RecurrentDecoder):
         cells = recurrent.CellsPart(
             self.cells, dropout=self.rate_below, seed_generator=self.seed_generator, name="lower"
         )
-        query = lambda given, state: given["lower_hidden"]  # noqa: E731
+        query = lambda outputs, state: outputs["lower_hidden"]  # noqa: E731
         return [cells, recurrent.AttentionPart(self.attention, query)]
 
 
-def model_of(decoder):
+def decoder_model(decoder):
     inputs = keras.Input((T, D))
-    given = decoder(inputs, inputs)
-    return keras.Model(inputs, [given[name] for name in decoder.gives])
+    outputs = decoder(inputs, inputs)
+    return keras.Model(inputs, [outputs[name] for name in decoder.gives])
 
 
 @pytest.mark.slow
-def test_a_part_with_a_name_of_its_own():
-    model = model_of(Stacked(keras_vattn.Attention("bilinear", alignment="weibull"), 0.5))
+def test_a_part_with_another_dropout_attribute():
+    model = decoder_model(TwoCells(keras_vattn.Attention("bilinear", alignment="weibull"), 0.5))
     hidden = draw(model, 30)[0]
     assert hidden.std(axis=0).min() > 1e-3
     np.testing.assert_array_equal(draw(model, 30)[0], hidden)
-    without = posterior_predictive(model, X, 2, seed=1)[0]
-    np.testing.assert_allclose(without, np.broadcast_to(predict(model)[0], without.shape), rtol=1e-5, atol=1e-6)
+    mean_hidden = posterior_predictive(model, X, 2, seed=1)[0]
+    np.testing.assert_allclose(mean_hidden, np.broadcast_to(predict(model)[0], mean_hidden.shape), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_the_attention_drops_its_weights_and_does_not_draw_as_in_training(rate):
     attention = keras_vattn.GaussianAttention(score="bilinear", temperature=0.0, dropout=0.5)
-    hidden, contexts, weights = draw(model_of(Stacked(attention, rate)), 20)
+    hidden, contexts, weights = draw(decoder_model(TwoCells(attention, rate)), 20)
     assert (hidden.std(axis=0).max() > 1e-3) == (rate > 0)
     # No noise but the dropout: each of 3 positions is dropped or doubled.
     masks = np.array(np.meshgrid([0, 2], [0, 2], [0, 2])).reshape(3, 8).T

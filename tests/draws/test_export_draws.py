@@ -49,7 +49,7 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
-def test_answers_are_the_statistics_of_draws(exported, num_rows):
+def test_outputs_are_statistics_of_draws(exported, num_rows):
     """Of any batch size: ten draws at a time, or seven, of which the last is one too many."""
     model, path = exported
     serve, x = loaded(path), arrays(num_rows)
@@ -58,13 +58,13 @@ def test_answers_are_the_statistics_of_draws(exported, num_rows):
     draws = np.asarray(noise.draws(predict, {name: tf.constant(value) for name, value in x.items()}, 20, 7, 16))
     assert draws.shape == (20, num_rows, 3) and (draws.std(axis=0) > 1e-3).all()
     assert len(np.unique(draws[..., 0])) == draws[..., 0].size
-    found = ask(serve, 7, **x)
-    np.testing.assert_allclose(found["mean"], draws.mean(axis=0), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found["entropy"], metrics.predictive_entropy(draws), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found["mutual_information"], metrics.mutual_information(draws), rtol=1e-3, atol=1e-5)
+    results = ask(serve, 7, **x)
+    np.testing.assert_allclose(results["mean"], draws.mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(results["entropy"], metrics.predictive_entropy(draws), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(results["mutual_information"], metrics.mutual_information(draws), rtol=1e-3, atol=1e-5)
 
 
-def test_the_seed_decides_on_the_draws(exported):
+def test_the_seed_determines_the_draws(exported):
     """Of a batch beyond the most rows at a time, too: its draws are made one by one."""
     serve, x = loaded(exported[1]), arrays(40)
     assert signature(serve) == {
@@ -78,18 +78,18 @@ def test_the_seed_decides_on_the_draws(exported):
         assert (one[name] != other[name]).all()
 
 
-def test_values_have_a_mean_and_a_deviation(tmp_path):
+def test_values_have_a_mean_and_a_standard_deviation(tmp_path):
     """Of one input without a name, with an axis of any length, and dropout alone."""
     inputs = keras.Input((None, D))
     model = keras.Model(inputs, layers.Dense(2)(layers.Dropout(0.5)(inputs)))
     export_draws(model, tmp_path, num_samples=50, outputs="values", dropout=True)
     serve = loaded(tmp_path)
     assert signature(serve) == {"inputs": ((None, None, D), "float32"), "seed": ((), "int32")}
-    found = ask(serve, 3, inputs=X)
-    assert found.keys() == {"mean", "sd"} and found["mean"].shape == found["sd"].shape == (5, T, 2)
+    results = ask(serve, 3, inputs=X)
+    assert results.keys() == {"mean", "sd"} and results["mean"].shape == results["sd"].shape == (5, T, 2)
     kernel = model.layers[-1].kernel.numpy()
     # A dropped entry is 0 or twice itself: a variance of x^2.
-    np.testing.assert_allclose((found["sd"] ** 2).mean(), (X**2 @ kernel**2).mean(), rtol=0.15)
+    np.testing.assert_allclose((results["sd"] ** 2).mean(), (X**2 @ kernel**2).mean(), rtol=0.15)
 
 
 @pytest.mark.slow
@@ -114,14 +114,14 @@ def test_a_subclass(tmp_path):
     assert ask(loaded(tmp_path), 1, measured=X[:, 0])["mean"].shape == (5, 3)
 
 
-def test_nodes_of_a_graph_are_drawn_one_by_one(tmp_path):
+def test_a_graph_gets_one_draw_per_call(tmp_path):
     features, edges = keras.Input((D,), name="features"), keras.Input((2,), dtype="int32", name="edges")
     attended = keras_vattn.GraphAttention(3, 1, alignment="weibull", activation="softmax")(features, edges)
     model = keras.Model([features, edges], attended)
     export_draws(model, tmp_path, num_samples=3)
     ring = np.array([[0, 1], [1, 2], [2, 0], [1, 0]], "int32")
-    found = ask(loaded(tmp_path), 1, features=X[:3, 0], edges=ring)
-    assert found["mean"].shape == (3, 3) and (found["mutual_information"] > 0).all()
+    results = ask(loaded(tmp_path), 1, features=X[:3, 0], edges=ring)
+    assert results["mean"].shape == (3, 3) and (results["mutual_information"] > 0).all()
 
 
 @pytest.mark.slow
@@ -131,17 +131,17 @@ def test_a_temperature(exported, tmp_path):
     export_draws(model, tmp_path, outputs="logits", max_rows=16, temperature=2.5)
     tempered = lambda x: tf.nn.softmax(model(x, training=False) / 2.5)  # noqa: E731
     draws = Sampler(model).draws(tempered, {name: tf.constant(x) for name, x in inputs.items()}, 20, 7, 16)
-    found = ask(loaded(tmp_path), 7, **inputs)["mean"]
-    np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
+    results = ask(loaded(tmp_path), 7, **inputs)["mean"]
+    np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
 
 def test_errors(tmp_path):
     model, two = latent_model(), [keras.Input((2,)), keras.Input((2,))]
-    named = lambda name: keras.Input((2,), name=name)  # noqa: E731
+    named_input = lambda name: keras.Input((2,), name=name)  # noqa: E731
     unnamed = keras.Model(two, GaussianLatent(2)(layers.Add()(two)))
-    seeded = keras.Model(seed := named("seed"), GaussianLatent(2)(seed))
-    spaced = keras.Model(words := named("two words"), GaussianLatent(2)(words))
-    several = keras.Model(one := named("one"), [GaussianLatent(2)(one), one])
+    seeded = keras.Model(seed := named_input("seed"), GaussianLatent(2)(seed))
+    spaced = keras.Model(words := named_input("two words"), GaussianLatent(2)(words))
+    several = keras.Model(one := named_input("one"), [GaussianLatent(2)(one), one])
     for call, message in (
         (lambda: export_draws(model, tmp_path, num_samples=0), "Received: num_samples=0"),
         (lambda: export_draws(model, tmp_path, outputs="softmax"), "Received: outputs='softmax'"),
@@ -159,7 +159,7 @@ def test_errors(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_request_whose_outputs_are_no_probabilities(tmp_path):
+def test_a_request_whose_outputs_are_not_probabilities(tmp_path):
     """Which a row of ones does not show."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
@@ -176,13 +176,13 @@ def test_a_function_before_the_model(tmp_path):
     model = keras.Model(inputs, layers.Dense(2, "softmax")(GaussianLatent(3)(pooled)))
     texts = tf.constant(["A good film", "a film"])
     signature = tf.TensorSpec([None], tf.string, "texts")
-    whole = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
+    preprocess = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
     with pytest.raises(ValueError, match="a function as the preprocessor, do not say what they are called with"):
-        export_draws(model, tmp_path, preprocessor=whole)
-    export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=whole)
-    draws = Sampler(model).draws(model, whole(texts), 4, 1)
-    found = ask(loaded(tmp_path), 1, texts=texts)["mean"]
-    np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
+        export_draws(model, tmp_path, preprocessor=preprocess)
+    export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=preprocess)
+    draws = Sampler(model).draws(model, preprocess(texts), 4, 1)
+    results = ask(loaded(tmp_path), 1, texts=texts)["mean"]
+    np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", slow_after(["method", "partial", "function"]))
@@ -198,17 +198,17 @@ def test_tables_that_a_preprocessor_reaches(kind, tmp_path):
             return self.table.lookup(texts)[:, None]
 
     words = Words()
-    called = lambda texts: words.values(texts)  # noqa: E731
+    look_up = lambda texts: words.values(texts)  # noqa: E731
     preprocessors = {
         "method": words.values,
         "partial": functools.partial(Words.values, words),
-        "function": lambda texts: called(texts),
+        "function": lambda texts: look_up(texts),
     }
     inputs = keras.Input((1,))
     model = keras.Model(inputs, GaussianLatent(2)(inputs))
     signature = tf.TensorSpec([None], tf.string, "texts")
     options = {"num_samples": 2, "outputs": "values", "input_signature": signature}
     export_draws(model, tmp_path, preprocessor=preprocessors[kind], **options)
-    found = ask(loaded(tmp_path), 1, texts=["good", "bad"])["mean"]
+    results = ask(loaded(tmp_path), 1, texts=["good", "bad"])["mean"]
     draws = Sampler(model).draws(model, tf.constant([[1.0], [0.0]]), 2, 1)
-    np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)

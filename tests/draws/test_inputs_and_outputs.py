@@ -35,10 +35,10 @@ def test_datasets():
     x, y = tf.data.Dataset.from_tensor_slices(X), tf.data.Dataset.range(N)
     for dataset in (x, tf.data.Dataset.zip(x, y), tf.data.Dataset.zip(x, y, y)):
         np.testing.assert_allclose(draw(model, dataset.batch(2), 3, seed=1), expected, rtol=1e-6)
-    of_dictionaries = x.map(lambda x: {"x": x}).batch(2)
+    dictionaries = x.map(lambda x: {"x": x}).batch(2)
     inputs = keras.Input((None, D), name="x")
-    named = keras.Model({"x": inputs}, model(inputs))
-    np.testing.assert_allclose(draw(named, of_dictionaries, 3, seed=1), expected, rtol=1e-6)
+    named_model = keras.Model({"x": inputs}, model(inputs))
+    np.testing.assert_allclose(draw(named_model, dictionaries, 3, seed=1), expected, rtol=1e-6)
     batches = [*x.batch(2), tf.repeat(X, 40, axis=0)]  # a later batch may be larger than max_rows
     ragged = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=tf.TensorSpec((None, T, D)))
     np.testing.assert_allclose(draw(model, ragged, 3, seed=1)[:, :N], expected, rtol=1e-6)
@@ -149,12 +149,12 @@ def test_a_subclassed_model_and_a_layer():
 
 
 def test_models_without_noise():
-    plain, dropping = sequence_model(layers.Dense(2)), sequence_model(layers.Dropout(0.5))
-    off = sequence_model(layers.Dropout(0.0))
-    for model, dropout in ((plain, False), (plain, True), (dropping, False), (off, True)):
+    plain_model, dropout_model = sequence_model(layers.Dense(2)), sequence_model(layers.Dropout(0.5))
+    zero_rate = sequence_model(layers.Dropout(0.0))
+    for model, dropout in ((plain_model, False), (plain_model, True), (dropout_model, False), (zero_rate, True)):
         with pytest.raises(ValueError, match=rf"stochastic layer.*Received: model=.*dropout={dropout}"):
             draw(model, X, 2, dropout=dropout)
-    assert draw(dropping, X, 2, dropout=True).shape == (2, N, T, D)
+    assert draw(dropout_model, X, 2, dropout=True).shape == (2, N, T, D)
 
 
 @pytest.mark.parametrize("name", ["num_samples", "batch_size", "max_rows"])
@@ -165,11 +165,11 @@ def test_counts_are_positive_integers(name):
 
 def test_inputs_must_be_arrays_of_one_length():
     model = latent_model()
-    for bad in (X[:0], 3.0, [X, X[:2]], [], X.tolist(), {"x": object()}):
+    for invalid in (X[:0], 3.0, [X, X[:2]], [], X.tolist(), {"x": object()}):
         with pytest.raises(
             ValueError, match=r"`inputs` must (be arrays|hold at least one example).*Received: "
         ) as error:
-            draw(model, bad, 2)
+            draw(model, invalid, 2)
         assert len(str(error.value)) < 300
     with pytest.raises(ValueError, match="Received: an empty dataset"):
         draw(model, tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), 2)
@@ -178,9 +178,9 @@ def test_inputs_must_be_arrays_of_one_length():
 
 
 def test_outputs_must_fit_together():
-    summed = sequence_model(lambda x: keras.ops.sum(GaussianLatent(2)(x)))
+    scalar_model = sequence_model(lambda x: keras.ops.sum(GaussianLatent(2)(x)))
     with pytest.raises(ValueError, match="Every output needs a batch axis"):
-        draw(summed, X, 2)
+        draw(scalar_model, X, 2)
     dataset = tf.data.Dataset.from_generator(
         lambda: (X[:2, :length] for length in (2, 3)), output_signature=tf.TensorSpec((None, None, D))
     )

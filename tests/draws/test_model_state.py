@@ -43,7 +43,7 @@ def test_no_state_changes():
     np.testing.assert_array_equal(predict(model), predict(model))
 
 
-def test_the_model_is_left_as_it_was_after_an_error():
+def test_an_error_leaves_the_model_unchanged():
     class Fails(layers.Layer):
         fails = False
 

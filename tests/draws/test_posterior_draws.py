@@ -56,7 +56,7 @@ def test_a_seed_repeats_the_draw():
     assert np.any(draws[0] != draws[4])
 
 
-def test_layers_draw_apart():
+def test_layers_draw_independently():
     """Two latents of one shape and one seed have unrelated noise: correlation within 4 standard errors."""
     inputs = keras.Input((5,))
     first, second = GaussianLatent(500), GaussianLatent(500)
@@ -109,7 +109,7 @@ def test_contexts_nest():
         np.testing.assert_array_equal(latent(X), outer)
 
 
-def test_models_inside_a_model_draw_too_and_stop():
+def test_inner_models_draw_inside_the_context_only():
     inputs = keras.Input((None, 5))
     inner = keras.Model(inputs, GaussianAttention(seed=1)(inputs, inputs))
     outer_inputs = keras.Input((None, 5))
@@ -122,22 +122,22 @@ def test_models_inside_a_model_draw_too_and_stop():
 
 
 @pytest.mark.parametrize("options", slow_after([{}, {"jit_compile": True}, {"run_eagerly": True}]))
-def test_batches_of_one_predict_have_noise_of_their_own(options):
+def test_batches_of_one_predict_have_different_noise(options):
     """In another context the same, and that of a call in the first batch."""
     model = compiled_model()
     model.compile("sgd", "mse", **options)
     same = np.repeat(X[:1], 8, axis=0)
     with posterior_draws(model, seed=1):
-        first, called = model.predict(same, batch_size=2, verbose=0), model(same[:2], training=False)
+        first, direct = model.predict(same, batch_size=2, verbose=0), model(same[:2], training=False)
     with posterior_draws(model, seed=1):
-        again = model.predict(same, batch_size=2, verbose=0)
-    np.testing.assert_array_equal(first, again)
-    np.testing.assert_allclose(first[:2], called, rtol=1e-4, atol=1e-5)
+        repeated = model.predict(same, batch_size=2, verbose=0)
+    np.testing.assert_array_equal(first, repeated)
+    np.testing.assert_allclose(first[:2], direct, rtol=1e-4, atol=1e-5)
     batches = first.reshape(4, 2, -1)
     assert all(np.any(batches[i] != batches[j]) for i in range(4) for j in range(i))
 
 
-def test_several_steps_of_a_seed_in_one_call_are_refused():
+def test_a_seed_needs_one_step_per_execution():
     """They would have the same noise."""
     model = compiled_model()
     model.compile("sgd", "mse", steps_per_execution=2)

@@ -17,7 +17,7 @@ from keras_vattn import Sampler, posterior_predictive
 TAU = keras.optimizers.schedules.PiecewiseConstantDecay([0], [2.0, 0.1])
 
 
-class Counted(layers.Layer):
+class CountsCalls(layers.Layer):
     """Counts the calls of its Python code."""
 
     def __init__(self, **kwargs):
@@ -29,10 +29,10 @@ class Counted(layers.Layer):
         return x * 1.0
 
 
-def model_of():
+def attention_model():
     keras.utils.set_random_seed(1)
     inputs = keras.Input((None, D))
-    x = layers.Dropout(0.5)(Counted(name="counted")(inputs))
+    x = layers.Dropout(0.5)(CountsCalls(name="counted")(inputs))
     attention = keras_vattn.Attention("bilinear", keras_vattn.GumbelSoftmax(TAU), name="attention")
     return keras.Model(inputs, layers.Dropout(0.5)(attention(x, x)))
 
@@ -42,7 +42,7 @@ def num_traces(model):
 
 
 def test_a_second_call_traces_nothing():
-    model = model_of()
+    model = attention_model()
     model.compile("sgd", "mse")
     sampler = Sampler(model)
     first, traces = sampler(X, 4, seed=1), num_traces(model)
@@ -55,7 +55,7 @@ def test_a_second_call_traces_nothing():
 
 
 def test_variables_are_read_in_every_call():
-    model, other = model_of(), model_of()
+    model, other = attention_model(), attention_model()
     sampler = Sampler(model, dropout=True)
     first, traces = sampler(X, 4, seed=1), num_traces(model)
     for changed in (model, other):
@@ -70,23 +70,23 @@ def test_variables_are_read_in_every_call():
     np.testing.assert_allclose(third, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_random_is_the_samplers():
-    model = model_of()
+def test_the_options_of_the_sampler_decide_what_is_random():
+    model = attention_model()
     samplers = [Sampler(model), Sampler(model, dropout=True), Sampler(model, dropout=True, posterior=False)]
     draws = [sampler(X, 20, seed=1) for sampler in samplers]
     assert [(x == 0).any() for x in draws] == [False, True, True]
     assert all(x.std(axis=0).min() > 0 for x in draws)
 
 
-def test_outer_requests_do_not_change_what_is_random():
-    model = model_of()
+def test_outer_requests_have_no_effect():
+    model = attention_model()
     for options in ({"posterior": False, "dropout": True}, {}):
         draws = posterior_predictive(model, X, 4, seed=1, **options)
         with keras_vattn.posterior_draws(model, 2), Sampler(model, dropout=True).drawn_from(3):
             np.testing.assert_array_equal(posterior_predictive(model, X, 4, seed=1, **options), draws)
 
 
-def test_every_layer_has_seeds_of_its_own():
+def test_every_layer_has_its_own_seeds():
     """Layers of Keras, one inside a loop too, and one without a generator of its own."""
 
     class Loops(layers.Layer):
@@ -112,9 +112,9 @@ def test_every_layer_has_seeds_of_its_own():
         assert (first[0] != first[1]).any() and (first[:, 0] != first[:, 1]).any()
 
 
-def test_threads_share_a_sampler_that_nobody_traced():
+def test_threads_share_an_untraced_sampler():
     """Plain calls of the model in other threads go on as always."""
-    model = model_of()
+    model = attention_model()
     mean, sampler, traces = np.asarray(model(X)), Sampler(model, dropout=True), num_traces(model) + 1
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         drawn = [threads.submit(sampler, X, 4, seed=seed) for seed in range(4)]
@@ -133,16 +133,16 @@ def test_an_unbuilt_model_is_refused():
 
 
 def test_a_call_in_a_function_is_refused():
-    sampler = Sampler(model_of())
+    sampler = Sampler(attention_model())
     with pytest.raises(ValueError, match="called eagerly"):
         tf.function(lambda: sampler(X, 2))()
 
 
-def test_the_functions_go_with_the_sampler():
-    model = model_of()
+def test_the_traced_functions_are_freed_with_the_sampler():
+    model = attention_model()
     sampler = Sampler(model, dropout=True)
     sampler(X, 4)
-    gone = weakref.ref(sampler)
+    reference = weakref.ref(sampler)
     del sampler
     gc.collect()
-    assert gone() is None
+    assert reference() is None

@@ -16,7 +16,7 @@ from keras_vattn import Sampler, export_draws
 # KerasHub before 0.32 with Keras 3.15.
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 # Loads the SavedModel with TensorFlow alone, and sends it the requests one by one, then from eight threads at once.
-SERVED = """
+SERVING_PROGRAM = """
 import concurrent.futures, json, sys
 import numpy as np
 import tensorflow as tf
@@ -64,16 +64,16 @@ def test_a_task_takes_strings_from_many_threads(tmp_path):
     export_draws(model, tmp_path, num_samples=8, outputs="logits")
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert set(serve.structured_input_signature[1]) == {"texts", "seed"}
-    found = serve(texts=tf.constant(TEXTS), seed=tf.constant(2))
+    results = serve(texts=tf.constant(TEXTS), seed=tf.constant(2))
     draws = Sampler(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), model.preprocessor(TEXTS), 8, 2)
-    np.testing.assert_allclose(found["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-5)
-    assert np.ptp(found["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
+    np.testing.assert_allclose(results["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-5)
+    assert np.ptp(results["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
     generator = np.random.default_rng(0)
     rows = [generator.choice(TEXTS, size=1 + number % 3).tolist() for number in range(1000)]
     requests = [{"texts": texts, "seed": number % 50} for number, texts in enumerate(rows)]
-    found = result_elsewhere(SERVED, tmp_path, folder=tmp_path, text=json.dumps(requests))
-    assert (found["equal"], found["project"]) == (1000, [])
-    for request, answer in zip(requests, found["answers"]):
+    results = result_elsewhere(SERVING_PROGRAM, tmp_path, folder=tmp_path, text=json.dumps(requests))
+    assert (results["equal"], results["project"]) == (1000, [])
+    for request, answer in zip(requests, results["answers"]):
         inputs = {name: tf.constant(value) for name, value in request.items()}
         expected = serve(**inputs)
         for name, value in answer.items():

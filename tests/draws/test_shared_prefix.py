@@ -37,7 +37,7 @@ def nested(record):
     return keras.Model(tokens, [layers.GlobalAveragePooling1D()(second["drawn"]), first["mean"], second["mean"]])
 
 
-def of_inputs(record):
+def dictionary_inputs(record):
     """Dictionaries, keyword arguments, and outputs that no draw changes."""
     inputs = {"x": keras.Input((None, D), name="x"), "ids": keras.Input((None,), dtype="int32", name="ids")}
     x = record(layers.Dense(D)(inputs["x"]))
@@ -56,36 +56,36 @@ def transposed(record):
 MODELS = {
     "masked": (masked, IDS, BATCHES),
     "nested": (nested, IDS, BATCHES + DRAWS),
-    "inputs": (of_inputs, {"x": X, "ids": IDS}, BATCHES),
+    "inputs": (dictionary_inputs, {"x": X, "ids": IDS}, BATCHES),
     "transposed": (transposed, np.repeat(X, 2, axis=1)[:, :4], [4] * 2),
 }
 
 
-def whole(model, inputs, patch, **options):
+def unshared_draws(model, inputs, patch, **options):
     """Return the draws of the model where nothing is shared."""
-    with patch.context() as at_hand:
-        at_hand.setattr(SharedPrefix, "_operations", lambda self: set())
+    with patch.context() as patched:
+        patched.setattr(SharedPrefix, "_operations", lambda self: set())
         return draw(model, inputs, **options)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_draws_are_those_of_the_whole_model(name, monkeypatch):
-    make, inputs, rows = MODELS[name]
+def test_sharing_does_not_change_the_draws(name, monkeypatch):
+    make_model, inputs, rows = MODELS[name]
     record, options = RecordRows(), {"num_samples": 5, "seed": 1, "batch_size": 3, "max_rows": 7}
-    model = make(record)
+    model = make_model(record)
     model(inputs)
     sampler = Sampler(model)
     sampler(inputs, **options)
     record.rows.clear()
     shared = sampler(inputs, **options)
     assert sorted(record.rows) == sorted(rows)
-    expected = whole(model, inputs, monkeypatch, **options)
+    expected = unshared_draws(model, inputs, monkeypatch, **options)
     keras.tree.map_structure(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), shared, expected)
     drawn = keras.tree.flatten(shared)[0]
     assert len(np.unique(drawn.reshape(5, -1), axis=0)) == 5
 
 
-class Unasked(layers.Layer):
+class AlwaysRandom(layers.Layer):
     """Draws whatever it is told, from a seed generator, or from TensorFlow inside a loop."""
 
     def __init__(self, kind):
@@ -102,16 +102,16 @@ class Unasked(layers.Layer):
 
 
 @pytest.mark.parametrize("kind", ["generator", "loop"])
-def test_a_layer_that_draws_unasked_is_not_shared(kind):
+def test_a_layer_that_always_draws_is_not_shared(kind):
     inputs = keras.Input((None, D))
-    x = Unasked(kind)(inputs)
+    x = AlwaysRandom(kind)(inputs)
     model = keras.Model(inputs, [x, GaussianLatent(2)(x)])
     for max_rows in (256, 1):
         for outputs in draw(model, X, 5, seed=1, max_rows=max_rows):
             assert len(np.unique(outputs.reshape(5, -1), axis=0)) == 5
 
 
-def test_what_drops_is_not_shared(monkeypatch):
+def test_dropout_is_not_shared(monkeypatch):
     records = [RecordRows() for _ in range(3)]
     model = keras.Sequential([records[0], layers.Dropout(0.5), records[1], GaussianLatent(2), records[2]])
     model(X)
@@ -121,10 +121,12 @@ def test_what_drops_is_not_shared(monkeypatch):
         record.rows.clear()
     draws = sampler(X, **options)
     assert [record.rows for record in records] == [[5], [25], [25]]
-    np.testing.assert_allclose(draws, whole(model, X, monkeypatch, dropout=True, **options), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        draws, unshared_draws(model, X, monkeypatch, dropout=True, **options), rtol=1e-5, atol=1e-6
+    )
 
 
-def test_the_number_of_an_example_is_not_shared():
+def test_a_row_index_is_not_shared():
     """It has a row for each, and is another in a batch that is repeated."""
 
     class Numbers(layers.Layer):

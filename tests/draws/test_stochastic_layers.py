@@ -19,14 +19,14 @@ def model():
     return keras.Model(inputs, keras_vattn.GaussianLatent(2, name="outer")(x + heads(x, x)))
 
 
-def test_layers_inside_layers_and_models_are_listed_once_in_a_stable_order():
+def test_inner_layers_are_listed_once_in_a_stable_order():
     assert sorted(names(model())) == ["decoded", "heads", "inner", "outer"]
     assert names(model()) == names(model())
     clone = keras.models.clone_model(model())
     assert sorted(names(clone)) == ["decoded", "heads", "inner", "outer"]
 
 
-def test_what_draws_without_a_divergence_and_what_has_one_without_a_draw():
+def test_draws_without_a_kl_and_a_kl_without_draws():
     value = keras.Input((4, 3))
     logits = keras.Input((4, 4))
     enumerated = keras_vattn.CategoricalAttention(objective="elbo/enumerate", name="enumerated")
@@ -44,7 +44,7 @@ def test_what_draws_without_a_divergence_and_what_has_one_without_a_draw():
     assert drawing in stochastic_layers(layers, with_kl=True)
 
 
-def test_the_layers_with_a_kl_are_those_that_its_weight_changes():
+def test_with_kl_lists_the_layers_that_kl_weight_affects():
     inputs = keras.Input((4, 3))
     x = keras_vattn.Attention(alignment="weibull", name="no_prior")(inputs, inputs)
     x = keras_vattn.MultiHeadAttention(2, 2, alignment="weibull", prior="fixed", name="heads")(x, x)

@@ -119,19 +119,19 @@ def model_without_build():
 
 
 def backbone(name):
-    made = {
+    constructors = {
         "bert": lambda: keras_hub.models.BertBackbone(30, max_sequence_length=6, **SIZES),
         "albert": lambda: keras_hub.models.AlbertBackbone(30, embedding_dim=4, max_sequence_length=6, **SIZES),
         "gpt2": lambda: keras_hub.models.GPT2Backbone(30, max_sequence_length=6, **SIZES),
     }
-    return randomized(made[name]())
+    return randomized(constructors[name]())
 
 
 def outputs_of(model, inputs, **options):
     names = [x.name for x in getattr(model, "inputs", None) or []]
     inputs = {name: inputs[name] for name in names} if isinstance(inputs, dict) else inputs
-    found = model(inputs, **options)
-    return np.asarray(found["sequence_output"] if isinstance(found, dict) else found)
+    outputs = model(inputs, **options)
+    return np.asarray(outputs["sequence_output"] if isinstance(outputs, dict) else outputs)
 
 
 MODELS = {

@@ -40,7 +40,7 @@ _T5GEMMA = {
     }.items()
 } | {"sliding_window": 3, "attn_logit_softcapping": 20.0}
 # Classes that hold no attention.
-OTHERS = {
+WITHOUT_ATTENTION = {
     f"{name}Backbone"
     for name in (
         *("BASNet", "CSPNet", "DeepLabV3", "DenseNet", "EfficientNet", "FNet", "FeaturePyramid", "HGNetV2"),
@@ -48,9 +48,9 @@ OTHERS = {
     )
 }
 # Language models that do not write without their preprocessor, or without images.
-ASK_FOR_IMAGES = {"Gemma3Backbone", "PARSeqBackbone", "PaliGemmaBackbone"}
+NEED_IMAGES = {"Gemma3Backbone", "PARSeqBackbone", "PaliGemmaBackbone"}
 # What a class wants beside them, or otherwise.
-OWN = {
+SPECIFIC = {
     "AlbertBackbone": lambda: {"num_layers": 2},
     "BLIP2Backbone": lambda: {
         "vision_encoder": keras_hub.models.BLIP2VisionEncoder(
@@ -81,7 +81,7 @@ OWN = {
     "DINOV2Backbone": lambda: {"position_embedding_shape": (16, 16, 3)},
     "DebertaV3Backbone": lambda: {"bucket_size": 4},
     "DepthAnythingBackbone": lambda: {
-        "image_encoder": made("DINOV2Backbone", image_shape=(32, 32, 3), num_layers=2),
+        "image_encoder": make_backbone("DINOV2Backbone", image_shape=(32, 32, 3), num_layers=2),
         "reassemble_factors": [2, 1], "neck_hidden_dims": [8, 8], "fusion_hidden_dim": 8, "head_hidden_dim": 8,
         "head_in_index": -1, "feature_keys": ["stage1", "stage2"],
     },
@@ -131,7 +131,7 @@ OWN = {
         "decoder_num_heads": 2,
     },
     "PARSeqBackbone": lambda: {
-        "image_encoder": made("ViTBackbone", use_class_token=False),
+        "image_encoder": make_backbone("ViTBackbone", use_class_token=False),
         "max_label_length": 5, "decoder_hidden_dim": 16, "num_decoder_layers": 1, "num_decoder_heads": 2,
         "decoder_mlp_dim": 16, "attention_dropout": 0.0,
     },
@@ -140,7 +140,7 @@ OWN = {
     },
     "Qwen3_5Backbone": lambda: _LINEAR, "Qwen3_5MoeBackbone": lambda: _LINEAR,
     "SAMBackbone": lambda: {
-        "image_encoder": made("ViTDetBackbone"),
+        "image_encoder": make_backbone("ViTDetBackbone"),
         "prompt_encoder": keras_hub.layers.SAMPromptEncoder(
             hidden_size=8, image_embedding_size=(2, 2), input_image_size=(32, 32), mask_in_channels=4
         ),
@@ -152,7 +152,7 @@ OWN = {
     "SAM3PromptableConceptBackbone": lambda: _sam3(
         {"image_shape": (32, 32, 3), "patch_size": 8}, {"num_layers": 1, "hidden_dim": 16, "num_heads": 2}
     ),
-    "SegFormerBackbone": lambda: {"image_encoder": made("MiTBackbone"), "projection_filters": 8},
+    "SegFormerBackbone": lambda: {"image_encoder": make_backbone("MiTBackbone"), "projection_filters": 8},
     "SmolLM3Backbone": lambda: {
         "num_layers": 2,
         "num_attention_heads": 4, "attention_bias": False, "attention_dropout": 0.0,
@@ -166,8 +166,8 @@ OWN = {
         "vae": VAEBackbone(
             [32, 32, 32, 32], [1, 1, 1, 1], [32, 32, 32, 32], [1, 1, 1, 1], sample_channels=8, sampler_method="mode"
         ),
-        "clip_l": made("CLIPTextEncoder", intermediate_output_index=0),
-        "clip_g": made("CLIPTextEncoder", intermediate_output_index=0),
+        "clip_l": make_backbone("CLIPTextEncoder", intermediate_output_index=0),
+        "clip_g": make_backbone("CLIPTextEncoder", intermediate_output_index=0),
         "image_shape": (32, 32, 3),
     },
     "SwinTransformerBackbone": lambda: {
@@ -209,15 +209,15 @@ def _sam3(image, sizes):
 
 
 def _two(vision, text, **options):
-    return {"vision_encoder": made(vision), "text_encoder": made(text, **options)}
+    return {"vision_encoder": make_backbone(vision), "text_encoder": make_backbone(text, **options)}
 
 
-def made(name, **options):
+def make_backbone(name, **options):
     """Return a backbone of a class of KerasHub, tiny and with random weights."""
     kind = getattr(keras_hub.models, name)
-    own = OWN[name]() if name in OWN else {}
-    wanted = inspect.signature(kind.__init__).parameters
-    arguments = {key: value for key, value in SHARED.items() if key in wanted} | own | options
+    specific = SPECIFIC[name]() if name in SPECIFIC else {}
+    accepted = inspect.signature(kind.__init__).parameters
+    arguments = {key: value for key, value in SHARED.items() if key in accepted} | specific | options
     return kind(**arguments)
 
 
@@ -249,12 +249,12 @@ def inputs_of(model, rows=3):
     return array(model.input) if one else {x.name: array(x) for x in model.inputs}
 
 
-def attending():
+def attention_backbones():
     """Return the names of the classes of backbones."""
     kinds = {name: getattr(keras_hub.models, name) for name in dir(keras_hub.models)}
     base = keras_hub.models.Backbone
-    found = {x: name for name, x in kinds.items() if isinstance(x, type) and issubclass(x, base) and x is not base}
-    return sorted({kind.__name__ for kind in found} - OTHERS)
+    backbones = {x: name for name, x in kinds.items() if isinstance(x, type) and issubclass(x, base) and x is not base}
+    return sorted({kind.__name__ for kind in backbones} - WITHOUT_ATTENTION)
 
 
 def outputs_of(model, inputs, **options):
@@ -262,8 +262,8 @@ def outputs_of(model, inputs, **options):
     return [np.asarray(x, "float32") for x in keras.tree.flatten(model(inputs, **options))]
 
 
-def largest_difference(outputs, others):
-    return max(float(np.abs(x - y).max()) for x, y in zip(outputs, others, strict=True))
+def largest_difference(outputs, reference):
+    return max(float(np.abs(x - y).max()) for x, y in zip(outputs, reference, strict=True))
 
 
 def language_model_of(backbone):
@@ -271,14 +271,14 @@ def language_model_of(backbone):
     name = type(backbone).__name__
     tasks = [getattr(keras_hub.models, name.replace("Backbone", task), None) for task in ("CausalLM", "Seq2SeqLM")]
     kind = tasks[0] or tasks[1]
-    if kind is None or not name.endswith("Backbone") or name in ASK_FOR_IMAGES:
+    if kind is None or not name.endswith("Backbone") or name in NEED_IMAGES:
         return None
     # EdRec's output layer is the task's own.
     keras.utils.set_random_seed(1)
     return kind(backbone=backbone, preprocessor=None)
 
 
-def written(model):
+def generated_ids(model):
     """Return two prompts with the most probable words that a language model writes behind them, with a cache."""
     prompt = {"token_ids": np.array([[3, 7, 9, 4, 0, 0], [5, 2, 8, 6, 1, 0]], "int32")}
     prompt["padding_mask"] = (prompt["token_ids"] > 0).astype("int32")
@@ -300,15 +300,15 @@ def row_of(name, folder, prior="fixed"):
     model is written to the folder, with its inputs and outputs, for another process.
     """
     keras.utils.set_random_seed(0)
-    model = made(name)
-    every = all_attentions(model)
-    if not every:
+    model = make_backbone(name)
+    attentions = all_attentions(model)
+    if not attentions:
         return None
     # In KerasHub 0.32 SAM 3's mask of texts is for one example.
     inputs = inputs_of(model, rows=1 if name.startswith("SAM3") else 3)
     expected = outputs_of(model, inputs, training=False)
     bayesian = bayesian_of(model, prior=prior, seed=1)
-    row = {"attentions": len(every), "converted": len(keras_vattn.stochastic_layers(bayesian))}
+    row = {"attentions": len(attentions), "converted": len(keras_vattn.stochastic_layers(bayesian))}
     outputs = outputs_of(bayesian, inputs, training=False)
     row["difference"] = largest_difference(outputs, expected)
     bayesian.save(folder / f"{name}.keras")
@@ -319,7 +319,7 @@ def row_of(name, folder, prior="fixed"):
     language_model = language_model_of(model)
     row["same"] = None
     if language_model is not None:
-        row["same"] = bool((written(language_model) == written(language_model_of(bayesian))).all())
+        row["same"] = bool((generated_ids(language_model) == generated_ids(language_model_of(bayesian))).all())
     with tf.GradientTape() as tape:
         drawn = [x for x in keras.tree.flatten(bayesian(inputs, training=True)) if x.dtype.is_floating]
         loss = sum(tf.reduce_mean(tf.square(x)) for x in drawn) + 1e-3 * sum(bayesian.losses)

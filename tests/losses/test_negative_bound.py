@@ -44,7 +44,7 @@ def test_ignore_class():
     np.testing.assert_allclose(NegativeBound(ignore_class=0)(padded, masked(BOUND, first)), both, rtol=1e-6)
 
 
-def test_masked_steps_have_no_gradient_whatever_stands_there():
+def test_masked_steps_have_no_gradient():
     variable = tf.Variable(np.where(MASK, BOUND, -np.inf))
     with tf.GradientTape() as tape:
         loss = NegativeBound(ignore_class=0)(np.where(MASK, LABELS, 0), tf.identity(variable))
@@ -61,25 +61,25 @@ def test_sample_weights():
     np.testing.assert_allclose(loss(LABELS, bound, 2.0), 2 * costs.sum(1).mean(), rtol=1e-6)
 
 
-def test_labels_are_not_looked_at_without_an_ignored_class():
+def test_labels_are_not_read_without_ignore_class():
     np.testing.assert_allclose(NegativeBound()(np.zeros(BATCH), BOUND), -BOUND.sum(axis=1).mean(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [LABELS[:, 0], LABELS, np.ones((BATCH, 9), "float32")])
-def test_one_bound_an_example(labels):
+def test_one_bound_per_example(labels):
     """(B,): the sum over time has nothing to add up, and the labels may be anything, votes too."""
     bound, weight = BOUND[:, 0], np.array([0.0, 1.0, 2.0, 3.0])
     np.testing.assert_allclose(NegativeBound()(labels, bound), -bound.mean(), rtol=1e-6)
     np.testing.assert_allclose(NegativeBound(reduction=None)(labels, bound), -bound, rtol=1e-6)
     np.testing.assert_allclose(NegativeBound()(labels, bound, weight), -(bound * weight).mean(), rtol=1e-6)
-    counted = np.array([True, False, True, True])
-    np.testing.assert_allclose(NegativeBound()(labels, masked(bound, counted)), -(bound * counted).mean(), rtol=1e-6)
+    valid = np.array([True, False, True, True])
+    np.testing.assert_allclose(NegativeBound()(labels, masked(bound, valid)), -(bound * valid).mean(), rtol=1e-6)
 
 
-def test_an_ignored_class_of_one_bound_an_example():
+def test_ignore_class_with_one_bound_per_example():
     labels, bound = np.array([0, 4, 0, 2]), BOUND[:, 0]
-    found = NegativeBound(ignore_class=0)(labels, bound)
-    np.testing.assert_allclose(found, -(bound * (labels > 0)).mean(), rtol=1e-6)
+    value = NegativeBound(ignore_class=0)(labels, bound)
+    np.testing.assert_allclose(value, -(bound * (labels > 0)).mean(), rtol=1e-6)
     with pytest.raises(ValueError, match=r"\(batch,\).*Received: y_true.shape=\(4, 4\)"):
         NegativeBound(ignore_class=0)(LABELS, bound)
     with pytest.raises(ValueError, match=r"Received: sample_weight\.shape=\(4, 1\)"):

@@ -186,8 +186,8 @@ def test_sequence_log_likelihood(data):
     np.testing.assert_allclose(sequence_log_likelihood(labels, masked(logits, mask)), expected, rtol=1e-6)
     padded = np.where(mask, labels, 0)
     np.testing.assert_allclose(sequence_log_likelihood(padded, logits, ignore_class=0), expected, rtol=1e-6)
-    every = np.ones_like(mask)
-    explicit = sequence_log_likelihood(labels, masked(logits, mask), mask=every)
+    all_steps = np.ones_like(mask)
+    explicit = sequence_log_likelihood(labels, masked(logits, mask), mask=all_steps)
     np.testing.assert_allclose(explicit, -steps(labels, logits).sum(axis=1), rtol=1e-6)
 
 

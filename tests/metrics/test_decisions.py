@@ -17,7 +17,7 @@ from keras_vattn.metrics import (
 )
 
 
-def classified(num_examples, num_classes=4, seed=0, scale=2.0):
+def logits_and_labels(num_examples, num_classes=4, seed=0, scale=2.0):
     """Return logits and labels that are drawn from their softmax."""
     generator = np.random.default_rng(seed)
     logits = scale * generator.normal(size=(num_examples, num_classes))
@@ -36,15 +36,15 @@ def mean_loss(log_temperature, logits, labels):
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
 def test_the_temperature_undoes_a_factor_of_the_logits(factor):
     """And is where SciPy finds the minimum of the loss."""
-    logits, labels = classified(4000)
-    found = fit_temperature(factor * logits, labels)
-    assert found == pytest.approx(factor, rel=0.06)
+    logits, labels = logits_and_labels(4000)
+    result = fit_temperature(factor * logits, labels)
+    assert result == pytest.approx(factor, rel=0.06)
     expected = minimize_scalar(mean_loss, bounds=(-4, 4), args=(factor * logits[None], labels), options={"xatol": 1e-9})
-    assert found == pytest.approx(np.exp(expected.x), rel=1e-6)
+    assert result == pytest.approx(np.exp(expected.x), rel=1e-6)
 
 
-def test_the_temperature_of_draws_is_that_of_their_mean():
-    logits, labels = classified(500)
+def test_the_temperature_of_draws_fits_their_mean():
+    logits, labels = logits_and_labels(500)
     draws = 3.0 * logits + np.random.default_rng(1).normal(size=(6, *logits.shape))
     grid = np.linspace(-3, 3, 601)
     losses = [mean_loss(x, draws, labels) for x in grid]
@@ -56,7 +56,7 @@ def test_the_temperature_of_draws_is_that_of_their_mean():
     assert fit_temperature(logits[None], labels) == fit_temperature(logits, labels)
 
 
-def test_a_temperature_without_a_minimum_is_an_end_of_the_range():
+def test_without_a_minimum_the_temperature_is_a_limit_of_the_range():
     assert fit_temperature([[1.0, 0.0], [2.0, 3.0]], [0, 1]) == pytest.approx(0.01)
     assert fit_temperature([[1.0, 0.0], [2.0, 3.0]], [1, 0]) == pytest.approx(100.0)
     assert fit_temperature([[1e4, 0.0], [0.0, 1e4]], [0, 1]) == pytest.approx(0.01)
@@ -66,38 +66,43 @@ def test_a_temperature_without_a_minimum_is_an_end_of_the_range():
 
 
 @pytest.mark.parametrize("score", ["lac", "aps"])
-@pytest.mark.parametrize(("num_known", "alpha"), [(19, 0.2), (50, 0.1), (199, 0.05)])
-def test_coverage_over_many_splits(score, num_known, alpha):
+@pytest.mark.parametrize(("num_calibration", "alpha"), [(19, 0.2), (50, 0.1), (199, 0.05)])
+def test_coverage_over_many_splits(score, num_calibration, alpha):
     """Between 1 - alpha and 1 - alpha + 1 / (n + 1), of a model that is much too sure: four standard errors."""
-    logits, labels = classified(2000)
+    logits, labels = logits_and_labels(2000)
     probabilities, generator = softmax(3.0 * logits, axis=-1), np.random.default_rng(3)
     covered = []
     for _ in range(400):
         order = generator.permutation(len(labels))
-        known, new = order[:num_known], order[num_known:]
-        sets = conformal_sets(probabilities[None, known], labels[known], probabilities[None, new], alpha, score)
+        calibration, new = order[:num_calibration], order[num_calibration:]
+        sets = conformal_sets(
+            probabilities[None, calibration], labels[calibration], probabilities[None, new], alpha, score
+        )
         covered.append(sets[np.arange(len(new)), labels[new]].mean())
     error = 4.0 * np.std(covered) / np.sqrt(len(covered))
-    assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_known + 1) + error
+    assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_calibration + 1) + error
     # The upper end is far from the lower one where there are few examples.
-    assert error < 0.5 / (num_known + 1) or num_known > 19
+    assert error < 0.5 / (num_calibration + 1) or num_calibration > 19
 
 
 def test_sets_by_hand():
-    known = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]])
+    calibration = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]])
     new = np.array([[[0.55, 0.3, 0.15], [0.4, 0.35, 0.25]]])
     # LAC, scores 0.1, 0.5, 0.3: k = ceil(4 * 0.75) = 3, p(c) >= 0.5.
-    assert conformal_sets(known, [0, 1, 2], new, 0.25).tolist() == [[True, False, False], [False, False, False]]
+    assert conformal_sets(calibration, [0, 1, 2], new, 0.25).tolist() == [[True, False, False], [False, False, False]]
     # APS, scores 0.9, 0.5, 0.7: the first classes up to 0.9.
-    assert conformal_sets(known, [0, 1, 2], new, 0.25, "aps").tolist() == [[True, True, False], [True, True, False]]
+    assert conformal_sets(calibration, [0, 1, 2], new, 0.25, "aps").tolist() == [
+        [True, True, False],
+        [True, True, False],
+    ]
     # k = 4 of 3 examples.
-    assert conformal_sets(known, [0, 1, 2], new, 0.1).all()
-    threshold = conformal_threshold(known, [0, 1, 2], 0.25)
+    assert conformal_sets(calibration, [0, 1, 2], new, 0.1).all()
+    threshold = conformal_threshold(calibration, [0, 1, 2], 0.25)
     assert ((1.0 - np.mean(new, axis=0)) <= threshold).tolist() == [[True, False, False], [False, False, False]]
-    assert conformal_threshold(known, [0, 1, 2], 0.1) == np.inf
+    assert conformal_threshold(calibration, [0, 1, 2], 0.1) == np.inf
 
 
-def test_sets_are_those_of_the_mean_of_the_draws():
+def test_sets_depend_on_the_mean_of_the_draws():
     draws = np.random.default_rng(0).dirichlet(np.ones(3), size=(5, 40))
     labels = np.arange(20) % 3
     np.testing.assert_array_equal(
@@ -110,8 +115,8 @@ def test_a_rank_is_not_rounded_up():
     """30 * (1 - 0.3) is 21, not the 22 of floating point's 21.000000000000004."""
     assert 30 * (1 - 0.3) == 21.0 and 10 * (1 - 0.7) > 3
     confidences = np.linspace(0.55, 0.95, 9)
-    known = np.stack([confidences, 1 - confidences], axis=-1)[None]
-    sets = conformal_sets(known, np.zeros(9, int), known, alpha=0.7)
+    calibration = np.stack([confidences, 1 - confidences], axis=-1)[None]
+    sets = conformal_sets(calibration, np.zeros(9, int), calibration, alpha=0.7)
     assert sets[:, 0].sum() == 3
 
 
@@ -126,15 +131,15 @@ def scores(draw):
 
 @hypothesis.given(scores())
 @hypothesis.settings(max_examples=100)
-def test_detection_is_that_of_scikit_learn(pair):
+def test_detection_matches_scikit_learn(pair):
     """With ties, which small integers have."""
-    within, out = pair
-    labels = np.repeat([0, 1], [len(within), len(out)])
-    found = out_of_distribution_detection(within, out)
-    assert found["auroc"] == pytest.approx(roc_auc_score(labels, np.concatenate(pair)))
-    assert found["aupr"] == pytest.approx(average_precision_score(labels, np.concatenate(pair)))
+    in_scores, out_scores = pair
+    labels = np.repeat([0, 1], [len(in_scores), len(out_scores)])
+    result = out_of_distribution_detection(in_scores, out_scores)
+    assert result["auroc"] == pytest.approx(roc_auc_score(labels, np.concatenate(pair)))
+    assert result["aupr"] == pytest.approx(average_precision_score(labels, np.concatenate(pair)))
     false_rate, recall, _ = roc_curve(labels, np.concatenate(pair), drop_intermediate=False)
-    assert found["fpr95"] == pytest.approx(false_rate[recall >= 0.95].min())
+    assert result["fpr95"] == pytest.approx(false_rate[recall >= 0.95].min())
 
 
 def test_energy():

@@ -16,37 +16,37 @@ def test_active_units():
     assert active_units(means, threshold=1.0) == 0
 
 
-def test_mutual_information_is_that_of_the_densities():
+def test_mutual_information_against_scipy():
     """Against 4,000 draws an input through SciPy, within 4 standard errors of the two."""
-    found = latent_mutual_information(MEANS, LOG_SCALES, num_samples=4000)
+    information = latent_mutual_information(MEANS, LOG_SCALES, num_samples=4000)
     values = []
     for mean, log_scale in zip(MEANS, LOG_SCALES, strict=True):
-        drawn = mean + np.exp(log_scale) * GENERATOR.normal(size=(2000, 3))
+        samples = mean + np.exp(log_scale) * GENERATOR.normal(size=(2000, 3))
         densities = [
-            multivariate_normal.logpdf(drawn, other, np.diag(np.exp(2 * scale)))
+            multivariate_normal.logpdf(samples, other, np.diag(np.exp(2 * scale)))
             for other, scale in zip(MEANS, LOG_SCALES, strict=True)
         ]
-        own = multivariate_normal.logpdf(drawn, mean, np.diag(np.exp(2 * log_scale)))
-        values.append(own - np.logaddexp.reduce(densities, axis=0) + np.log(40))
+        log_posterior = multivariate_normal.logpdf(samples, mean, np.diag(np.exp(2 * log_scale)))
+        values.append(log_posterior - np.logaddexp.reduce(densities, axis=0) + np.log(40))
     values = np.concatenate(values)
-    assert abs(found - values.mean()) < 4 * values.std() / np.sqrt(len(values)) * np.sqrt(1.5)
+    assert abs(information - values.mean()) < 4 * values.std() / np.sqrt(len(values)) * np.sqrt(1.5)
 
 
 @pytest.mark.slow
-def test_mutual_information_of_what_is_known():
+def test_mutual_information_of_known_cases():
     # Posteriors that are one say nothing; those that are apart say which of N it is.
     assert latent_mutual_information(np.zeros((700, 2)), np.zeros((700, 2))) == pytest.approx(0.0, abs=1e-12)
-    apart = 100.0 * np.arange(700)[:, None]
-    assert latent_mutual_information(apart, np.zeros((700, 1))) == pytest.approx(np.log(700), rel=1e-8)
+    distant_means = 100.0 * np.arange(700)[:, None]
+    assert latent_mutual_information(distant_means, np.zeros((700, 1))) == pytest.approx(np.log(700), rel=1e-8)
     # A Gaussian channel: 0.5 log(1 + 4), of many inputs, within 5 %.
     means = 2.0 * np.random.default_rng(0).normal(size=(4000, 1))
-    found = latent_mutual_information(means, np.zeros((4000, 1)), num_samples=3)
-    assert found == pytest.approx(0.5 * np.log(5.0), rel=0.05)
+    information = latent_mutual_information(means, np.zeros((4000, 1)), num_samples=3)
+    assert information == pytest.approx(0.5 * np.log(5.0), rel=0.05)
 
 
 def test_one_seed_gives_one_value():
-    one, again, other = (latent_mutual_information(MEANS, LOG_SCALES, seed=seed) for seed in (1, 1, 2))
-    assert one == again != other
+    one, same, other = (latent_mutual_information(MEANS, LOG_SCALES, seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
 
 
 @pytest.mark.parametrize(

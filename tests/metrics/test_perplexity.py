@@ -87,7 +87,7 @@ def test_in_fit_and_evaluate(data, jit_compile):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_every_token_counts_however_many_there_are(two_replicas, jit_compile):
+def test_counts_beyond_the_float32_integers(two_replicas, jit_compile):
     """A float32 sum of ones stays at 2**24: under XLA, and on two replicas without."""
     with contextlib.nullcontext() if jit_compile else two_replicas.scope():
         metric = Perplexity("elbo")

@@ -23,45 +23,45 @@ def log_words_of(sentences, seed=0):
     return log_softmax(np.stack([table[:, row] for table, row in zip(tables, rows, strict=True)], axis=2), axis=-1)
 
 
-def found_of(log_words, targets, mask=None):
+def numpy_results(log_words, targets, mask=None):
     draws = tf.constant(log_words, tf.float32)
     mask = np.ones(targets.shape, bool) if mask is None else mask
-    found = sequence_uncertainty(lambda number: draws[number], len(log_words), targets, mask)
-    return {name: x.numpy() for name, x in found.items()}
+    results = sequence_uncertainty(lambda number: draws[number], len(log_words), targets, mask)
+    return {name: x.numpy() for name, x in results.items()}
 
 
 def test_enumeration():
     """The draws' probabilities of all sentences sum to 1, and every figure is that of its formula."""
     log_words = log_words_of(SENTENCES)
-    found = found_of(log_words, SENTENCES)
-    np.testing.assert_allclose(np.exp(found["log_likelihoods"]).sum(axis=1), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(np.exp(found["predictive_log_likelihood"]).sum(), 1.0, rtol=1e-5)
+    results = numpy_results(log_words, SENTENCES)
+    np.testing.assert_allclose(np.exp(results["log_likelihoods"]).sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(results["predictive_log_likelihood"]).sum(), 1.0, rtol=1e-5)
     for row, sentence in enumerate(SENTENCES):
-        written = np.array([[of_draw[row, t, word] for t, word in enumerate(sentence)] for of_draw in log_words])
-        np.testing.assert_allclose(found["word_log_likelihoods"][:, row], written, rtol=1e-5)
+        log_p_words = np.array([[values[row, t, word] for t, word in enumerate(sentence)] for values in log_words])
+        np.testing.assert_allclose(results["word_log_likelihoods"][:, row], log_p_words, rtol=1e-5)
         words = np.exp(log_words[:, row])
         entropy = entr(words.mean(axis=0)).sum(axis=-1)
         information = entropy - entr(words).sum(axis=-1).mean(axis=0)
-        np.testing.assert_allclose(found["word_entropy"][row], entropy, rtol=1e-5)
-        np.testing.assert_allclose(found["word_mutual_information"][row], information, atol=1e-6)
-        assert found["entropy"][row] == pytest.approx(entropy.mean(), rel=1e-5)
-        assert found["mutual_information"][row] == pytest.approx(information.mean(), abs=1e-6)
-        log_likelihoods = written.sum(axis=1)
+        np.testing.assert_allclose(results["word_entropy"][row], entropy, rtol=1e-5)
+        np.testing.assert_allclose(results["word_mutual_information"][row], information, atol=1e-6)
+        assert results["entropy"][row] == pytest.approx(entropy.mean(), rel=1e-5)
+        assert results["mutual_information"][row] == pytest.approx(information.mean(), abs=1e-6)
+        log_likelihoods = log_p_words.sum(axis=1)
         predictive = logsumexp(log_likelihoods) - np.log(NUM_DRAWS)
-        assert found["predictive_log_likelihood"][row] == pytest.approx(predictive, rel=1e-5)
+        assert results["predictive_log_likelihood"][row] == pytest.approx(predictive, rel=1e-5)
         expected = (predictive - log_likelihoods.mean()) / NUM_WORDS
-        assert found["reverse_mutual_information"][row] == pytest.approx(expected, abs=1e-6)
-    assert (found["num_words"] == NUM_WORDS).all()
+        assert results["reverse_mutual_information"][row] == pytest.approx(expected, abs=1e-6)
+    assert (results["num_words"] == NUM_WORDS).all()
 
 
 def test_the_reverse_mutual_information():
     """Averaged over all sentences it is KL(p || p_m), averaged over the draws."""
     log_words = log_words_of(SENTENCES)
-    found = found_of(log_words, SENTENCES)
-    p = np.exp(found["predictive_log_likelihood"])
-    divergences = [np.sum(p * (np.log(p) - of_draw)) for of_draw in found["log_likelihoods"]]
-    of_sentences = found["reverse_mutual_information"] * NUM_WORDS
-    assert np.sum(p * of_sentences) == pytest.approx(np.mean(divergences), rel=1e-4)
+    results = numpy_results(log_words, SENTENCES)
+    p = np.exp(results["predictive_log_likelihood"])
+    divergences = [np.sum(p * (np.log(p) - values)) for values in results["log_likelihoods"]]
+    sentence_information = results["reverse_mutual_information"] * NUM_WORDS
+    assert np.sum(p * sentence_information) == pytest.approx(np.mean(divergences), rel=1e-4)
 
 
 def test_padding_does_not_count_and_the_end_does():
@@ -70,10 +70,10 @@ def test_padding_does_not_count_and_the_end_does():
     mask = np.array([[True, True, False], [True, True, True]])
     targets[0, 2] = 99
     log_words[:, 0, 2] = np.nan
-    found, alone = found_of(log_words, targets, mask), found_of(log_words[:, :1, :2], targets[:1, :2])
-    assert found["num_words"].tolist() == [2, 3]
-    for name, x in alone.items():
-        both = found[name]
+    results, single = numpy_results(log_words, targets, mask), numpy_results(log_words[:, :1, :2], targets[:1, :2])
+    assert results["num_words"].tolist() == [2, 3]
+    for name, x in single.items():
+        both = results[name]
         if name.startswith("word_"):
             assert (both[..., 0, 2] == 0.0).all() and (both[..., 1, 2] != 0.0).all(), name
             both = both[..., :2]
@@ -82,36 +82,36 @@ def test_padding_does_not_count_and_the_end_does():
         np.testing.assert_allclose(np.take(both, [0], axis=axis), x, rtol=1e-5, err_msg=name)
 
 
-def test_equal_draws_know_all():
+def test_equal_draws_have_no_mutual_information():
     log_words = np.repeat(log_words_of(SENTENCES)[:1], 5, axis=0)
-    found = found_of(log_words, SENTENCES)
+    results = numpy_results(log_words, SENTENCES)
     for name in ("word_mutual_information", "mutual_information", "reverse_mutual_information"):
-        np.testing.assert_allclose(found[name], 0.0, atol=1e-6)
-    np.testing.assert_allclose(found["predictive_log_likelihood"], found["log_likelihoods"][0], rtol=1e-5)
+        np.testing.assert_allclose(results[name], 0.0, atol=1e-6)
+    np.testing.assert_allclose(results["predictive_log_likelihood"], results["log_likelihoods"][0], rtol=1e-5)
 
 
-def test_words_that_are_impossible_add_nothing():
+def test_impossible_words_add_nothing():
     """A draw that is certain has no entropy, and two that differ disagree on all of it."""
     log_words = np.full((2, 1, 1, 3), -np.inf)
     log_words[0, 0, 0, 0] = log_words[1, 0, 0, 1] = 0.0
-    found = found_of(log_words, np.array([[0]]))
-    assert found["word_entropy"][0, 0] == found["word_mutual_information"][0, 0] == pytest.approx(np.log(2))
-    assert found["predictive_log_likelihood"][0] == pytest.approx(-np.log(2))
+    results = numpy_results(log_words, np.array([[0]]))
+    assert results["word_entropy"][0, 0] == results["word_mutual_information"][0, 0] == pytest.approx(np.log(2))
+    assert results["predictive_log_likelihood"][0] == pytest.approx(-np.log(2))
 
 
-def test_in_graph_for_any_number_of_draws_of_any_shape():
+def test_in_graph_with_unknown_shapes():
     draws = tf.constant(log_words_of(SENTENCES), tf.float32)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)], autograph=False)
     def in_graph(targets, num_samples):
-        of_rows = draws[:, : tf.shape(targets)[0], : tf.shape(targets)[1]]
-        return sequence_uncertainty(lambda number: of_rows[number], num_samples, targets, tf.ones_like(targets, "bool"))
+        batch = draws[:, : tf.shape(targets)[0], : tf.shape(targets)[1]]
+        return sequence_uncertainty(lambda number: batch[number], num_samples, targets, tf.ones_like(targets, "bool"))
 
     for num_draws, num_rows in ((4, 5), (2, 27)):
         targets = SENTENCES[:num_rows].astype("int32")
-        found, expected = in_graph(targets, num_draws), found_of(draws[:num_draws, :num_rows], targets)
+        results, expected = in_graph(targets, num_draws), numpy_results(draws[:num_draws, :num_rows], targets)
         for name, x in expected.items():
-            np.testing.assert_allclose(found[name], x, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(results[name], x, rtol=1e-5, atol=1e-6, err_msg=name)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be positive"):
         in_graph(targets, 0)
 

@@ -59,7 +59,7 @@ def test_negative_log_likelihood(draws, labels):
     assert negative_log_likelihood(draws[:1], labels) == pytest.approx(single, rel=1e-12)
 
 
-def test_an_impossible_label_costs_infinitely_many_nats():
+def test_an_impossible_label_has_infinite_loss():
     assert negative_log_likelihood([[[1.0, 0.0]]], [1]) == np.inf
     assert negative_log_likelihood([[[1.0, 0.0]], [[0.0, 1.0]]], [1]) == pytest.approx(np.log(2))
 
@@ -91,7 +91,7 @@ def test_expected_calibration_error_by_hand():
     assert expected_calibration_error(binary_draws(1.0, 1.0), [0, 0]) == 0.0
 
 
-def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
+def test_a_confidence_on_a_bin_edge_is_in_the_lower_bin():
     # In (0.6, 0.7] together, of ten bins: mean confidence 0.675, accuracy 1/2. 0.7 * 10 is above 7 in floating point.
     assert expected_calibration_error(binary_draws(0.65, 0.7), [0, 1], num_bins=10) == pytest.approx(0.175)
     assert expected_calibration_error(binary_draws(0.7, 0.75), [0, 1], num_bins=10) == pytest.approx((0.3 + 0.75) / 2)
@@ -113,9 +113,9 @@ def test_risk_coverage_area_by_hand():
 def test_ties_are_averaged_over_their_orders():
     """Of three tied examples one is wrong: the mean of the areas of its three places."""
     draws = binary_draws(0.9, 0.8, 0.8, 0.8)
-    places = [[0, 1 / 2, 1 / 3, 1 / 4], [0, 0, 1 / 3, 1 / 4], [0, 0, 0, 1 / 4]]
+    risks = [[0, 1 / 2, 1 / 3, 1 / 4], [0, 0, 1 / 3, 1 / 4], [0, 0, 0, 1 / 4]]
     for labels in ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]):
-        assert risk_coverage_area(draws, labels) == pytest.approx(np.mean(places))
+        assert risk_coverage_area(draws, labels) == pytest.approx(np.mean(risks))
     assert risk_coverage_area(draws, [0, 1, 1, 0], uncertainty=np.ones(4)) == pytest.approx(0.5)
 
 
@@ -140,19 +140,19 @@ def test_mutual_information(draws):
 
 @pytest.mark.parametrize("num_draws", [2, 3, 20, 500])
 @pytest.mark.parametrize("spread", [0.05, 2.0])
-def test_p_values_are_those_of_scipy(num_draws, spread):
+def test_p_values_match_scipy(num_draws, spread):
     logits = random_logits(num_draws, spread=spread)
     draws = softmax(logits, axis=-1)
     labels = np.zeros(NUM_EXAMPLES, int)
     welch = stats.ttest_ind(*top_two(draws, draws), equal_var=False).pvalue
     paired = stats.ttest_rel(*top_two(draws, draws)).pvalue
-    of_logits = stats.ttest_rel(*top_two(logits, draws)).pvalue  # the published code
-    of_logarithms = stats.ttest_ind(*top_two(np.log(draws), draws), equal_var=False).pvalue
+    logit_p_values = stats.ttest_rel(*top_two(logits, draws)).pvalue  # the published code
+    log_p_values = stats.ttest_ind(*top_two(np.log(draws), draws), equal_var=False).pvalue
     for options, expected in (
         ({}, welch),
         ({"test": "paired"}, paired),
-        ({"test": "paired", "on": "log_probabilities"}, of_logits),
-        ({"on": "log_probabilities"}, of_logarithms),
+        ({"test": "paired", "on": "log_probabilities"}, logit_p_values),
+        ({"on": "log_probabilities"}, log_p_values),
     ):
         np.testing.assert_allclose(pavpu(draws, labels, **options).p_values, expected, rtol=1e-7, atol=1e-300)
 
@@ -160,8 +160,8 @@ def test_p_values_are_those_of_scipy(num_draws, spread):
 def certain_and_uncertain():
     """Ten draws of four examples; class 0 is best: surely, hardly, surely, hardly."""
     noise = 0.2 * np.linspace(-1, 1, 10)
-    sure, hardly = 0.8 + 0.1 * noise, 0.51 + noise
-    first = np.stack([sure, hardly, sure, hardly], axis=-1)
+    certain_draws, uncertain_draws = 0.8 + 0.1 * noise, 0.51 + noise
+    first = np.stack([certain_draws, uncertain_draws, certain_draws, uncertain_draws], axis=-1)
     return np.stack([first, 1.0 - first], axis=-1)
 
 
@@ -200,7 +200,7 @@ def test_significance(draws, labels):
 
 @pytest.mark.parametrize("test", ["welch", "paired"])
 @pytest.mark.parametrize("on", ["probabilities", "log_probabilities"])
-def test_without_variance_certain_means_different(test, on):
+def test_without_variance_different_means_are_certain(test, on):
     """0.1 is no binary fraction: the variance of ten of them is not 0 in floating point."""
     draws = np.tile([[[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [1.0, 0.0, 0.0]]], (10, 1, 1))
     result = pavpu(draws, [0, 0, 0], test=test, on=on)

@@ -22,12 +22,12 @@ def legend(figure):
     return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
-def test_a_reliability_diagram_has_the_bins_of_the_error(tmp_path):
+def test_a_reliability_diagram_plots_the_bins_of_the_ece(tmp_path):
     figure = plots.reliability_diagram(DRAWS, LABELS, num_bins=5, title="$5", path=tmp_path / "figure.png")
     mean = DRAWS.mean(axis=0)
     accuracy, confidence = calibration_curve(mean.argmax(1) == LABELS, mean.max(1), n_bins=5)
-    (found,) = points(figure.axes[0])
-    np.testing.assert_allclose(found, np.stack([confidence, accuracy], axis=1))
+    (curve,) = points(figure.axes[0])
+    np.testing.assert_allclose(curve, np.stack([confidence, accuracy], axis=1))
     counts, _ = np.histogram(mean.max(1), bins=5, range=(0.0, 1.0))
     (marks,) = figure.axes[0].collections
     np.testing.assert_allclose(marks.get_sizes(), 400.0 * counts[counts > 0] / len(LABELS))
@@ -41,10 +41,10 @@ def test_a_risk_coverage_curve_ends_at_the_error_rate():
     figure = plots.risk_coverage_curve(models, LABELS, mutual_information)
     areas = [risk_coverage_area(draws, LABELS, mutual_information(draws)) for draws in models.values()]
     assert legend(figure) == [f"{name}, area {area:.3f}" for name, area in zip(models, areas, strict=True)]
-    for found, draws, area in zip(points(figure.axes[0]), models.values(), areas, strict=True):
-        assert found[:, 1].mean() == pytest.approx(area)
+    for curve, draws, area in zip(points(figure.axes[0]), models.values(), areas, strict=True):
+        assert curve[:, 1].mean() == pytest.approx(area)
         error_rate = np.mean(draws.mean(axis=0).argmax(axis=1) != LABELS)
-        np.testing.assert_allclose(found[-1], (1.0, error_rate))
+        np.testing.assert_allclose(curve[-1], (1.0, error_rate))
     assert legend(plots.risk_coverage_curve(DRAWS, LABELS)) == [f"area {risk_coverage_area(DRAWS, LABELS):.3f}"]
 
 

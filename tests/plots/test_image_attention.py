@@ -22,7 +22,7 @@ def bounds(axes):
     return [patch.get_bbox().extents.tolist() for patch in axes.patches]
 
 
-def test_fog_lifts_where_attention_looks(tmp_path):
+def test_fog_is_clear_on_attended_regions(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype(np.uint8)
     path = tmp_path / "attention.png"
     figure = plots.image_attention(image, [1.0, 0.0], HALVES, path=path)
@@ -35,8 +35,8 @@ def test_fog_lifts_where_attention_looks(tmp_path):
 
 def test_weights_of_overlapping_boxes_add_up_whatever_their_areas():
     figure = plots.image_attention(WHITE, [0.16, 0.2, 0.64], [LEFT, MIDDLE, [0.0, 0.0, 1.0, 1.0]])
-    summed = np.repeat([0.16 + 0.64, 0.16 + 0.2 + 0.64, 0.2 + 0.64, 0.64], 2)
-    expected = 255 * (FOGGY + (1 - FOGGY) * np.sqrt(summed))
+    total_weights = np.repeat([0.16 + 0.64, 0.16 + 0.2 + 0.64, 0.2 + 0.64, 0.64], 2)
+    expected = 255 * (FOGGY + (1 - FOGGY) * np.sqrt(total_weights))
     np.testing.assert_allclose(pixels(figure), np.broadcast_to(expected[None, :, None], WHITE.shape), atol=0.5)
 
 
@@ -65,8 +65,8 @@ def test_regions_of_padding_and_of_less_than_a_pixel():
     np.testing.assert_array_equal(pixels(padded), pixels(plots.image_attention(WHITE, [0.7, 0.3], HALVES)))
     narrow = plots.image_attention(WHITE, [0.5, 0.5], [[0.3, 0.0, 0.31, 1.0], [0.99, 0.0, 1.0, 1.0]])
     assert np.flatnonzero((pixels(narrow) == 255).all(axis=(0, 2))).tolist() == [2, 7]
-    nowhere = plots.image_attention(WHITE, [0.0, 0.0], HALVES)
-    assert pixels(nowhere) == pytest.approx(255 * FOGGY, abs=0.5)
+    no_attention = plots.image_attention(WHITE, [0.0, 0.0], HALVES)
+    assert pixels(no_attention) == pytest.approx(255 * FOGGY, abs=0.5)
 
 
 def test_every_panel_has_its_image_regions_and_title(tmp_path):
@@ -79,7 +79,7 @@ def test_every_panel_has_its_image_regions_and_title(tmp_path):
     assert bounds(figure.axes[1]) == [[0.5, -0.5, 1.5, 7.5]]
 
 
-def place(axes):
+def position(axes):
     box = axes.get_position()
     return round(box.x0, 4), round(box.y0, 4)
 
@@ -94,10 +94,10 @@ def test_rows_have_labels_and_continue_below_together():
     assert [[text for text in texts(axes) if text[0] == "p"] for axes in panels] == [
         ["prior"], [], ["prior"], ["posterior"], [], ["posterior"]
     ]  # fmt: skip
-    (x, y), (right, same), *_ = places = [place(axes) for axes in panels]
-    heights = [y for _, y in places]
+    (x, y), (right, same), *_ = positions = [position(axes) for axes in panels]
+    heights = [y for _, y in positions]
     assert x < right and y == same
-    assert [x for x, _ in places] == [x, right, x] * 2
+    assert [x for x, _ in positions] == [x, right, x] * 2
     # Rows from the top: prior and posterior of the first two words, then of the third.
     assert heights[0] > heights[3] > heights[2] > heights[5] and heights[3] == heights[4]
 
@@ -106,7 +106,7 @@ def test_many_panels_wrap_within_a_page():
     figure = plots.image_attention(WHITE, [[0.9, 0.1]] * 20, HALVES, ["red 0.83, p = 0.07, unsure"] * 20)
     assert figure.get_figwidth() < 17
     *panels, _ = figure.axes
-    assert len({place(axes)[1] for axes in panels}) == 4
+    assert len({position(axes)[1] for axes in panels}) == 4
     figure.canvas.draw()
     for axes in figure.axes:
         extent = axes.get_tightbbox()

@@ -14,9 +14,9 @@ def weights(*shape):
     return np.random.default_rng(0).dirichlet(np.ones(len(SOURCE)), size=shape)
 
 
-def cells(chart, **chosen):
+def cells(chart, **values_of_row):
     """The rows of the chart's data with these values, as (panel, target, [(source, weight, standard deviation)])."""
-    rows = [row for row in chart.to_dict()["datasets"]["cells"] if chosen.items() <= row.items()]
+    rows = [row for row in chart.to_dict()["datasets"]["cells"] if values_of_row.items() <= row.items()]
     return [
         (row["panel"], row["target"], list(zip(row["source"], row["weight"], row.get("spread", 3 * [None]))))
         for row in rows
@@ -29,8 +29,8 @@ def test_every_weight_has_its_words_and_its_deviation():
     assert [(panel, target) for panel, target, _ in cells(chart)] == [
         ("p", "00000 a"), ("p", "00001 dog"), ("q", "00000 a"), ("q", "00001 dog"),
     ]  # fmt: skip
-    for row, (_, _, shown) in enumerate(cells(chart)):
-        words, values, spread = zip(*shown)
+    for row, (_, _, entries) in enumerate(cells(chart)):
+        words, values, spread = zip(*entries)
         # Equal words are different columns, in their order.
         assert words == ("00000 ein", "00001 ein", "00002 Hund")
         np.testing.assert_allclose(values, np.concatenate([p, q])[row], atol=1e-4)
@@ -44,15 +44,15 @@ def test_every_weight_has_its_words_and_its_deviation():
     assert "params" not in specification
 
 
-def test_layers_and_heads_are_chosen():
+def test_layers_and_heads_can_be_selected():
     q = weights(2, 3, 2)
     chart = plots.interactive_alignment({"p": weights(2), "q": q}, SOURCE, TARGET)
     choices = {parameter["name"]: parameter["bind"]["options"] for parameter in chart.to_dict()["params"]}
     assert choices == {"layer": [1, 2], "head": [1, 2, 3]}
     for layer in range(2):
         for head in range(3):
-            of_head = cells(chart, panel="q", layer=layer + 1, head=head + 1)
-            values = [[value for _, value, _ in shown] for _, _, shown in of_head]
+            head_cells = cells(chart, panel="q", layer=layer + 1, head=head + 1)
+            values = [[value for _, value, _ in entries] for _, _, entries in head_cells]
             np.testing.assert_allclose(values, q[layer, head], atol=1e-4)
     filters = [transform["filter"] for transform in chart.to_dict()["transform"] if "filter" in transform]
     assert filters == [f"!isValid(datum.{name}) || datum.{name} === {name}" for name in ("layer", "head")]

@@ -60,10 +60,10 @@ def test_a_subclass_draws_and_has_its_divergence():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_layer_that_reads_no_request_is_refused(inside):
+def test_a_layer_that_reads_no_request_raises(nested):
     blind = Blind(name="own")
     model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(blind(x)))
-    outer = keras.Sequential([keras.Input((None, D)), model]) if inside else model
+    outer = keras.Sequential([keras.Input((None, D)), model]) if nested else model
     message = r"keras_vattn.StochasticLayer.*Received: Blind\(name='own'\)"
     with pytest.raises(ValueError, match=message), posterior_draws(outer):
         pass
