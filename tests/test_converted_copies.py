@@ -22,6 +22,7 @@ import keras_vattn
 from keras_vattn import to_deterministic
 
 
+@pytest.mark.slow
 def test_files_of_user_classes(tmp_path):
     bayesian = bayesian_of(subclassed_model(), prior=keras_vattn.GammaPrior(0.5), kl_weight=0.25)
     bayesian.save(tmp_path / "model.keras")
@@ -48,6 +49,7 @@ def test_attentions_that_the_first_call_builds(tmp_path):
     assert len(loaded.trainable_weights) == len(bayesian.trainable_weights) == len(model.trainable_weights) + 2 * 3
 
 
+@pytest.mark.slow
 def test_frozen_layers_stay_frozen():
     model = nested_model()
     model.get_layer("encoder").trainable = False
@@ -59,6 +61,7 @@ def test_frozen_layers_stay_frozen():
     assert len(restored.trainable_weights) == len(model.trainable_weights)
 
 
+@pytest.mark.slow
 def test_a_frozen_inner_layer_stays_frozen():
     """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
     model = nested_model()

@@ -91,6 +91,7 @@ class OwnStep(keras.Model):
         return {"loss": loss}
 
 
+@pytest.mark.slow
 def test_a_model_with_an_own_step(two_replicas):
     """Also one that is prepared more than once, before it is compiled again and after."""
 

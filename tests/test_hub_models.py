@@ -47,6 +47,7 @@ def check_files(names, folder):
     assert loaded.keys() == set(names) and max(loaded.values()) <= 1e-5, printed
 
 
+@pytest.mark.slow
 def test_a_line_of_the_table(tmp_path):
     """A softmax that the attention holds, with grouped queries."""
     check_rows(["LlamaBackbone"], tmp_path)

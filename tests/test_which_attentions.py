@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conversion_cases import LinearAttention, X, nested_model, randomized
 from keras import layers
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import to_bayesian, to_deterministic
@@ -65,7 +66,7 @@ def blocks(num_blocks, depth):
     return randomized(model)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", slow_after([0, 1, 2]))
 def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
     """However deep in the model they are, and in the model that is made again."""
     model = blocks(4, depth)

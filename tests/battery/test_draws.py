@@ -10,7 +10,7 @@ from battery_table import rows, takes_training
 import keras_vattn
 
 
-@rows(lambda case: case.draws, costly=True)
+@rows(lambda case: case.draws, expensive=True)
 def test_seeds(case):
     arrays = case.arrays(batch=8, steps=8)
     layers = [case.built(seed=seed) for seed in (3, 3, 4)]

@@ -57,7 +57,7 @@ def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
         np.testing.assert_allclose((replicas[0] + replicas[1]) / 2, one, rtol=1e-4, atol=1e-6)
 
 
-@rows(lambda case: case.draws and case.examples_apart, by_class=True)
+@rows(lambda case: case.draws and case.examples_apart, expensive=True, by_class=True)
 def test_two_replicas_draw_differently(case, two_replicas):
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(steps=8).items()}
     with two_replicas.scope():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import log_softmax
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn.decoding import beam_search, greedy
@@ -200,7 +201,7 @@ def test_errors(options, message):
         search(**{"num_beams": 2, **options})
 
 
-@pytest.mark.parametrize("attention", ["additive", "location_sensitive", "latent"])
+@pytest.mark.parametrize("attention", slow_after(["additive", "location_sensitive", "latent"]))
 def test_the_decoder_of_the_library(attention):
     """On `AttentionDecoder.step`: the score of a result is what a call with its words as inputs gives."""
     vocabulary, width, num_beams, end = 9, 6, 4, 2

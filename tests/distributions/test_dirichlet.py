@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions
+from tiers import slow_after
 
 from keras_vattn import DenseKeys, Dirichlet, DirichletPrior
 from keras_vattn.distributions.dirichlet import dirichlet_divergence
@@ -110,7 +111,7 @@ def test_a_broadcast_prior(prior):
     np.testing.assert_allclose(gradient, tape.gradient(expected, source), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("in_graph", slow_after([False, True]))
 def test_second_derivatives(in_graph):
     a, b = (tf.constant(x, tf.float64) for x in concentrations(5, 1.0, 0.5))
 

@@ -38,6 +38,7 @@ class Blind(keras.layers.Layer):
         return x
 
 
+@pytest.mark.slow
 def test_a_subclass_draws_and_has_its_divergence():
     model = sequence_model(Shifted(kl_weight=2.0, seed=1, name="shifted"))
     np.testing.assert_array_equal(predict(model), X)

@@ -37,6 +37,7 @@ def test_an_unknown_rate_attribute_warns():
     np.testing.assert_allclose(draws[draws != 0], 1 / 0.7, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_and_posterior_draw_independently():
     """Of a stochastic attention and a dropout behind it, each draws alone, or both."""
     inputs = keras.Input((None, D))

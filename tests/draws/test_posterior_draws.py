@@ -137,6 +137,7 @@ def test_batches_of_one_predict_have_different_noise(options):
     assert all(np.any(batches[i] != batches[j]) for i in range(4) for j in range(i))
 
 
+@pytest.mark.slow
 def test_a_seed_needs_one_step_per_execution():
     """They would have the same noise."""
     model = compiled_model()

@@ -10,6 +10,7 @@ from keras_vattn import GaussianLatent, Sampler
 from keras_vattn import posterior_predictive as draw
 
 
+@pytest.mark.slow
 def test_latent_draws_have_the_posterior_moments():
     """Means and standard deviations of 4 000 draws within 4.5 standard errors (2 x 30 numbers)."""
     model = latent_model()
@@ -42,6 +43,7 @@ def test_a_layer_called_twice_draws_twice():
     assert (first != second).all()
 
 
+@pytest.mark.slow
 def test_seeds():
     model = latent_model()
     first, sampler = draw(model, X, 4, seed=3), Sampler(model)

@@ -78,6 +78,7 @@ def test_the_options_of_the_sampler_decide_what_is_random():
     assert all(x.std(axis=0).min() > 0 for x in draws)
 
 
+@pytest.mark.slow
 def test_outer_requests_have_no_effect():
     model = attention_model()
     for options in ({"posterior": False, "dropout": True}, {}):

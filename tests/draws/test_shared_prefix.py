@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 from predictive_cases import D, RecordRows, X
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import Attention, GaussianLatent, Sampler
@@ -68,7 +69,7 @@ def unshared_draws(model, inputs, patch, **options):
         return draw(model, inputs, **options)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_after(MODELS, 2))
 def test_sharing_does_not_change_the_draws(name, monkeypatch):
     make_model, inputs, rows = MODELS[name]
     record, options = RecordRows(), {"num_samples": 5, "seed": 1, "batch_size": 3, "max_rows": 7}

@@ -47,6 +47,7 @@ def test_another_thread_gets_the_mean_and_leaves_the_draws():
     np.testing.assert_allclose(predict(model), mean, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_predict_on_several_replicas_raises(two_replicas):
     """Its threads do not inherit the context."""
     with two_replicas.scope():

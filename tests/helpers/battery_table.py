@@ -62,23 +62,32 @@ def rows(condition=lambda case: True, costly=False, expensive=False, by_class=Fa
     """Parametrize a check by the rows that it has a meaning for; the default tier has the first expensive row of each
     family of layers."""
     chosen = _chosen(condition, costly, expensive, by_class)
+    marks = _marks(chosen, expensive)
+    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name, marks=marks[x.name]) for x in chosen])
+
+
+def _marks(chosen, expensive):
+    """Return the marks of rows by name: `slow`, but for the first row of each family."""
     first = [next((case for case in family if case in chosen), None) for family in FAMILIES]
-    slow = [pytest.mark.slow if expensive and case not in first else () for case in chosen]
-    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name, marks=y) for x, y in zip(chosen, slow)])
+    return {case.name: pytest.mark.slow if expensive and case not in first else () for case in chosen}
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
     """As `rows`, each under one policy: by turns within a class of layers; where a class has one row, under both, or of
     an expensive check under float16, whose rounding hides less. Extreme logits need a row that fits float16."""
     of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
-    for case in _chosen(condition, costly, expensive):
+    chosen = _chosen(condition, costly, expensive)
+    marks = _marks(chosen, expensive)
+    for case in chosen:
         of_class[type(_LAYERS[case.name])].append(case)
     for same in of_class.values():
         by_turns = itertools.cycle(HALF_POLICIES[:: 1 if len(same) == 1 else next(turn)])
         for case in same:
             policies = [next(by_turns) for _ in range(2 if len(same) == 1 and not expensive else 1)]
             policies = ["mixed_bfloat16"] if extreme and not case.fits_float16 else policies
-            parameters += [pytest.param(case, policy, id=f"{policy}-{case.name}") for policy in policies]
+            parameters += [
+                pytest.param(case, policy, id=f"{policy}-{case.name}", marks=marks[case.name]) for policy in policies
+            ]
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 

@@ -67,6 +67,7 @@ def test_the_gumbel_candidate():
     assert smooth.max() < 0.9
 
 
+@pytest.mark.slow
 def test_a_prediction_model_draws_from_p():
     """Under `posterior_draws` without posterior logits q is p: the words of each draw are a distribution, draws differ,
     and their average is the marginal."""

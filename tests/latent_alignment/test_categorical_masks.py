@@ -86,6 +86,7 @@ def masked_calls(draw):
     return {name: tf.constant(x, tf.float32) for name, x in floats.items()}, masks
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(masked_calls(), st.sampled_from(["elbo/enumerate", "elbo/sample", "elbo/gumbel"]))
 def test_masks_are_exact_and_everything_is_finite(arguments, objective):

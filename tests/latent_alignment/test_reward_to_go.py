@@ -237,6 +237,7 @@ def test_a_model_learns_where_to_look():
     assert np.mean(np.sum(drawn, axis=1)) > -0.5
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_draw_of_a_position_are_refused():
     """Their gradient would be wrong, and nothing would say so."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import log_softmax, logsumexp
-from tiers import jit_compile
+from tiers import jit_compile, slow_after
 
 from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, NegativeBound, TokenLogLikelihood
 
@@ -71,7 +71,7 @@ def test_votes_of_one_word_are_its_label():
 
 
 @jit_compile
-@pytest.mark.parametrize("chunk_size", [None, 7])
+@pytest.mark.parametrize("chunk_size", slow_after([None, 7]))
 def test_votes_under_masks(chunk_size, jit_compile):
     """Words and candidates that do not count have value and gradient 0, whatever stands there."""
     possible = np.arange(CANDIDATES) < np.array([2, 5, 1])[:, None, None] + np.zeros((1, STEPS, 1))

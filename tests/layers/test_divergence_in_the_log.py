@@ -31,6 +31,7 @@ class Elsewhere(keras.callbacks.Callback):
     on_test_batch_end = on_train_batch_end
 
 
+@pytest.mark.slow
 def test_the_log_is_the_divergence_of_the_loss():
     model = latent_model(steps_per_execution=2)
     history = model.fit(X, X[:, :3], batch_size=2, epochs=2, verbose=0, callbacks=[Elsewhere()]).history
@@ -66,6 +67,7 @@ def test_divergences_number_layers_of_one_name():
     assert logs["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_divergences_are_those_of_the_last_call_unweighted_and_out_of_the_log():
     inputs = keras.Input((5,))
     options = {"kl_weight": 0.3, "kl_reduction": "mean"}

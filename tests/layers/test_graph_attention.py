@@ -251,6 +251,7 @@ def test_there_is_no_array_of_all_nodes_by_all_nodes():
     assert output.shape == (count, 2)
 
 
+@pytest.mark.slow
 def test_replicas_with_a_graph_each(two_replicas):
     """Losses of two halves of a union are the loss of the union, and replicas draw for themselves."""
     with two_replicas.scope():

@@ -88,8 +88,15 @@ OWN_KL = {"alignment": LogLaplace(), "prior": GAMMA}
 MULTI_HEAD = (
     ({"dropout": 0.3}, PADDED, 3),
     ({"alignment": "weibull", "prior": "contextual", "dropout": 0.3}, PADDED | {"use_causal_mask": True}, 2),
-    ({"alignment": "lognormal", "prior": "contextual", "per_head_prior": True}, {"attention_mask": HEAD_MASK}, 3),
-    ({"alignment": GumbelSoftmax(TAU), "prior": "contextual"}, {"attention_mask": ATTENTION_MASK}, 2),
+    pytest.param(
+        {"alignment": "lognormal", "prior": "contextual", "per_head_prior": True},
+        {"attention_mask": HEAD_MASK},
+        3,
+        marks=slow,
+    ),
+    pytest.param(
+        {"alignment": GumbelSoftmax(TAU), "prior": "contextual"}, {"attention_mask": ATTENTION_MASK}, 2, marks=slow
+    ),
     pytest.param({"alignment": "dirichlet"}, {"posterior_logits": POSTERIOR}, 3, marks=slow),
     pytest.param({"alignment": "lognormal", "prior": "fixed"}, {"posterior_logits": None}, 9, marks=slow),
     pytest.param({"alignment": "weibull", **WINDOW}, {"use_causal_mask": True}, 2, marks=slow),
@@ -134,6 +141,7 @@ def test_gradients_of_draws_are_those_of_the_eager_loop(options, call, size, kin
     assert_equal(graph, eager)
 
 
+@pytest.mark.slow
 def test_compiled_by_xla():
     options, call = {"alignment": "weibull", "prior": "contextual"}, PADDED | {"use_causal_mask": True}
     under_xla, eager = (results(heads(query_chunk_size=3, **options), True, call, x) for x in (compiled, eagerly))
@@ -280,6 +288,7 @@ def test_a_converted_model_has_chunks(tmp_path):
     assert sizes and set(sizes) == {2}
 
 
+@pytest.mark.slow
 def test_a_converted_attention_leaves_padding_out_of_the_kl():
     """A mask that hides positions from every query hides them as queries of self-attention too."""
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
@@ -300,6 +309,7 @@ def test_a_converted_attention_leaves_padding_out_of_the_kl():
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_bad_input():
     for size in (0, -1, 2.0, True, "many"):
         for make_layer in (heads, Attention):

@@ -227,6 +227,7 @@ def test_dropout_between_layers_differs_between_steps_and_layers():
     assert decoder.draw_noise(20, 10, decoder.prepare_memory()) == {}
 
 
+@pytest.mark.slow
 def test_the_log_is_named_after_the_attention():
     inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
     decoded = AttentionDecoder(UNITS, GaussianAttention("bilinear", name="context_vector"))(inputs, memory)

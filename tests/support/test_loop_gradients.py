@@ -94,6 +94,7 @@ def compared(function, *arguments):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_products_that_are_not_of_the_step():
     """Of a branch, of a loop in the step, with a kernel that the step has made, and with more rows than examples."""
     kernel = tf.constant(KERNEL[:UNITS])

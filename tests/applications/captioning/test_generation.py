@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from captioning_cases import APPLICATION, EVERY_MODEL
 from image_cases import colored_images
+from tiers import slow_after
 
 from applications.captioning.decode import Captioner
 from applications.text.text import END, PAD, START, UNKNOWN
@@ -20,7 +21,7 @@ def pngs(rows):
     return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
 
 
-@pytest.mark.parametrize("model", EVERY_MODEL)
+@pytest.mark.parametrize("model", slow_after(EVERY_MODEL, 2))
 def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model):
     """And its weights."""
     run = made(model)
@@ -38,6 +39,7 @@ def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model):
         np.testing.assert_allclose(found["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_images_and_their_features(made, eagerly):
     """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
     run = made()
@@ -56,6 +58,7 @@ def test_images_and_their_features(made, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_the_first_word_is_drawn_from_its_probability(made):
     """Four standard errors of 4000 draws; the probability is summed over the regions, of which one is drawn for each
     sample."""

@@ -15,6 +15,7 @@ def seen(run, count=3):
     return inputs["regions"], inputs["num_regions"]
 
 
+@pytest.mark.slow
 def test_a_draw_is_the_noise_of_whole_captions(made, eagerly):
     """The log-likelihood under each is what the training model gives under the same noise."""
     run, regions = made("wc", **NOISY), seen(made("wc", **NOISY))
@@ -42,6 +43,7 @@ def test_lines(made, eagerly, tmp_path):
         assert counts == {int(row["num_words"])}
 
 
+@pytest.mark.slow
 def test_the_report(eagerly, capsys):
     """Of scenes, where it is known whether a caption is true."""
     run = run_of_scenes(model="soft", dropout=0.3)

@@ -68,6 +68,7 @@ def calls_of_toy(run, folder):
     ]
 
 
+@pytest.mark.slow
 def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
     """A mistake is one line."""
     (tmp_path / "run").mkdir()

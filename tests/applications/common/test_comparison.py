@@ -108,6 +108,7 @@ def test_bad_data_are_found_before_the_runs(toy, asked, tmp_path, here):
 # Training, and tables
 
 
+@pytest.mark.slow
 def test_a_comparison(toy, asked, tmp_path, here, without_pictures):
     """A second call reads the runs."""
     name = "gaussian:learning_rate=0.01"
@@ -133,6 +134,7 @@ def test_a_comparison(toy, asked, tmp_path, here, without_pictures):
     assert toy.succeeds(*words) == printed and not here
 
 
+@pytest.mark.slow
 def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, here, without_pictures):
     """The start is trained first, and stands in no table."""
     printed = toy.succeeds(*asked(toy, "--seeds", 1, "--models", "gaussian@deterministic"))

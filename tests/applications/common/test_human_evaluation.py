@@ -57,6 +57,7 @@ def test_a_sheet_is_blind_and_its_key_is_not(runs, tmp_path):
         write_sheet(runs, out, 10)
 
 
+@pytest.mark.slow
 def test_figures_of_ratings(runs, tmp_path, capsys):
     out = tmp_path / "sheet"
     write_sheet(runs, out, 12)

@@ -86,6 +86,7 @@ def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
     toy.fails(message, "predict", "--run", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version(toy, copied_toy):
     """Dropped options are ignored, unless they made another model."""
     path = copied_toy / "config.yaml"

@@ -31,6 +31,7 @@ def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_picture
             assert results["environment"]["commits"] == [str(record["environment"]["commit"])]
 
 
+@pytest.mark.slow
 def test_runs_of_other_models_stay(toy, asked, tmp_path, here, without_pictures):
     """Two comparisons in one file leave what one of both models would."""
     models = ("gaussian", "gaussian:learning_rate=0.02")

@@ -54,6 +54,7 @@ def test_a_finished_run_reports_again(toy, copied_toy, trained_toy, without_pict
     assert (copied_toy / "model.keras").exists()
 
 
+@pytest.mark.slow
 def test_before_the_first_checkpoint_a_run_starts_again(toy, trained_toy, tmp_path, interrupted, weights_only):
     with interrupted(0, 0):
         toy.fails("interrupted", *toy.train(tmp_path / "run"), status=130)

@@ -15,6 +15,7 @@ from finetuning_cases import (
     write_albert,
     write_hugging_face,
 )
+from tiers import slow_after
 
 import keras_vattn
 from applications.finetuning import data, model, pretraining
@@ -32,6 +33,7 @@ TOKENS = {
 }
 
 
+@pytest.mark.slow
 def test_models_of_one_seed_start_alike(tmp_path):
     """From the pretrained weights, with one head: without noise all predict the same."""
     path, found, heads = write_hugging_face(tmp_path / "bert"), [], []
@@ -73,6 +75,7 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share,
     np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * drawn), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_defaults_are_those_of_to_bayesian():
     sizes = {"num_layers": 6, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
     made = [keras_hub.models.BertBackbone(15, **sizes, name="backbone") for _ in range(2)]
@@ -201,7 +204,7 @@ def test_what_is_exported(tmp_path, kind):
         assert [x.decode() for x in found["labels"].numpy()] == [run.codec.labels[i] for i in outputs.argmax(axis=1)]
 
 
-@pytest.mark.parametrize("stddev", [0.02, None])
+@pytest.mark.parametrize("stddev", slow_after([0.02, None]))
 def test_where_the_prior_begins(tmp_path, stddev):
     """With the given standard deviation, or the published one: one over the root of the width of a head's keys."""
     run = prepared(APPLICATION, options_of(tmp_path, prior_stddev=stddev, prior_hidden_units=400))

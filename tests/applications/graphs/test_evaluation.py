@@ -115,6 +115,7 @@ def test_statistics_of_the_attention(tmp_path):
     assert predictor(run, run.data["test"]).kinds == ["dropout"]
 
 
+@pytest.mark.slow
 def test_the_exported_model(tmp_path):
     run = run_of(tmp_path, model="wc", scale_features="rows")
     graph, classifier = run.data["test"].graph, Classifier(run)

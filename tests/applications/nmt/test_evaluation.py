@@ -78,6 +78,7 @@ def test_what_another_source_costs(run, eagerly, monkeypatch):
     assert reported["standard_error"] == pytest.approx(np.std(costs, ddof=1) / np.sqrt(len(costs)), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_validation_after_an_epoch(run, eagerly, monkeypatch):
     """The perplexity that the loss amounts to, and the BLEU of greedy translations of the first sentences."""
     monkeypatch.setattr(run.options.reports, "num_decoded", 3)
@@ -118,6 +119,7 @@ def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, 
     assert read_weights(tmp_path / "run/weights.npz")[2]["epoch"] == 4
 
 
+@pytest.mark.slow
 def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly):
     (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
     options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)

@@ -92,7 +92,7 @@ def test_initial_range_draws_the_biases_too():
     assert abs(drawn.mean()) < 4 * error and abs(drawn.std() - limit / np.sqrt(3)) < 4 * error
 
 
-@pytest.mark.parametrize("model", ["soft", "relaxed", "variational_sample", "lc"])
+@pytest.mark.parametrize("model", slow_after(["soft", "relaxed", "variational_sample", "lc"]))
 def test_no_word_is_predicted_from_a_later_one(model, eagerly):
     translator, _ = translator_of(model)
     target = np.array([[5, 9, 7, 11, 6, 3]], "int32")

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import tree
 from nmt_cases import arrays, translator_of
+from tiers import slow_after
 
 import keras_vattn
 from applications.nmt.decode import Translator
@@ -51,7 +52,7 @@ def test_the_search_has_the_predictive_log_p_of_its_sentences():
             np.testing.assert_allclose(searched["log_probabilities"][sentence, index], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("num_draws", [1, 2])
+@pytest.mark.parametrize("num_draws", slow_after([1, 2]))
 def test_draws_without_noise_are_the_search_at_the_mean(num_draws):
     """Any number of draws gives what one state gives."""
     soft, run = translator_of("relaxed", "soft")

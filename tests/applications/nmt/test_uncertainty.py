@@ -46,6 +46,7 @@ def test_the_likelihood_at_the_mean_is_that_of_the_search(run_with, eagerly):
         assert "mutual_information" not in figures
 
 
+@pytest.mark.slow
 def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
     """The log-likelihood under each is what the training model gives under the same noise."""
     run = run_with("wc")
@@ -56,6 +57,7 @@ def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
     require_draws_of_whole_sentences(figures, run.models.training, {"source": source}, target, 5)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, eagerly, monkeypatch, tmp_path):
     run, lines = run_with("soft"), tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")

@@ -49,6 +49,7 @@ def greedy(generator, sources):
     return {name: value.numpy() for name, value in generator.greedy(sources).items()}
 
 
+@pytest.mark.slow
 def test_decoding_ends_and_fills_up_with_padding(greedy):
     ids, lengths = greedy["ids"], greedy["lengths"]
     assert ids.shape == (22, LIMIT)
@@ -59,6 +60,7 @@ def test_decoding_ends_and_fills_up_with_padding(greedy):
         assert not set(row[:length]) & {PAD, START, UNKNOWN} and set(row[length:]) <= {PAD}
 
 
+@pytest.mark.slow
 def test_the_score_of_a_decoded_sentence_is_the_sum_of_its_steps(generator, sources, greedy):
     """Also where decoding may not write a word that is probable."""
     ended = (greedy["ids"] == END).any(axis=1)
@@ -91,6 +93,7 @@ def test_batch_and_padding_do_not_change_an_output(generator, sources, greedy):
         np.testing.assert_array_equal(generator.greedy(alone[:, alone[0] != PAD])["ids"][0], greedy["ids"][index])
 
 
+@pytest.mark.slow
 def test_empty_and_unknown_input(generator):
     texts = tf.constant(["", "zzz qqq", "in kenya the tea is big"])
     together = generator.generate(texts).numpy().tolist()

@@ -108,6 +108,7 @@ def test_the_noisy_or_is_that_of_the_probabilities():
     np.testing.assert_allclose(large[0], [4e4, -40 + np.log(4.0), np.log(15.0)], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_loaded_has_equal_features(tmp_path, extractor):
     for name, each in {"words": extractor, "pixels": Extractor(SIDE, CELLS)}.items():
         each.save(tmp_path / name)
@@ -127,6 +128,7 @@ def test_what_is_no_extractor(tmp_path, extractor):
     fails(lambda: Extractor.load(tmp_path), f"{path}: this version has no network VGG16 of windows.")
 
 
+@pytest.mark.slow
 def test_an_exported_module_takes_encoded_images(tmp_path, extractor):
     class Module(tf.Module):
         def __init__(self):

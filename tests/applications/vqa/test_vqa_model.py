@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
+from tiers import slow_after
 from vqa_cases import options_of, run_of
 
 from applications.common.errors import InputError
@@ -70,6 +71,7 @@ def test_the_posterior_and_the_bound(tmp_path):
     np.testing.assert_allclose(found["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tmp_path):
     """Without draws the bound is log p(y | E_q[z]), z a Dirichlet of alpha = exp(score), and the KL is TFP's; with them
     the prediction is E_p p(y | z)."""
@@ -97,7 +99,7 @@ def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tm
     assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all() and error.max() < 0.01
 
 
-@pytest.mark.parametrize("model, architecture", SOME)
+@pytest.mark.parametrize("model, architecture", slow_after(SOME, 3))
 def test_a_model_is_a_distribution_over_answers_that_padding_does_not_change(model, architecture, tmp_path):
     run = run_of(tmp_path, model=model, **(MCAN if architecture == "mcan" else {}))
     inputs = {name: x[:3] for name, x in batch_of(run).items()}

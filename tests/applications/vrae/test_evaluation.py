@@ -64,6 +64,7 @@ def test_three_perplexities(reported, informed):
     assert bound["nats"] < bound["elbo_nats"] - 1e-3
 
 
+@pytest.mark.slow
 def test_what_the_published_figure_leaves_out(reported):
     """Of a model without z_t it is the reconstruction; with it, not what q knows of the sentence."""
     for model, same in (("vrae", True), ("vrae_sa", False)):
@@ -83,6 +84,7 @@ def test_the_bound_of_some_sentences(reported):
     assert found["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_controls(reported):
     """Another sentence's z_enc, and none, against its own."""
     run, writer, report = reported("vrae_sa")

@@ -99,6 +99,7 @@ def test_rouge_is_the_mean_over_references():
     assert found["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
 
 
+@pytest.mark.slow
 def test_the_command(run_of, tmp_path):
     """A file for each topic, a table of all systems, means over topics."""
     words = opinosis(tmp_path)
