@@ -60,7 +60,7 @@ def test_a_subclass_draws_and_has_its_divergence():
     assert logs["shifted_kl"] == pytest.approx(divergence, rel=1e-5)
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
 def test_a_layer_that_reads_no_request_raises(nested):
     blind = Blind(name="own")
     model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(blind(x)))
