@@ -9,6 +9,7 @@ import dataclasses
 import pathlib
 
 import numpy as np
+import scipy.stats
 import yaml
 
 from applications.common.results import read_results
@@ -16,9 +17,11 @@ from applications.common.significance import paired_interval
 from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-VERDICTS = ("holds", "contradicted", "not decided", "pending", "not tried")
+VERDICTS = ("holds", "contradicted", "no effect", "not decided", "pending", "not tried")
 # Fewer paired seeds are no claim.
 MIN_SEEDS = 3
+# An effect that needs more paired seeds has no relevant size.
+MAX_SEEDS = 40
 
 
 def results_file(name):
@@ -28,21 +31,22 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return what a claim comes to, and the difference that decides it, a text.
+    """Return the verdict on a claim, the difference that decides it and the seeds that would decide it, two texts.
 
     A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`. It holds
-    where the paired 95% interval over seeds lies above `by`, and is contradicted where it lies below. A claim without a
-    figure is not tried, one without runs is pending.
+    where the paired 95% interval over seeds lies above `by`, and is contradicted where it lies below. Otherwise it has
+    no effect if `required_seeds` is larger than 40. A claim without a figure is not tried, a claim without runs is
+    pending.
 
     Args:
         claim: Dictionary of docs/claims.yaml.
         runs: Dictionary from the names of models to the records of their seeds; `None` where there are no results.
     """
     if "of" not in claim:
-        return "not tried", ""
+        return "not tried", "", ""
     more, than = claim["more"], claim["than"]
     if runs is None or not {more, than} <= runs.keys():
-        return "pending", ""
+        return "pending", "", ""
     column = _column("", claim)
     values = _values(column, runs[more])
     other = dataclasses.replace(column, of=column.against or column.of)
@@ -57,9 +61,31 @@ def verdict_of(claim, runs):
     difference = f"{more} {'/' if column.logarithm else '-'} {than}" if than != more else more
     text = f"`{difference}`: {'ratio ' if column.logarithm else ''}{interval_text(shown, column.digits)}{unit}"
     if len(values) < MIN_SEEDS:
-        return "not decided", text
-    verdict = "holds" if interval[1] > by else "contradicted" if interval[2] < by else "not decided"
-    return verdict, text
+        return "not decided", text, ""
+    if interval[1] > by or interval[2] < by:
+        return "holds" if interval[1] > by else "contradicted", text, ""
+    seeds = required_seeds(values - others - by)
+    if seeds is None:
+        return "no effect", text, f"more than {MAX_SEEDS} seeds"
+    cost = sum(np.mean([run["cpu_seconds"] for run in runs[model]]) for model in {more, than}) / 3600
+    return "not decided", text, f"about {seeds} seeds, {max(seeds - len(values), 1) * cost:.1f} CPU hours more"
+
+
+def required_seeds(differences):
+    """Return the number of paired seeds that decide an effect of the observed size, `None` above 40.
+
+    The smallest number with which Student's two-sided test at 5% has the power 0.8, if the true mean and the true
+    standard deviation are the mean and the standard deviation of the differences, minus the margin of the claim.
+    """
+    effect = abs(np.mean(differences)) / np.std(differences, ddof=1)
+    seeds = np.arange(MIN_SEEDS, MAX_SEEDS + 1)
+    critical = scipy.stats.t.ppf(0.975, seeds - 1)
+    noncentrality = effect * np.sqrt(seeds)
+    power = scipy.stats.nct.sf(critical, seeds - 1, noncentrality) + scipy.stats.nct.cdf(
+        -critical, seeds - 1, noncentrality
+    )
+    enough = seeds[power >= 0.8]
+    return int(enough[0]) if len(enough) else None
 
 
 def _column(title, figure):
@@ -81,11 +107,11 @@ def page(claims):
             results = known.get(group.get("results"))
             for claim in group["claims"]:
                 figure = claims["figures"].get(claim.get("figure"), {})
-                verdict, ours = verdict_of(claim | figure, results and results["runs"])
+                verdict, ours, needs = verdict_of(claim | figure, results and results["runs"])
                 counts.setdefault(paper, []).append(verdict)
                 why = claim["why"] or "its runs are still to come"
-                rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", why))
-        heads = ("where", "claim", "paper", "ours", "verdict", "why")
+                rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", needs, why))
+        heads = ("where", "claim", "paper", "ours", "verdict", "would decide", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
     total = [verdict for of in counts.values() for verdict in of]
     verdicts = [verdict for verdict in VERDICTS if verdict in total]

@@ -32,10 +32,11 @@ def test_every_claim_can_be_decided_or_says_why_not():
             if path:
                 assert group["results"] in CLAIMS["results"] and claim["figure"] in CLAIMS["figures"], place
             # A file of results may have a part of its models: the others come to it as they end.
-            verdict, ours = reproduction.verdict_of(claim | CLAIMS["figures"].get(claim.get("figure"), {}), runs)
+            verdict, ours, needs = reproduction.verdict_of(claim | CLAIMS["figures"].get(claim.get("figure"), {}), runs)
             missing = runs is None or not {claim["more"], claim["than"]} <= runs.keys() if path else False
             assert (verdict == "pending") == missing, place
             assert claim["why"] or missing, f"{place} has no reason"
+            assert verdict != "not decided" or needs, place
             assert verdict in ("pending", "not tried") or (ours and "nan" not in ours.lower()), place
 
 
@@ -57,7 +58,8 @@ def test_every_model_of_a_claim_is_in_its_command():
     [
         ([1.2, 1.3, 1.1], [1.0, 1.05, 0.95], 0.0, "holds"),
         ([1.0, 1.05, 0.95], [1.2, 1.3, 1.1], 0.0, "contradicted"),
-        ([1.2, 1.0, 1.1], [1.0, 1.1, 1.1], 0.0, "not decided"),
+        ([1.2, 1.0, 1.1], [1.0, 1.1, 1.1], 0.0, "no effect"),
+        ([1.2, 1.15, 1.1], [1.0, 1.1, 1.1], 0.0, "not decided"),
         ([1.0, 1.05, 0.95], [1.2, 1.3, 1.1], -0.5, "holds"),
         ([1.2, 1.3], [1.0, 1.05], 0.0, "not decided"),
     ],
@@ -65,20 +67,42 @@ def test_every_model_of_a_claim_is_in_its_command():
 @pytest.mark.parametrize("logarithm", [False, True])
 def test_a_verdict(values, others, by, verdict, logarithm):
     """By Student's interval of paired differences; under three seeds nothing is decided."""
-    runs = {"a": [{"x": {"y": value}} for value in values], "b": [{"x": {"z": other}} for other in others]}
+    runs = {
+        "a": [{"x": {"y": value}, "cpu_seconds": 1800.0} for value in values],
+        "b": [{"x": {"z": other}, "cpu_seconds": 1800.0} for other in others],
+    }
     claim = {"more": "a", "than": "b", "of": "x.y", "against": "x.z", "by": by, "logarithm": logarithm, "unit": "nats"}
-    found, text = reproduction.verdict_of(claim, runs)
+    found, text, needs = reproduction.verdict_of(claim, runs)
     difference = np.subtract(*(np.log(row) if logarithm else row for row in (values, others)))
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
     assert found == verdict
+    if verdict == "no effect":
+        assert needs == "more than 40 seeds"
+    elif verdict == "not decided" and len(values) > 2:
+        seeds = reproduction.required_seeds(difference)
+        assert needs == f"about {seeds} seeds, {seeds - 3:.1f} CPU hours more"
+    else:
+        assert needs == ""
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
     assert text == (f"`a / b`: ratio {expected}" if logarithm else f"`a - b`: {expected}")
     with pytest.raises(ValueError, match=r"Table 1, better: b has .*nan"):
         names = {"place": "Table 1", "claim": "better", "against": "x.lost"}
         reproduction.verdict_of(claim | names, runs)
-    assert reproduction.verdict_of(claim, None) == ("pending", "")
-    assert reproduction.verdict_of({"place": "Table 2"}, runs) == ("not tried", "")
+    assert reproduction.verdict_of(claim, None) == ("pending", "", "")
+    assert reproduction.verdict_of({"place": "Table 2"}, runs) == ("not tried", "", "")
+
+
+@pytest.mark.parametrize("effect", [0.5, 0.9, 1.5, 3.0])
+def test_required_seeds_have_the_power(effect):
+    """The share of simulated experiments that decide the effect, to three standard errors of 20,000."""
+    seeds = reproduction.required_seeds(np.array([effect - 1.0, effect, effect + 1.0]))
+    generator = np.random.default_rng(0)
+    for number, enough in ((seeds, True), (seeds - 1, False)):
+        _, p = scipy.stats.ttest_1samp(generator.normal(effect, 1.0, (20_000, number)), 0.0, axis=1)
+        power, error = np.mean(p < 0.05), 3 * np.sqrt(0.8 * 0.2 / 20_000)
+        assert number < 3 or (power > 0.8 - error if enough else power < 0.8 + error)
+    assert reproduction.required_seeds(np.array([-1.0, 0.4, 1.0])) is None
 
 
 def test_a_page_of_made_results(tmp_path, monkeypatch):
@@ -124,9 +148,9 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
         ["Paper One", "1", "1", "0"],
         ["all", "1", "1", "1"],
         ["`a`, `b`", "A, B"],
-        ["Table 1", "b is larger", "2 against 1", "`b - a`: 2.0 [2.0, 2.0] nats", "**holds**", "it is."],
-        ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "it is."],
-        ["Table 1", "c", "2 against 1", "", "**pending**", "its runs are still to come"],
+        ["Table 1", "b is larger", "2 against 1", "`b - a`: 2.0 [2.0, 2.0] nats", "**holds**", "", "it is."],
+        ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "", "it is."],
+        ["Table 1", "c", "2 against 1", "", "**pending**", "", "its runs are still to come"],
         ["a", "1.1 [0.9, 1.3]"],
         ["toy/table", "9,000 pairs", "a part: 1,200 pairs, 2 epochs", "2", "3", "1.0"],
     ):
