@@ -23,8 +23,8 @@ NUM_DRAWS = 20
 def draw(axes, application, folder, kind, score, title):
     run = load_run(application, folder)
     part = application.encode(run.options, run.codec, application.read(run.options)["test"])
-    of = application.layouts["uncertainty"].predictor
-    clean, noisy = (score(of(run, part, noise).predictions(NUM_DRAWS)[kind]) for noise in (0.0, NOISE))
+    predictor = application.layouts["uncertainty"].predictor
+    clean, noisy = (score(predictor(run, part, noise).predictions(NUM_DRAWS)[kind]) for noise in (0.0, NOISE))
     bins = np.geomspace(np.quantile(clean, 0.002), noisy.max(), 41)
     axes.set_xscale("log")
     axes.hist(clean, bins, alpha=0.6, label="as they are")
@@ -37,9 +37,9 @@ def draw(axes, application, folder, kind, score, title):
 def main(runs, path):
     application, figure = Application.of(PROGRAM), Figure((7.5, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    of_one, of_draws = metrics.predictive_entropy, metrics.mutual_information
-    draw(left, application, runs / "gat_seed_1", "mean", of_one, "deterministic attention: entropy")
-    draw(right, application, runs / "wc_seed_1", "attention", of_draws, f"mutual information of {NUM_DRAWS} draws")
+    entropy_score, mi_score = metrics.predictive_entropy, metrics.mutual_information
+    draw(left, application, runs / "gat_seed_1", "mean", entropy_score, "deterministic attention: entropy")
+    draw(right, application, runs / "wc_seed_1", "attention", mi_score, f"mutual information of {NUM_DRAWS} draws")
     left.set_xticks((0.2, 0.5, 1.0, 2.0), ("0.2", "0.5", "1", "2"))
     left.minorticks_off()
     left.set_ylabel("test digits")

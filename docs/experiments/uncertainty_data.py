@@ -22,8 +22,8 @@ import numpy as np
 
 
 def opened(path):
-    packed = pathlib.Path(f"{path}.gz")
-    return gzip.open(packed, "rt", encoding="utf-8") if packed.exists() else path.open(encoding="utf-8")
+    compressed = pathlib.Path(f"{path}.gz")
+    return gzip.open(compressed, "rt", encoding="utf-8") if compressed.exists() else path.open(encoding="utf-8")
 
 
 def write(name, heads, rows):
@@ -35,22 +35,22 @@ easy, questions, sst, cola, folder = map(pathlib.Path, sys.argv[1:])
 folder.mkdir(parents=True, exist_ok=True)
 images = [np.load(easy / f"{part}_images.npz")["images"] for part in ("train", "test")]
 np.savez_compressed(folder / "images.npz", images=np.concatenate(images))
-generator, of_training = random.Random(0), list(range(4000))
-generator.shuffle(of_training)
-chosen = {"train": of_training[:600], "valid": of_training[600:800], "test": generator.sample(range(4000, 5000), 300)}
+generator, train_images = random.Random(0), list(range(4000))
+generator.shuffle(train_images)
+chosen = {"train": train_images[:600], "valid": train_images[600:800], "test": generator.sample(range(4000, 5000), 300)}
 rows = []
 for part, first in (("train", 0), ("test", 4000)):
     with opened(easy / f"{part}_questions.json") as file:
         rows += [(image + first, question, answer) for question, answer, image in json.load(file)]
-rows = {part: [row for row in rows if row[0] in of_part] for part, of_part in chosen.items()}
+rows = {part: [row for row in rows if row[0] in part_images] for part, part_images in chosen.items()}
 with opened(questions) as file:
     photographs = [x["question"] for x in json.load(file)["questions"]][:2500]
 rows["other"] = [(generator.choice(sorted(chosen["test"])), question, "yes") for question in photographs]
 for part, count in (("train", None), ("valid", 500), ("test", 1000), ("other", 500)):
-    of_part = rows[part]
+    part_rows = rows[part]
     if count:
-        random.Random(0).shuffle(of_part)
-    write(f"{part}.tsv", ("image", "question", "answer"), of_part[: count or 3000])
+        random.Random(0).shuffle(part_rows)
+    write(f"{part}.tsv", ("image", "question", "answer"), part_rows[: count or 3000])
 
 with opened(sst / "train.tsv") as file:
     phrases = [line.rstrip("\n").split("\t") for line in file][1:]

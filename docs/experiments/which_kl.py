@@ -51,7 +51,7 @@ def attention_options(form, kl_weight, seed):
     return {"alignment": alignment, "prior": prior, "kl_weight": kl_weight, "seed": seed}
 
 
-def fitted(model, loss, data, epochs, learning_rate, batch_size=64):
+def train_model(model, loss, data, epochs, learning_rate, batch_size=64):
     """Train; return the last line of the log."""
     model.compile(keras.optimizers.Adam(learning_rate), loss, jit_compile=False)
     if isinstance(data, tf.data.Dataset):
@@ -72,24 +72,24 @@ def figures(log, probabilities, labels, weights):
     """
     deviations = [x.std(axis=0)[x.mean(axis=0) > 0.0] for x in weights]
     divergences = {name: value for name, value in log.items() if "_kl" in name}
-    above = {name: divergences.get(f"{name}_above_floor", value) for name, value in divergences.items()}
-    whole = {name: value for name, value in divergences.items() if not name.endswith("_above_floor")}
+    kls_above_floor = {name: divergences.get(f"{name}_above_floor", value) for name, value in divergences.items()}
+    raw_kls = {name: value for name, value in divergences.items() if not name.endswith("_above_floor")}
     return {
         "train_loss": log["loss"],
         "nll": kv.metrics.negative_log_likelihood(probabilities, labels),
         "accuracy": float(np.mean(probabilities.mean(axis=0).argmax(axis=-1) == labels)),
         "ece": kv.metrics.expected_calibration_error(probabilities, labels),
         "weights_sd": float(np.mean(np.concatenate(deviations))),
-        "kl": sum(whole.values()),
-        "kl_above_floor": sum(above[name] for name in whole),
+        "kl": sum(raw_kls.values()),
+        "kl_above_floor": sum(kls_above_floor[name] for name in raw_kls),
     }
 
 
-def drawn(model, inputs, form, max_rows=256):
+def draw_outputs(model, inputs, form, max_rows=256):
     """Return draws of all outputs, or the one prediction of a model without noise."""
     if form == "softmax":
-        found = model.predict(inputs, verbose=0)
-        return [x[None] for x in found]
+        predictions = model.predict(inputs, verbose=0)
+        return [x[None] for x in predictions]
     return kv.posterior_predictive(model, inputs, NUM_DRAWS, seed=0, max_rows=max_rows)
 
 
@@ -104,9 +104,9 @@ def reversal(form, kl_weight, seed):
     attended, weights = attention(hidden, hidden, return_attention_scores=True)
     logits = layers.Dense(10)(attended)
     model = keras.Model(inputs, logits)
-    log = fitted(model, kv.SequenceCrossentropy(), (x[:2048], y[:2048]), epochs=4, learning_rate=0.01)
-    found, weights = drawn(keras.Model(inputs, [layers.Softmax()(logits), weights]), x[2048:], form)
-    return figures(log, found.reshape(len(found), -1, 10), y[2048:].ravel(), [weights])
+    log = train_model(model, kv.SequenceCrossentropy(), (x[:2048], y[:2048]), epochs=4, learning_rate=0.01)
+    probabilities, weights = draw_outputs(keras.Model(inputs, [layers.Softmax()(logits), weights]), x[2048:], form)
+    return figures(log, probabilities.reshape(len(probabilities), -1, 10), y[2048:].ravel(), [weights])
 
 
 def digits(form, kl_weight, seed):
@@ -115,8 +115,8 @@ def digits(form, kl_weight, seed):
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")
     order = np.random.default_rng(0).permutation(len(labels))
-    known = np.concatenate([order[labels[order] == each][:20] for each in range(10)])
-    others = np.setdiff1d(order, known)
+    train_nodes = np.concatenate([order[labels[order] == each][:20] for each in range(10)])
+    test_nodes = np.setdiff1d(order, train_nodes)
     nodes, ends = keras.Input((64,)), keras.Input((2,), dtype="int32")
     options = {"feature_dropout": 0.4, "dropout": 0.4}
     # The KL of a node beside its cross-entropy, which is a mean over the nodes that are known.
@@ -128,29 +128,29 @@ def digits(form, kl_weight, seed):
     logits, second_weights = second(hidden, ends, return_attention_scores=True)
     model = keras.Model([nodes, ends], logits)
     counts = np.zeros(len(labels), "float32")
-    counts[known] = len(labels) / len(known)
+    counts[train_nodes] = len(labels) / len(train_nodes)
     graph = tf.data.Dataset.from_tensors(((features, edges), labels, counts))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    log = fitted(model, loss, graph, epochs=100, learning_rate=0.01)
-    whole = keras.Model([nodes, ends], [layers.Softmax()(logits), first_weights, second_weights])
+    log = train_model(model, loss, graph, epochs=100, learning_rate=0.01)
+    prediction_model = keras.Model([nodes, ends], [layers.Softmax()(logits), first_weights, second_weights])
     passes = 1 if form == "softmax" else NUM_DRAWS
-    found = []
+    outputs = []
     for number in range(passes):
         if form == "softmax":
-            found.append(whole((features, edges), training=False))
+            outputs.append(prediction_model((features, edges), training=False))
         else:
-            with kv.posterior_draws(whole, seed=number):
-                found.append(whole((features, edges), training=False))
-    probabilities, *weights = (np.stack(x) for x in zip(*found, strict=True))
-    return figures(log, probabilities[:, others], labels[others], weights)
+            with kv.posterior_draws(prediction_model, seed=number):
+                outputs.append(prediction_model((features, edges), training=False))
+    probabilities, *weights = (np.stack(x) for x in zip(*outputs, strict=True))
+    return figures(log, probabilities[:, test_nodes], labels[test_nodes], weights)
 
 
-def rows_of(texts, vocabulary, length):
-    found = np.zeros((len(texts), length), "int32")
-    for row, text in zip(found, texts, strict=True):
+def token_ids(texts, vocabulary, length):
+    ids_table = np.zeros((len(texts), length), "int32")
+    for row, text in zip(ids_table, texts, strict=True):
         ids = [vocabulary.get(word, 1) for word in text][:length]
         row[: len(ids)] = ids
-    return found
+    return ids_table
 
 
 def vocabulary_of(texts):
@@ -160,25 +160,25 @@ def vocabulary_of(texts):
 def scenes(form, kl_weight, seed):
     """Questions about one object of a scene: words attend to each other, then to the sixteen cells, as in a block
     of MCAN."""
-    made = drawn_scenes.scenes(2000, seed=0)
+    examples = drawn_scenes.scenes(2000, seed=0)
     # What a detector would see of each cell, colour and shape, in noise.
     kinds = [*drawn_scenes.COLORS, *drawn_scenes.SHAPES]
-    cells = 0.3 * np.random.default_rng(1).normal(size=(len(made), 16, 12)).astype("float32")
-    for number, scene in enumerate(made):
+    cells = 0.3 * np.random.default_rng(1).normal(size=(len(examples), 16, 12)).astype("float32")
+    for number, scene in enumerate(examples):
         for thing in scene.objects:
             cells[number, thing.cell, [kinds.index(thing.color), kinds.index(thing.shape)]] += 1.0
-    columns = drawn_scenes.question_columns(made, 8)
-    asked_of = [index for index, cell in enumerate(columns["cell"]) if cell >= 0]
-    row, texts, answers = ([columns[name][index] for index in asked_of] for name in ("row", "text", "votes"))
+    columns = drawn_scenes.question_columns(examples, 8)
+    single_object = [index for index, cell in enumerate(columns["cell"]) if cell >= 0]
+    row, texts, answers = ([columns[name][index] for index in single_object] for name in ("row", "text", "votes"))
     row, texts, answers = np.array(row), [text.split() for text in texts], [votes[0] for votes in answers]
     classes = {answer: index for index, answer in enumerate(sorted(set(answers)))}
-    words, labels = rows_of(texts, vocabulary_of(texts), 14), np.array([classes[answer] for answer in answers])
+    words, labels = token_ids(texts, vocabulary_of(texts), 14), np.array([classes[answer] for answer in answers])
     train, other = row < 1600, row >= 1600
-    asked, looked = keras.Input((14,), dtype="int32"), keras.Input((16, 12))
-    word = layers.Embedding(200, 64, mask_zero=False)(asked)
-    mask = ops.not_equal(asked, 0)
+    question_input, cell_input = keras.Input((14,), dtype="int32"), keras.Input((16, 12))
+    word = layers.Embedding(200, 64, mask_zero=False)(question_input)
+    mask = ops.not_equal(question_input, 0)
     word = word + layers.Embedding(14, 64)(ops.arange(14))
-    cell = layers.Dense(64, "relu")(looked) + layers.Embedding(16, 64)(ops.arange(16))
+    cell = layers.Dense(64, "relu")(cell_input) + layers.Embedding(16, 64)(ops.arange(16))
     drawn_weights = []
     for name, memory, valid in (("self", None, mask), ("guided", cell, None)):
         attention = kv.MultiHeadAttention(2, 32, name=name, **attention_options(form, kl_weight, seed))
@@ -189,14 +189,14 @@ def scenes(form, kl_weight, seed):
         word = layers.LayerNormalization()(word + layers.Dense(64)(layers.Dense(128, "relu")(word)))
     pooled = layers.GlobalAveragePooling1D()(word, mask=mask)
     logits = layers.Dense(len(classes))(pooled)
-    model = keras.Model([asked, looked], logits)
+    model = keras.Model([question_input, cell_input], logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    log = fitted(model, loss, ([words[train], cells[row[train]]], labels[train]), epochs=6, learning_rate=0.003)
-    whole = keras.Model([asked, looked], [layers.Softmax()(logits), *drawn_weights])
-    found, *weights = drawn(whole, [words[other], cells[row[other]]], form)
+    log = train_model(model, loss, ([words[train], cells[row[train]]], labels[train]), epochs=6, learning_rate=0.003)
+    prediction_model = keras.Model([question_input, cell_input], [layers.Softmax()(logits), *drawn_weights])
+    probabilities, *weights = draw_outputs(prediction_model, [words[other], cells[row[other]]], form)
     # Padded queries are none.
     counted = (words[other] > 0)[:, None, :, None]
-    return figures(log, found, labels[other], [np.where(counted, x, 0.0) for x in weights])
+    return figures(log, probabilities, labels[other], [np.where(counted, x, 0.0) for x in weights])
 
 
 def translation(form, kl_weight, seed):
@@ -207,23 +207,25 @@ def translation(form, kl_weight, seed):
     texts = [[text.split() if isinstance(text, str) else list(text) for text in side] for side in texts]
     texts[1] = [["<s>", *text, "</s>"] for text in texts[1]]
     vocabularies = [vocabulary_of(side) for side in texts]
-    source, target = (rows_of(*given, 16) for given in zip(texts, vocabularies, strict=True))
-    before, after = target[:, :-1], target[:, 1:]
-    read, written = keras.Input((16,), dtype="int32"), keras.Input((15,), dtype="int32")
+    source, target = (token_ids(*pair, 16) for pair in zip(texts, vocabularies, strict=True))
+    inputs, targets = target[:, :-1], target[:, 1:]
+    source_input, target_input = keras.Input((16,), dtype="int32"), keras.Input((15,), dtype="int32")
     size = len(vocabularies[1]) + 2
-    memory = layers.Embedding(len(vocabularies[0]) + 2, 64, mask_zero=True)(read)
+    memory = layers.Embedding(len(vocabularies[0]) + 2, 64, mask_zero=True)(source_input)
     memory = layers.Bidirectional(layers.LSTM(64, return_sequences=True))(memory)
-    words = layers.Embedding(size, 64, mask_zero=True)(written)
+    words = layers.Embedding(size, 64, mask_zero=True)(target_input)
     attention = kv.Attention("additive", name="attention", **attention_options(form, kl_weight, seed))
     decoded = kv.AttentionDecoder(128, attention)(words, memory, return_attention_scores=True)
     logits = layers.Dense(size)(ops.concatenate([decoded["hidden"], decoded["context"]], axis=-1))
-    model = keras.Model([read, written], logits)
+    model = keras.Model([source_input, target_input], logits)
     loss = kv.SequenceCrossentropy(ignore_class=0)
-    log = fitted(model, loss, ([source[:2200], before[:2200]], after[:2200]), epochs=6, learning_rate=0.005)
-    whole = keras.Model([read, written], [layers.Softmax()(logits), decoded["weights"]])
-    found, weights = drawn(whole, [source[2200:], before[2200:]], form)
-    counted = after[2200:] > 0
-    return figures(log, found[:, counted], after[2200:][counted], [np.where(counted[..., None], weights, 0.0)])
+    log = train_model(model, loss, ([source[:2200], inputs[:2200]], targets[:2200]), epochs=6, learning_rate=0.005)
+    prediction_model = keras.Model([source_input, target_input], [layers.Softmax()(logits), decoded["weights"]])
+    probabilities, weights = draw_outputs(prediction_model, [source[2200:], inputs[2200:]], form)
+    counted = targets[2200:] > 0
+    return figures(
+        log, probabilities[:, counted], targets[2200:][counted], [np.where(counted[..., None], weights, 0.0)]
+    )
 
 
 TASKS = {task.__name__: task for task in (reversal, digits, scenes, translation)}
@@ -241,21 +243,21 @@ def read(task):
 
 
 def train(task):
-    path, known = FOLDER / f"which_kl_{task}.csv", read(task)
+    path, existing = FOLDER / f"which_kl_{task}.csv", read(task)
     is_new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
-        lines = csv.DictWriter(file, ("form", "kl_weight", "seed", *FIGURES))
+        writer = csv.DictWriter(file, ("form", "kl_weight", "seed", *FIGURES))
         if is_new:
-            lines.writeheader()
+            writer.writeheader()
         for seed, (form, kl_weight) in itertools.product(SEEDS, rows()):
-            if (form, kl_weight, seed) in known:
+            if (form, kl_weight, seed) in existing:
                 continue
             keras.utils.clear_session()
             keras.utils.set_random_seed(seed)
-            found = TASKS[task](form, kl_weight, seed)
-            lines.writerow({"form": form, "kl_weight": kl_weight, "seed": seed, **found})
+            run_figures = TASKS[task](form, kl_weight, seed)
+            writer.writerow({"form": form, "kl_weight": kl_weight, "seed": seed, **run_figures})
             file.flush()
-            print(task, form, kl_weight, seed, {name: round(x, 4) for name, x in found.items()}, flush=True)
+            print(task, form, kl_weight, seed, {name: round(x, 4) for name, x in run_figures.items()}, flush=True)
 
 
 def rows():
@@ -269,28 +271,30 @@ def rows():
 
 def tables():
     for task in TASKS:
-        found = read(task)
+        results = read(task)
         print(f"\n### {task}\n")
         print("| form | weight | NLL | less no KL | less published | accuracy | ECE | sd | KL | above floor |")
         print("|---|---|---|---|---|---|---|---|---|---|")
 
         def nll(form, kl_weight):
-            return [found[form, kl_weight, seed]["nll"] for seed in SEEDS]  # noqa: B023
+            return [results[form, kl_weight, seed]["nll"] for seed in SEEDS]  # noqa: B023
 
         for form, kl_weight in rows():
-            lines = [found[form, kl_weight, seed] for seed in SEEDS]
+            lines = [results[form, kl_weight, seed] for seed in SEEDS]
             means = {name: np.mean([line[name] for line in lines]) for name in FIGURES}
-            family, own = form.partition(",")[0], nll(form, kl_weight)
-            others = [(f"{family}, no KL", 0.0), (f"{family}, published", kl_weight)] if kl_weight else []
-            differences = ["" if form == other[0] else _interval(paired_interval(own, nll(*other))) for other in others]
+            family, values = form.partition(",")[0], nll(form, kl_weight)
+            baselines = [(f"{family}, no KL", 0.0), (f"{family}, published", kl_weight)] if kl_weight else []
+            differences = [
+                "" if form == base[0] else _interval(paired_interval(values, nll(*base))) for base in baselines
+            ]
             entries = [form, kl_weight or "-", f"{means['nll']:.4f}", *(differences or ["", ""])]
             entries += [f"{means[name]:.4f}" for name in ("accuracy", "ece", "weights_sd")]
             entries += [f"{means[name]:.4g}" for name in ("kl", "kl_above_floor")]
             print(f"| {' | '.join(map(str, entries))} |")
 
 
-def _interval(found):
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+def _interval(interval):
+    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
 if __name__ == "__main__":

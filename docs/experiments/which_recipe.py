@@ -97,7 +97,7 @@ FIELDS = ("recipe", "seed", "train_loss", "kl", *(f"{part}_{x}" for part in ("va
 FIELDS = (*FIELDS, "weights_sd", "device")
 
 
-class Parts:
+class TaskData:
     """The tokens of a task."""
 
     def __init__(self, task, weights, glue):
@@ -113,9 +113,9 @@ class Parts:
             parts["valid"] = read[1][0].rows(np.sort(np.random.default_rng(0).permutation(len(read[1][0]))[:500]))
         else:
             order = np.random.default_rng(0).permutation(len(parts["train"]))
-            held = {"cola": len(order) // 10, "sst2": 1000}[task]
-            parts["valid"] = parts["train"].rows(np.sort(order[:held]))
-            parts["train"] = parts["train"].rows(np.sort(order[held:][: 10_000 if task == "sst2" else None]))
+            num_valid = {"cola": len(order) // 10, "sst2": 1000}[task]
+            parts["valid"] = parts["train"].rows(np.sort(order[:num_valid]))
+            parts["train"] = parts["train"].rows(np.sort(order[num_valid:][: 10_000 if task == "sst2" else None]))
         self.parts = {name: self.encoded(part) for name, part in parts.items()}
 
     def encoded(self, part):
@@ -144,7 +144,7 @@ class Parts:
         return prefetched(dataset.map(batch_of)), len(rows), np.concatenate(rows[: len(rows) // epochs])
 
 
-def made(task, recipe, weights, seed):
+def build_model(task, recipe, weights, seed):
     backbone = backbone_of(weights, dropout=0.0)
     backbone.token_embedding.trainable = False
     if RECIPES[recipe] is not None:
@@ -161,7 +161,7 @@ def made(task, recipe, weights, seed):
 def run(parts, recipe, weights, seed):
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
-    model = made(parts.task, recipe, weights, seed)
+    model = build_model(parts.task, recipe, weights, seed)
     batches, num_steps, _ = parts.batches("train", seed, parts.epochs)
     rate = linear_decay(RATE, num_steps, num_steps // 10)
     # AdamW, faster.
@@ -170,7 +170,7 @@ def run(parts, recipe, weights, seed):
     loss = "mse" if parts.task == "sts" else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, jit_compile=False)
     log = model.fit(batches, epochs=1, verbose=0).history
-    found = {"train_loss": log["loss"][0], "kl": sum(x[0] for name, x in log.items() if name.endswith("_kl"))}
+    result = {"train_loss": log["loss"][0], "kl": sum(x[0] for name, x in log.items() if name.endswith("_kl"))}
     spread = None
     for part in ("valid", "test"):
         batches, _, order = parts.batches(part, size=64)
@@ -180,17 +180,17 @@ def run(parts, recipe, weights, seed):
         if RECIPES[recipe] is not None:
             draws = kv.posterior_predictive(model, batches, NUM_DRAWS, seed=0, max_rows=64 * NUM_DRAWS)
         if not np.isfinite(draws).all():
-            return found
+            return result
         if parts.task == "sts":
             # `valid` says how large the noise of a score is, for `test` too.
             spread = [np.mean((x.mean(axis=0) - labels) ** 2) for x in (draws, mean)] if part == "valid" else spread
             figures = [score_of(x, labels, noise) for x, noise in zip((draws, mean), spread)]
         else:
             figures = [classes_of(np.asarray(tf.nn.softmax(x)), labels, parts.task) for x in (draws, mean)]
-        found |= {f"{part}_{name}": value for name, value in figures[0].items()}
-        found |= {f"{part}_mean_{name}": figures[1][name] for name in ("score", "nll", "ece")}
-    found["weights_sd"] = spread_of_weights(model, next(iter(parts.batches("valid", size=64)[0]))[0])
-    return found
+        result |= {f"{part}_{name}": value for name, value in figures[0].items()}
+        result |= {f"{part}_mean_{name}": figures[1][name] for name in ("score", "nll", "ece")}
+    result["weights_sd"] = spread_of_weights(model, next(iter(parts.batches("valid", size=64)[0]))[0])
+    return result
 
 
 def classes_of(draws, labels, task):
@@ -223,23 +223,23 @@ def score_of(draws, labels, variance):
 
 def spread_of_weights(model, inputs):
     """Return the mean standard deviation of a weight over the draws of a batch, over the keys that a query sees."""
-    taken, weights_of = [], VariationalAlignment.weights
+    draws, original_weights = [], VariationalAlignment.weights
 
-    def keep(*arguments):
-        taken[-1].append(weights_of(*arguments))
-        return taken[-1][-1]
+    def record(*arguments):
+        draws[-1].append(original_weights(*arguments))
+        return draws[-1][-1]
 
     if not kv.stochastic_layers(model):
         return 0.0
-    VariationalAlignment.weights = keep
+    VariationalAlignment.weights = record
     try:
         for seed in range(NUM_DRAWS):
-            taken.append([])
+            draws.append([])
             with kv.posterior_draws(model, seed=seed):
                 model(inputs, training=False)
     finally:
-        VariationalAlignment.weights = weights_of
-    drawn = [np.stack(x) for x in zip(*taken, strict=True)]
+        VariationalAlignment.weights = original_weights
+    drawn = [np.stack(x) for x in zip(*draws, strict=True)]
     return float(np.mean(np.concatenate([x.std(axis=0)[x.mean(axis=0) > 0.0] for x in drawn])))
 
 
@@ -267,29 +267,29 @@ def read(task):
 
 def pairs(runs, recipe):
     """Return, of each seed that both ran with on one device, the recipe's line and the deterministic model's line."""
-    found = {}
-    for wanted in ("gpu", "cpu"):
+    pairs_by_seed = {}
+    for required_device in ("gpu", "cpu"):
         for (seed, device), line in runs.get(recipe, {}).items():
-            if device == wanted and (seed, device) in runs[DETERMINISTIC]:
-                found[seed] = line, runs[DETERMINISTIC][seed, device]
-    return [*found.values()]
+            if device == required_device and (seed, device) in runs[DETERMINISTIC]:
+                pairs_by_seed[seed] = line, runs[DETERMINISTIC][seed, device]
+    return [*pairs_by_seed.values()]
 
 
 def train(task, weights, glue, recipes=None, seeds=SEEDS):
-    parts, known = Parts(task, weights, glue), read(task)
+    parts, existing = TaskData(task, weights, glue), read(task)
     device = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     for seed in seeds:
         for recipe in recipes or RECIPES:
-            if (seed, device) in known.get(recipe, {}):
+            if (seed, device) in existing.get(recipe, {}):
                 continue
-            found = {"recipe": recipe, "seed": seed, **run(parts, recipe, weights, seed), "device": device}
+            result = {"recipe": recipe, "seed": seed, **run(parts, recipe, weights, seed), "device": device}
             is_new = not path_of(task).exists()
             with path_of(task).open("a", encoding="utf-8", newline="") as file:
-                lines = csv.DictWriter(file, FIELDS)
+                writer = csv.DictWriter(file, FIELDS)
                 if is_new:
-                    lines.writeheader()
-                lines.writerow(found)
-            print(task, {name: round(x, 4) if isinstance(x, float) else x for name, x in found.items()}, flush=True)
+                    writer.writeheader()
+                writer.writerow(result)
+            print(task, {name: round(x, 4) if isinstance(x, float) else x for name, x in result.items()}, flush=True)
 
 
 COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
@@ -299,16 +299,16 @@ def tables(task, part):
     """Return the table of a task: means over the seeds, and differences to the deterministic model of the same seed."""
     runs, lines = read(task), []
     for recipe in filter(runs.get, RECIPES):
-        every = pairs(runs, recipe)
-        finite = [pair for pair in every if pair[0][f"{part}_nll"]]
+        all_pairs = pairs(runs, recipe)
+        finite = [pair for pair in all_pairs if pair[0][f"{part}_nll"]]
         if not finite:
             continue
-        cells = [recipe, f"{len(finite)} of {len(every)}"]
+        cells = [recipe, f"{len(finite)} of {len(all_pairs)}"]
         for name, digits in COLUMNS.items():
-            own, base = ([float(line[f"{part}_{name}"]) for line in of] for of in zip(*finite))
-            text = f"{np.mean(own):.{digits}f}"
+            values, baseline = ([float(line[f"{part}_{name}"]) for line in side] for side in zip(*finite))
+            text = f"{np.mean(values):.{digits}f}"
             if recipe != DETERMINISTIC and len(finite) > 1:
-                text += f" ({interval_text(paired_interval(own, base), digits)})"
+                text += f" ({interval_text(paired_interval(values, baseline), digits)})"
             cells.append(text)
         lines.append([*cells, f"{np.mean([float(line['weights_sd']) for line, _ in finite]):.4f}"])
     heads = ["recipe", "seeds", *(f"{name}, {part} (difference)" for name in COLUMNS), "sd of the weights"]
@@ -319,16 +319,16 @@ def page():
     """Return one table on `test`: means of the deterministic model, and the mean differences of the others to it."""
     runs, lines = {task: read(task) for task in TASKS}, []
     for recipe in RECIPES:
-        of_tasks = [pairs(of, recipe) for of in runs.values()]
-        cells = [", ".join(str(len(of_task)) for of_task in of_tasks)]
+        task_pairs = [pairs(task_runs, recipe) for task_runs in runs.values()]
+        cells = [", ".join(str(len(seed_pairs)) for seed_pairs in task_pairs)]
         for figure in ("score", "nll", "ece"):
-            for of_task in of_tasks:
+            for seed_pairs in task_pairs:
                 values = [
                     float(x[f"test_{figure}"]) - (recipe != DETERMINISTIC) * float(y[f"test_{figure}"])
-                    for x, y in of_task
+                    for x, y in seed_pairs
                 ]
                 cells.append(f"{np.mean(values):{'' if recipe == DETERMINISTIC else '+'}.3f}" if values else "-")
-        spread = np.mean([float(x["weights_sd"]) for of_task in of_tasks for x, _ in of_task])
+        spread = np.mean([float(x["weights_sd"]) for seed_pairs in task_pairs for x, _ in seed_pairs])
         lines.append([recipe, *cells, f"{spread:.3f}"])
     heads = ["Matthews: CoLA", "accuracy: SST-2", "Pearson: STS-B", "NLL: CoLA", "SST-2", "STS-B", "ECE: CoLA", "SST-2"]
     return table(["recipe", "seeds", *heads, "STS-B", "sd of a weight"], lines)
