@@ -24,13 +24,13 @@ def convert(corpus, out):
     for *_, movie, names in _rows(corpus / "movie_conversations.txt", 4):
         spoken = [lines.get(name, "") for name in ast.literal_eval(names)]
         pairs += [(line, reply, movie) for line, reply in itertools.pairwise(spoken)]
-    kept = [pair for pair in pairs if pair[0] and pair[1]]
-    if not kept:
+    complete = [pair for pair in pairs if pair[0] and pair[1]]
+    if not complete:
         raise SystemExit(f"{corpus}: no pair of lines")
     # Quotation marks are words of the text, as the reader of .tsv has it.
-    rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *kept]]
+    rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *complete]]
     pathlib.Path(out).write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return len(kept), len(pairs) - len(kept)
+    return len(complete), len(pairs) - len(complete)
 
 
 def _rows(path, num_fields):
@@ -50,8 +50,8 @@ def main(arguments=None):
     parser.add_argument("corpus", help="folder with movie_lines.txt and movie_conversations.txt")
     parser.add_argument("--out", required=True, help="the table, .tsv")
     options = parser.parse_args(arguments)
-    kept, skipped = convert(options.corpus, options.out)
-    print(f"written: {options.out}, {kept} pairs; {skipped} with an empty side left out")
+    num_pairs, num_skipped = convert(options.corpus, options.out)
+    print(f"written: {options.out}, {num_pairs} pairs; {num_skipped} with an empty side left out")
 
 
 if __name__ == "__main__":

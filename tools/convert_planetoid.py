@@ -107,18 +107,18 @@ def read_planetoid(prefix):
     except ValueError as error:
         raise InputError(f"{prefix}.test.index: expected a number a line: {error}") from error
     _check(prefix, parts, order)
-    known, num_train = len(parts["allx"]), len(parts["x"])
-    count = max(known, int(order.max(initial=0)) + 1)
+    num_known, num_train = len(parts["allx"]), len(parts["x"])
+    count = max(num_known, int(order.max(initial=0)) + 1)
     features = np.zeros((count, parts["allx"].shape[1]), np.float32)
-    features[:known] = parts["allx"]
+    features[:num_known] = parts["allx"]
     features[order] = parts["tx"]
     one_hot = np.zeros((count, parts["ally"].shape[1]))
-    one_hot[:known], one_hot[order] = parts["ally"], parts["ty"]
+    one_hot[:num_known], one_hot[order] = parts["ally"], parts["ty"]
     labels = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
     edges = [(source, target) for target, sources in parts["graph"].items() for source in sources]
     splits = {
         "train": np.arange(num_train),
-        "valid": np.arange(num_train, min(num_train + 500, known)),
+        "valid": np.arange(num_train, min(num_train + 500, num_known)),
         "test": np.sort(order),
     }
     return features, labels, np.array(edges, np.int64).reshape(-1, 2), splits
@@ -130,28 +130,30 @@ def _check(prefix, parts, order):
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected a matrix. Received: {type(parts[name]).__name__}")
     for features, labels in (("x", "y"), ("tx", "ty"), ("allx", "ally")):
-        for name, whole in ((features, "allx"), (labels, "ally")):
-            shape = len(parts[features]), parts[whole].shape[1]
+        for name, reference in ((features, "allx"), (labels, "ally")):
+            shape = len(parts[features]), parts[reference].shape[1]
             if parts[name].shape != shape:
-                fitting = f"the rows of {features} and the columns of {whole}"
+                fitting = f"the rows of {features} and the columns of {reference}"
                 raise InputError(f"{prefix}.{name}: expected {shape}, {fitting}. Received: {parts[name].shape}")
         if not np.isin(parts[labels], (0, 1)).all():
             raise InputError(f"{prefix}.{labels}: expected rows of zeros and ones.")
-    for name, whole in (("x", "allx"), ("y", "ally")):
-        if not np.array_equal(parts[name], parts[whole][: len(parts[name])]):
-            raise InputError(f"{prefix}.{name}: expected the first rows of {prefix}.{whole}.")
+    for name, reference in (("x", "allx"), ("y", "ally")):
+        if not np.array_equal(parts[name], parts[reference][: len(parts[name])]):
+            raise InputError(f"{prefix}.{name}: expected the first rows of {prefix}.{reference}.")
     if not isinstance(parts["graph"], dict):
         raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(parts['graph']).__name__}")
     for node, sources in parts["graph"].items():
         if not isinstance(sources, list) or not all(type(x) is int and x >= 0 for x in (node, *sources)):
             expected = "expected a list of numbers of nodes"
             raise InputError(f"{prefix}.graph: {expected}. Received: {node!r}: {sources!r}"[:300])
-    known, count = len(parts["allx"]), len(parts["tx"])
-    if len(order) != count or order.min(initial=known) < known or len(set(order)) < count:
-        raise InputError(f"{prefix}.test.index: expected {count} different numbers, none below {known}.")
+    num_known, count = len(parts["allx"]), len(parts["tx"])
+    if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
+        raise InputError(f"{prefix}.test.index: expected {count} different numbers, none below {num_known}.")
     # A damaged number would make a graph of any size.
-    if order.max(initial=0) >= known + 2 * count:
-        raise InputError(f"{prefix}.test.index: {order.max()} is far from {known}, the number of the first test node.")
+    if order.max(initial=0) >= num_known + 2 * count:
+        raise InputError(
+            f"{prefix}.test.index: {order.max()} is far from {num_known}, the number of the first test node."
+        )
 
 
 def convert(prefix, out):

@@ -37,36 +37,36 @@ def outputs_of(run, label):
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{path} cannot be read: {run} must be the folder of a finished run") from error
-    found = {}
+    outputs = {}
     for (_, source), *lines in samples:
         texts = [text for name, text in lines if name == label]
         if not texts:
             labels = ", ".join(dict.fromkeys(name for name, _ in lines))
             raise SystemExit(f"--label {label}: {path} has {labels}")
-        found[source] = texts[0] if isinstance(texts[0], str) else " ".join(word for word, _ in texts[0])
-    return found
+        outputs[source] = texts[0] if isinstance(texts[0], str) else " ".join(word for word, _ in texts[0])
+    return outputs
 
 
 def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
     """Write sheet.csv and key.json into a folder, which must not have them; return the number of rows."""
-    out, of_runs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
-    if len(of_runs) < 2:
+    out, outputs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
+    if len(outputs) < 2:
         raise SystemExit("a sheet needs two different runs at least")
-    shared = [source for source in next(iter(of_runs.values())) if all(source in of for of in of_runs.values())]
+    shared = [source for source in next(iter(outputs.values())) if all(source in texts for texts in outputs.values())]
     if not 0 < num_outputs <= len(shared):
         raise SystemExit(f"--outputs {num_outputs}: the runs share {len(shared)} sources")
     if (out / "key.json").exists() or (out / "sheet.csv").exists():
         raise SystemExit(f"{out} has a sheet already, which someone may be filling in")
     generator = np.random.default_rng(seed)
     chosen = [shared[row] for row in generator.choice(len(shared), num_outputs, replace=False)]
-    rows = [(run, source) for run in of_runs for source in chosen]
+    rows = [(run, source) for run in outputs for source in chosen]
     rows = [rows[place] for place in generator.permutation(len(rows))]
     out.mkdir(parents=True, exist_ok=True)
     with (out / "sheet.csv").open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(HEADS)
         for number, (run, source) in enumerate(rows, start=1):
-            writer.writerow((number, source, of_runs[run][source], ""))
+            writer.writerow((number, source, outputs[run][source], ""))
     key = [{"run": run, "source": source} for run, source in rows]
     (out / "key.json").write_text(json.dumps({"label": label, "seed": seed, "rows": key}, indent=1), encoding="utf-8")
     return len(rows)
@@ -82,18 +82,18 @@ def read_ratings(path, num_rows):
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
     if not {"number", "rating"} <= set(lines.fieldnames or ()):
         raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")
-    found = {}
+    ratings = {}
     for line in lines:
         number, rating = ((line[head] or "").strip() for head in ("number", "rating"))
         if rating not in RATINGS:
             raise SystemExit(f"{path}, number {number}: the rating must be 1 to 5. Received: {rating!r}")
-        if number in found:
+        if number in ratings:
             raise SystemExit(f"{path}: number {number} stands twice")
-        found[number] = int(rating)
+        ratings[number] = int(rating)
     expected = [str(number) for number in range(1, num_rows + 1)]
-    if found.keys() != set(expected):
-        raise SystemExit(f"{path}: expected the numbers 1 to {num_rows}, each once. Received: {len(found)} rows")
-    return np.array([found[number] for number in expected])
+    if ratings.keys() != set(expected):
+        raise SystemExit(f"{path}: expected the numbers 1 to {num_rows}, each once. Received: {len(ratings)} rows")
+    return np.array([ratings[number] for number in expected])
 
 
 def report(key, sheets):
@@ -103,18 +103,20 @@ def report(key, sheets):
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{key} must be the key.json of a sheet") from error
     ratings = {str(path): read_ratings(path, len(rows)) for path in sheets}
-    of_runs = {}
+    run_means = {}
     for row, mean in zip(rows, np.mean(list(ratings.values()), axis=0), strict=True):
-        of_runs.setdefault(row["run"], {})[row["source"]] = mean
-    lines = [(run, len(of), interval_text(mean_interval(list(of.values())), 2)) for run, of in of_runs.items()]
+        run_means.setdefault(row["run"], {})[row["source"]] = mean
+    lines = [
+        (run, len(scores), interval_text(mean_interval(list(scores.values())), 2)) for run, scores in run_means.items()
+    ]
     means = titled(f"Ratings of {len(ratings)} raters, 1 to 5", table(("run", "outputs", "mean [95% interval]"), lines))
-    return "\n\n".join([means, _differences(of_runs), *([_agreement(ratings)] if len(ratings) > 1 else [])])
+    return "\n\n".join([means, _differences(run_means), *([_agreement(ratings)] if len(ratings) > 1 else [])])
 
 
-def _differences(of_runs):
+def _differences(run_means):
     lines = []
-    for one, other in itertools.combinations(of_runs, 2):
-        first, second = (np.array([of_runs[run][source] for source in of_runs[one]]) for run in (one, other))
+    for one, other in itertools.combinations(run_means, 2):
+        first, second = (np.array([run_means[run][source] for source in run_means[one]]) for run in (one, other))
         # The test has no value where no pair differs.
         p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if np.any(first != second) else "-"
         lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))

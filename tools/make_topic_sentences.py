@@ -26,7 +26,7 @@ MIN_WORDS, MAX_WORDS = 4, 40
 def topics():
     """Return the sentences of each topic, in their order, without sentences of earlier topics: a dictionary of lists of
     str."""
-    seen, of_topics = set(), {}
+    previous, sentences_by_topic = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
         for sentence in (sentence for block in _paragraphs(text) for sentence in _END.split(block)):
@@ -37,13 +37,13 @@ def topics():
                 and not _SYMBOLS.search(sentence)
                 and sentence.endswith(".")
                 and MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
-                and key not in seen
+                and key not in previous
             ):
-                seen.add(key)
+                previous.add(key)
                 sentences.append(sentence)
         if sentences:
-            of_topics[name] = sentences
-    return of_topics
+            sentences_by_topic[name] = sentences
+    return sentences_by_topic
 
 
 def _paragraphs(text):

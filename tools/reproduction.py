@@ -50,12 +50,12 @@ def verdict_of(claim, runs):
     column = _column("", claim)
     values = _values(column, runs[more])
     other = dataclasses.replace(column, of=column.against or column.of)
-    others = _values(other, runs[than])
+    baselines = _values(other, runs[than])
     by = claim.get("by", 0.0)
-    for model, of_model in ((more, values), (than, others)):
-        if not np.isfinite(of_model).all():
-            raise ValueError(f"{claim['place']}, {claim['claim']}: {model} has {of_model}")
-    interval = paired_interval(values, others)
+    for model, model_values in ((more, values), (than, baselines)):
+        if not np.isfinite(model_values).all():
+            raise ValueError(f"{claim['place']}, {claim['claim']}: {model} has {model_values}")
+    interval = paired_interval(values, baselines)
     unit = f" {claim['unit']}" if "unit" in claim else ""
     shown = np.exp(interval) if column.logarithm else interval
     difference = f"{more} {'/' if column.logarithm else '-'} {than}" if than != more else more
@@ -64,7 +64,7 @@ def verdict_of(claim, runs):
         return "not decided", text, ""
     if interval[1] > by or interval[2] < by:
         return "holds" if interval[1] > by else "contradicted", text, ""
-    seeds = required_seeds(values - others - by)
+    seeds = required_seeds(values - baselines - by)
     if seeds is None:
         return "no effect", text, f"more than {MAX_SEEDS} seeds"
     cost = sum(np.mean([run["cpu_seconds"] for run in runs[model]]) for model in {more, than}) / 3600
@@ -99,12 +99,12 @@ def _values(column, records):
 
 def page(claims):
     """Return the text of the page, from the content of docs/claims.yaml."""
-    known = {name: read_results(results_file(name)) for name in claims["results"] if results_file(name).exists()}
+    loaded = {name: read_results(results_file(name)) for name in claims["results"] if results_file(name).exists()}
     parts, counts = [], {}
     for paper, title in claims["papers"].items():
         rows = []
         for group in (group for group in claims["groups"] if group["paper"] == paper):
-            results = known.get(group.get("results"))
+            results = loaded.get(group.get("results"))
             for claim in group["claims"]:
                 figure = claims["figures"].get(claim.get("figure"), {})
                 verdict, ours, needs = verdict_of(claim | figure, results and results["runs"])
@@ -113,41 +113,41 @@ def page(claims):
                 rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", needs, why))
         heads = ("where", "claim", "paper", "ours", "verdict", "would decide", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
-    total = [verdict for of in counts.values() for verdict in of]
+    total = [verdict for paper_verdicts in counts.values() for verdict in paper_verdicts]
     verdicts = [verdict for verdict in VERDICTS if verdict in total]
-    rows = [(claims["papers"][paper], *map(of.count, verdicts)) for paper, of in counts.items()]
+    rows = [(claims["papers"][paper], *map(paper_verdicts.count, verdicts)) for paper, paper_verdicts in counts.items()]
     summary = table(("paper", *verdicts), [*rows, ("all", *map(total.count, verdicts))])
-    tables = _tables(claims, known)
+    tables = _tables(claims, loaded)
     names = [("`{}`".format(of.replace(", ", "`, `")), name) for of, name in claims["names"].items()]
     names = table(("here", "in the papers"), names)
     parts += ["## Tables", *tables] if tables else []
-    parts.append(_runs(claims, known))
+    parts.append(_runs(claims, loaded))
     return "\n\n".join([claims["head"].strip(), names, summary, *parts]) + "\n"
 
 
-def _tables(claims, known):
+def _tables(claims, loaded):
     """Return the tables of all models of some results, means with intervals."""
     parts = []
-    for asked in claims["tables"]:
-        if asked["results"] in known:
-            columns = [_column(title, claims["figures"][name]) for title, name in asked["columns"].items()]
-            figures = main_table(columns, known[asked["results"]]["runs"])
-            parts.append(f"### {asked['title']}\n\n{asked['text'].strip()}\n\n{figures}")
+    for entry in claims["tables"]:
+        if entry["results"] in loaded:
+            columns = [_column(title, claims["figures"][name]) for title, name in entry["columns"].items()]
+            figures = main_table(columns, loaded[entry["results"]]["runs"])
+            parts.append(f"### {entry['title']}\n\n{entry['text'].strip()}\n\n{figures}")
     return parts
 
 
-def _runs(claims, known):
+def _runs(claims, loaded):
     """Return the part on the runs: their data beside the paper's, their cost, their commands."""
     rows, commands = [], []
-    for name, (theirs, here) in claims["results"].items():
-        if name not in known:
+    for name, (theirs, ours_text) in claims["results"].items():
+        if name not in loaded:
             continue
-        results, runs = known[name], [run for of in known[name]["runs"].values() for run in of]
+        results, runs = loaded[name], [run for seed_runs in loaded[name]["runs"].values() for run in seed_runs]
         unit, count = next(iter(results["data"]["train"].items()))
-        seeds = sorted({len(of) for of in results["runs"].values()})
+        seeds = sorted({len(seed_runs) for seed_runs in results["runs"].values()})
         hours = sum(run["cpu_seconds"] for run in runs) / 3600
         epochs = max(run["epochs"] for run in runs)
-        ours = f"{here}: {count:,} {unit}, {epochs} epochs"
+        ours = f"{ours_text}: {count:,} {unit}, {epochs} epochs"
         rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
         places = f"--out runs/{name} --results {results_file(name).relative_to(ROOT)}"
         commands.append(f"    {results['command']} {places}")
