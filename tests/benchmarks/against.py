@@ -43,8 +43,8 @@ def decoder(alignment, **options):
         import keras_vattn
 
         prior = "contextual" if alignment == "weibull" else None
-        held = keras_vattn.Attention("bilinear", alignment, prior=prior)
-        return keras_vattn.AttentionDecoder(100, held, **options), ((100, 21, 400), (100, 30, 200))
+        attention_layer = keras_vattn.Attention("bilinear", alignment, prior=prior)
+        return keras_vattn.AttentionDecoder(100, attention_layer, **options), ((100, 21, 400), (100, 30, 200))
 
     return make
 
@@ -170,13 +170,13 @@ def ask(process, row, kind):
 
 def measure(processes, row, kind, num_rounds):
     """Return the seconds of each process, a dictionary of lists."""
-    asked = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
-    seconds = {name: [] for name in asked}
+    requests = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
+    seconds = {name: [] for name in requests}
     for round_number in range(num_rounds + 1):
-        for name in asked if round_number % 2 else reversed(asked):
-            taken = ask(asked[name][0], row, asked[name][1])
+        for name in requests if round_number % 2 else reversed(requests):
+            duration = ask(requests[name][0], row, requests[name][1])
             if round_number:
-                seconds[name].append(taken)
+                seconds[name].append(duration)
     return seconds
 
 
@@ -198,8 +198,8 @@ def measure_memory(options):
     rows = []
     for row in chosen_rows(options):
         for name, path in (("new", ROOT), ("old", options.other.resolve())):
-            found = np.array([peak_memory(path, row) for _ in range(options.rounds)])
-            for what, values in (("peak", found[:, 0]), ("peak less that before", found[:, 0] - found[:, 1])):
+            peaks = np.array([peak_memory(path, row) for _ in range(options.rounds)])
+            for what, values in (("peak", peaks[:, 0]), ("peak less that before", peaks[:, 0] - peaks[:, 1])):
                 rows.append((f"{row}, {what}, {name}", (np.median(values), values.min(), values.max()), "MiB"))
     report(f"{options.title}: memory of a step, median [smallest, largest] of {options.rounds} processes", rows)
 
@@ -226,11 +226,11 @@ def main(options):
                 beside = {"products": products} if row.startswith("nmt") and kind == "graph" else {}
                 seconds = measure(processes | beside, row, kind, options.rounds)
                 seconds = {name: 1e3 * np.asarray(values) for name, values in seconds.items()}
-                found = [(name, median_interval(values), "ms") for name, values in seconds.items()]
+                measured = [(name, median_interval(values), "ms") for name, values in seconds.items()]
                 pairs = [("new", "old"), *(("new", name) for name in beside)]
-                found += [(f"{x} / {y}", median_interval(seconds[x] / seconds[y]), "ratio") for x, y in pairs]
-                rows += [(f"{row}, {kind}, {threads} thr., {name}", *rest) for name, *rest in found]
-                for name, (median, low, high), unit in rows[-len(found) :]:
+                measured += [(f"{x} / {y}", median_interval(seconds[x] / seconds[y]), "ratio") for x, y in pairs]
+                rows += [(f"{row}, {kind}, {threads} thr., {name}", *rest) for name, *rest in measured]
+                for name, (median, low, high), unit in rows[-len(measured) :]:
                     print(f"{name:58} {median:9.3f} [{low:.3f}, {high:.3f}] {unit}", flush=True)
         for process in (*processes.values(), products):
             process.stdin.close()

@@ -107,10 +107,10 @@ def rows_of(words, seconds, **row):
         result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return [row | {"error": f"took longer than {seconds} seconds"}]
-    found = [json.loads(line[3:]) for line in result.stdout.splitlines() if line.startswith("ROW")]
-    if result.returncode and not found:
+    rows = [json.loads(line[3:]) for line in result.stdout.splitlines() if line.startswith("ROW")]
+    if result.returncode and not rows:
         return [row | {"error": (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1][:300]}]
-    return found
+    return rows
 
 
 def layers(options, has_gpu):
@@ -131,12 +131,12 @@ def programs(options, has_gpu):
                     words = f"-m applications.{name} train --preset {preset} --max-steps {60 if has_gpu else 3}"
                     words += f" --no-export --tensorboard False --jit {'on' if jit else 'off'} --out {out}"
                     words += f" --mixed-precision {'none' if precision == 'float32' else precision}"
-                    found = rows_of([sys.executable, *words.split()], options.seconds, **row)
+                    rows = rows_of([sys.executable, *words.split()], options.seconds, **row)
                     metrics = out / "metrics.json"
                     if metrics.exists():
                         record = json.loads(metrics.read_text())
-                        found = [row | {"milliseconds": 1e3 * record["step_seconds"], "data": "built-in"}]
-                yield from found
+                        rows = [row | {"milliseconds": 1e3 * record["step_seconds"], "data": "built-in"}]
+                yield from rows
 
 
 def tests(options, has_gpu):

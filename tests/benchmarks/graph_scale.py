@@ -83,7 +83,7 @@ def epochs(name, output_heads, models, jit):
     from applications.graphs.options import Options
 
     graph, *nodes = drawn(SHAPES[name]) if name in SHAPES else read(name)
-    found = {}
+    epoch_functions = {}
     for kind in models:
         options = with_values(Options(), {"model": kind, "output_heads": output_heads})
         codec = {"width": graph.features.shape[1], "classes": graph.classes}
@@ -91,8 +91,8 @@ def epochs(name, output_heads, models, jit):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         network.compile(keras.optimizers.Adam(5e-3), loss, jit_compile=jit)
         train, valid = (iter(Part(graph, each).batches(options, 0)) for each in nodes)
-        found[kind] = _epoch(network, train, valid)
-    return found, graph
+        epoch_functions[kind] = _epoch(network, train, valid)
+    return epoch_functions, graph
 
 
 def _epoch(network, train, valid):
@@ -130,12 +130,12 @@ def peak():
 def in_process(arguments, name, models, rounds):
     command = [sys.executable, "-m", "benchmarks.graph_scale", "--graph", name, "--rounds", str(rounds)]
     command += ["--models", *models, "--threads", str(arguments.threads), *(["--jit"] if arguments.jit else [])]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(found.stdout.splitlines()[-1])
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def main(arguments):
-    found = {"threads": arguments.threads, "jit": arguments.jit, "graphs": {}}
+    record = {"threads": arguments.threads, "jit": arguments.jit, "graphs": {}}
     print(f"{'graph':10} {'nodes':>8} {'edges':>8} {'model':>6} {'ms an epoch':>24} {'us an edge':>10} {'MB':>6}")
     for name in arguments.npz or SHAPES:
         rounds = 3 if name == "1e6" else arguments.rounds
@@ -149,9 +149,9 @@ def main(arguments):
             shown = pathlib.Path(name).stem if arguments.npz else name
             counts = f"{shown:10} {row['nodes']:8} {row['edges']:8}"
             print(f"{counts} {kind:>6} {interval:>24} {each:10.2f} {row['peak'][kind]:6.0f}", flush=True)
-        found["graphs"][name] = row
+        record["graphs"][name] = row
     PATH.parent.mkdir(parents=True, exist_ok=True)
-    PATH.write_text(json.dumps(found, indent=2))
+    PATH.write_text(json.dumps(record, indent=2))
 
 
 if __name__ == "__main__":

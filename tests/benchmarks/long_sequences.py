@@ -79,17 +79,17 @@ def peak(length, size, name, mask=None):
 
 def ratios(length, size, name, num_pairs):
     """Return the three ratios of times, `RATIOS`, each a median of pairs."""
-    chunked, whole = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
-    causal, given = (step_of(length, size, ROWS[name], mask) for mask in ("causal", "given"))
-    pairs = (chunked, whole), (causal, chunked), (causal, given)
+    chunked, unchunked = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
+    causal, masked = (step_of(length, size, ROWS[name], mask) for mask in ("causal", "given"))
+    pairs = (chunked, unchunked), (causal, chunked), (causal, masked)
     seconds = (interleave({"one": one, "other": other}, num_pairs, num_warm_up=1) for one, other in pairs)
     return [np.median(x["one"] / x["other"]) for x in seconds]
 
 
 def in_process(measure, *arguments):
     """Return what `peak` or `ratios` returns in a process of its own."""
-    given = json.dumps([measure.__name__, *arguments])
-    command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", given]
+    call = json.dumps([measure.__name__, *arguments])
+    command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", call]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
@@ -109,27 +109,27 @@ def main():
     from keras_vattn.layers.chunked_attention import LARGEST_CHUNK
 
     size_at = lambda length: int(options.size or LARGEST_CHUNK // length)  # noqa: E731
-    whole = [length for length in options.lengths if length <= LONGEST_WHOLE]
+    short_lengths = [length for length in options.lengths if length <= LONGEST_WHOLE]
     record = {"peak": [], "slope": {}, "time": []}
     for name in options.rows:
         for length in options.lengths:
             calls = [(size_at(length), None), (size_at(length), "causal")]
-            for size, mask in [(None, None), *calls] if length in whole else calls:
-                found = dict(zip(("MB", "graph MB"), in_process(peak, length, size, name, mask), strict=True))
-                record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | found)
+            for size, mask in [(None, None), *calls] if length in short_lengths else calls:
+                peaks = dict(zip(("MB", "graph MB"), in_process(peak, length, size, name, mask), strict=True))
+                record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | peaks)
                 print(record["peak"][-1], flush=True)
         for is_chunked in (False, True):
             points = [x for x in record["peak"] if x["row"] == name and not x["mask"] and bool(x["size"]) == is_chunked]
             if len(points) > 1:
                 logs = np.log([[x["length"], x["MB"]] for x in points]).T
                 record["slope"][f"{name}, {'chunks' if is_chunked else 'whole'}"] = np.polyfit(*logs, 1)[0]
-    length = max(whole)
+    length = max(short_lengths)
     for name in options.rows:
-        found = [in_process(ratios, length, size_at(length), name, options.pairs) for _ in range(options.processes)]
-        for ratio, of_processes in zip(RATIOS, zip(*found, strict=True), strict=True):
-            median, low, high = median_interval(of_processes)
+        runs = [in_process(ratios, length, size_at(length), name, options.pairs) for _ in range(options.processes)]
+        for ratio, process_ratios in zip(RATIOS, zip(*runs, strict=True), strict=True):
+            median, low, high = median_interval(process_ratios)
             row = {"row": name, "length": length, "ratio": ratio, "median": median, "interval": [low, high]}
-            record["time"].append(row | {"of each process": of_processes})
+            record["time"].append(row | {"of each process": process_ratios})
             print(record["time"][-1], flush=True)
     print(record["slope"])
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -34,10 +34,10 @@ def batch_of(size):
 @pytest.mark.parametrize(("num_drawing", "size", "most"), [(3, 1, None), (3, 8, 7.0), (3, 32, None), (12, 8, None)])
 def test_draws_over_a_prediction(num_drawing, size, most, monkeypatch):
     model, x = classifier(num_drawing), batch_of(size)
-    whole = keras.models.clone_model(model)
+    unshared = keras.models.clone_model(model)
     draws = {
-        name: functools.partial(keras_vattn.Sampler(of), x, DRAWS, seed=1, batch_size=size)
-        for name, of in (("shared", model), ("whole", whole))
+        name: functools.partial(keras_vattn.Sampler(sampled_model), x, DRAWS, seed=1, batch_size=size)
+        for name, sampled_model in (("shared", model), ("whole", unshared))
     }
     with monkeypatch.context() as patch:
         patch.setattr(SharedPrefix, "_operations", lambda self: set())

@@ -8,17 +8,17 @@ from benchmarks.paired import interleave, median_interval, report
 from keras_vattn import fast
 
 BATCH, LENGTH = 32, 20
-OF_KERAS = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "FusedAdam": keras.optimizers.Adam}
+KERAS_CLASSES = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "FusedAdam": keras.optimizers.Adam}
 
 
 def training_step(ours, jit, units, vocabulary_size):
     """One step of `fit`; `ours` names what is the library's."""
     keras.utils.set_random_seed(0)
-    found = {name: getattr(fast, name) if name in ours else of_keras for name, of_keras in OF_KERAS.items()}
-    layers = [keras.layers.Embedding(vocabulary_size, units), found["Dropout"](0.3, seed=1)]
-    layers += [keras.layers.Bidirectional(found["LSTM"](units, return_sequences=True)) for _ in range(2)]
+    classes = {name: getattr(fast, name) if name in ours else layer for name, layer in KERAS_CLASSES.items()}
+    layers = [keras.layers.Embedding(vocabulary_size, units), classes["Dropout"](0.3, seed=1)]
+    layers += [keras.layers.Bidirectional(classes["LSTM"](units, return_sequences=True)) for _ in range(2)]
     model = keras.Sequential([*layers, keras.layers.Dense(20, "softmax")])
-    optimizer = found["FusedAdam"](1e-3, global_clipnorm=5.0)
+    optimizer = classes["FusedAdam"](1e-3, global_clipnorm=5.0)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", jit_compile=jit)
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, vocabulary_size, (BATCH, LENGTH)), generator.integers(0, 20, (BATCH, LENGTH))
@@ -28,7 +28,7 @@ def training_step(ours, jit, units, vocabulary_size):
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize(("units", "vocabulary_size"), [(64, 2000), (256, 20_000)])
 def test_a_tagger(jit, units, vocabulary_size):
-    swaps = {"Keras": (), "LSTM": ("LSTM",), "LSTM, Dropout": ("LSTM", "Dropout"), "all three": tuple(OF_KERAS)}
+    swaps = {"Keras": (), "LSTM": ("LSTM",), "LSTM, Dropout": ("LSTM", "Dropout"), "all three": tuple(KERAS_CLASSES)}
     steps = {name: training_step(ours, jit, units, vocabulary_size) for name, ours in swaps.items()}
     seconds = interleave(steps, num_rounds=60, num_warm_up=5)
     rows = [(name, median_interval(1e3 * seconds[name]), "ms") for name in steps]

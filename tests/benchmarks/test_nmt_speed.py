@@ -30,12 +30,12 @@ def test_step_over_soft(setting):
     rows = []
     for model in MODELS:
         words = seconds[model, "words"]
-        of_model = sum(values for name, values in seconds.items() if name[0] == model)
+        product_seconds = sum(values for name, values in seconds.items() if name[0] == model)
         rows.append((model, median_interval(1e3 * seconds[model]), "ms"))
         rows.append((f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio"))
-        rows.append((f"{model}, its matrix products", median_interval(1e3 * of_model), "ms"))
+        rows.append((f"{model}, its matrix products", median_interval(1e3 * product_seconds), "ms"))
         rows.append((f"{model}, those of the words", median_interval(1e3 * words), "ms"))
-        rows.append((f"{model} / its products", median_interval(seconds[model] / of_model), "ratio"))
+        rows.append((f"{model} / its products", median_interval(seconds[model] / product_seconds), "ratio"))
     report(f"nmt step {setting}: {SIZES[setting]}", rows)
 
 
@@ -53,8 +53,8 @@ def peak_memory(*arguments, num_processes=3):
     for _ in range(num_processes):
         command = [sys.executable, "-m", "benchmarks.nmt_step", *arguments]
         printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-        *of_steps, before = map(float, printed.split()[-3:])
-        peaks.append([peak - before for peak in of_steps])
+        *step_peaks, before = map(float, printed.split()[-3:])
+        peaks.append([peak - before for peak in step_peaks])
     return np.asarray(peaks)
 
 
@@ -80,7 +80,7 @@ def test_xla_over_graph(model, setting):
     rows.append(("jit / graph", median_interval(seconds["jit"] / seconds["graph"]), "ratio"))
     peaks = {kind: peak_memory(model, setting, kind) for kind in kinds}
     for index, step in enumerate(("second step", "first step, the compiler included")):
-        of_step = {kind: np.sort(x[:, index]) for kind, x in peaks.items()}
-        rows += [(f"{kind}, {step}", tuple(x[[1, 0, 2]]), "MiB") for kind, x in of_step.items()]
-        rows.append((f"jit / graph, {step}", (of_step["jit"][1] / of_step["graph"][1],) * 3, "memory"))
+        step_peaks = {kind: np.sort(x[:, index]) for kind, x in peaks.items()}
+        rows += [(f"{kind}, {step}", tuple(x[[1, 0, 2]]), "MiB") for kind, x in step_peaks.items()]
+        rows.append((f"jit / graph, {step}", (step_peaks["jit"][1] / step_peaks["graph"][1],) * 3, "memory"))
     report(f"nmt xla {model} {setting}: a step under XLA over that in graph mode", rows)

@@ -54,7 +54,7 @@ def test_every_model_of_a_claim_is_in_its_command():
 
 
 @pytest.mark.parametrize(
-    "values, others, by, verdict",
+    "values, baselines, by, verdict",
     [
         ([1.2, 1.3, 1.1], [1.0, 1.05, 0.95], 0.0, "holds"),
         ([1.0, 1.05, 0.95], [1.2, 1.3, 1.1], 0.0, "contradicted"),
@@ -65,17 +65,17 @@ def test_every_model_of_a_claim_is_in_its_command():
     ],
 )
 @pytest.mark.parametrize("logarithm", [False, True])
-def test_a_verdict(values, others, by, verdict, logarithm):
+def test_a_verdict(values, baselines, by, verdict, logarithm):
     """By Student's interval of paired differences; under three seeds nothing is decided."""
     runs = {
         "a": [{"x": {"y": value}, "cpu_seconds": 1800.0} for value in values],
-        "b": [{"x": {"z": other}, "cpu_seconds": 1800.0} for other in others],
+        "b": [{"x": {"z": other}, "cpu_seconds": 1800.0} for other in baselines],
     }
     claim = {"more": "a", "than": "b", "of": "x.y", "against": "x.z", "by": by, "logarithm": logarithm, "unit": "nats"}
-    found, text, needs = reproduction.verdict_of(claim, runs)
-    difference = np.subtract(*(np.log(row) if logarithm else row for row in (values, others)))
+    actual, text, needs = reproduction.verdict_of(claim, runs)
+    difference = np.subtract(*(np.log(row) if logarithm else row for row in (values, baselines)))
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
-    assert found == verdict
+    assert actual == verdict
     if verdict == "no effect":
         assert needs == "more than 40 seeds"
     elif verdict == "not decided" and len(values) > 2:
@@ -171,7 +171,7 @@ def test_results_have_the_options_of_their_experiments():
         for runs in results["runs"].values():
             for run in runs:
                 recorded = config_of(program.default) | results["options"] | run["options"]
-                own = {*named, *(item.partition("=")[0] for item in run["name"].partition(":")[2].split(","))}
-                differ = {x: (recorded[x], values[x]) for x in values if x in recorded and x not in own}
+                overridden = {*named, *(item.partition("=")[0] for item in run["name"].partition(":")[2].split(","))}
+                differ = {x: (recorded[x], values[x]) for x in values if x in recorded and x not in overridden}
                 differ = {x: pair for x, pair in differ.items() if pair[0] != pair[1]}
                 assert not differ.keys() - {"export"}, (path.name, run["name"], differ)
