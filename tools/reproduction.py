@@ -1,8 +1,8 @@
-"""Writes docs/reproduction.md, what reproduces of the papers, from docs/claims.yaml and the results of runs.
+"""Writes docs/reproduction.md, the verdicts on the papers' claims, from docs/claims.yaml and the results of runs.
 
     python -m tools.reproduction
 
-The page is made of files alone: a test makes it again.
+The page depends on these files only; a test compares it with a fresh one.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERDICTS = ("holds", "contradicted", "no effect", "not decided", "pending", "not tried")
-# Fewer paired seeds are no claim.
+# Fewer paired seeds decide nothing.
 MIN_SEEDS = 3
-# An effect that needs more paired seeds has no relevant size.
+# An effect that needs more paired seeds counts as too small to matter.
 MAX_SEEDS = 40
 
 
@@ -31,16 +31,16 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return the verdict on a claim, the difference that decides it and the seeds that would decide it, two texts.
+    """Return the verdict on a claim, a text of the difference that decides it, and a text of the seeds that would.
 
     A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`. It holds
-    where the paired 95% interval over seeds lies above `by`, and is contradicted where it lies below. Otherwise it has
-    no effect if `required_seeds` is larger than 40. A claim without a figure is not tried, a claim without runs is
-    pending.
+    if the paired 95% interval over seeds lies above `by`, and is contradicted if the interval lies below. Otherwise the
+    verdict is "no effect" if more than 40 seeds would be required. A claim without a figure is not tried; a claim
+    without runs is pending.
 
     Args:
         claim: Dictionary of docs/claims.yaml.
-        runs: Dictionary from the names of models to the records of their seeds; `None` where there are no results.
+        runs: Dictionary from model names to the records of their seeds; `None` without results.
     """
     if "of" not in claim:
         return "not tried", "", ""
@@ -54,7 +54,9 @@ def verdict_of(claim, runs):
     by = claim.get("by", 0.0)
     for model, model_values in ((more, values), (than, baselines)):
         if not np.isfinite(model_values).all():
-            raise ValueError(f"{claim['place']}, {claim['claim']}: {model} has {model_values}")
+            raise ValueError(
+                f"{claim['place']}, {claim['claim']}: expected finite figures. Received: {model} has {model_values}"
+            )
     interval = paired_interval(values, baselines)
     unit = f" {claim['unit']}" if "unit" in claim else ""
     shown = np.exp(interval) if column.logarithm else interval
@@ -72,10 +74,13 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return the number of paired seeds that decide an effect of the observed size, `None` above 40.
+    """Return the number of paired seeds that would decide an effect of the observed size, or `None` above 40.
 
-    The smallest number with which Student's two-sided test at 5% has the power 0.8, if the true mean and the true
-    standard deviation are the mean and the standard deviation of the differences, minus the margin of the claim.
+    This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
+    deviation are the observed ones.
+
+    Args:
+        differences: Paired differences over seeds, minus the margin of the claim.
     """
     effect = abs(np.mean(differences)) / np.std(differences, ddof=1)
     seeds = np.arange(MIN_SEEDS, MAX_SEEDS + 1)
@@ -98,7 +103,7 @@ def _values(column, records):
 
 
 def page(claims):
-    """Return the text of the page, from the content of docs/claims.yaml."""
+    """Return the page for the content of docs/claims.yaml."""
     loaded = {name: read_results(results_file(name)) for name in claims["results"] if results_file(name).exists()}
     parts, counts = [], {}
     for paper, title in claims["papers"].items():
@@ -109,7 +114,7 @@ def page(claims):
                 figure = claims["figures"].get(claim.get("figure"), {})
                 verdict, ours, needs = verdict_of(claim | figure, results and results["runs"])
                 counts.setdefault(paper, []).append(verdict)
-                why = claim["why"] or "its runs are still to come"
+                why = claim["why"] or "Its runs are still to come."
                 rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", needs, why))
         heads = ("where", "claim", "paper", "ours", "verdict", "would decide", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
@@ -126,7 +131,7 @@ def page(claims):
 
 
 def _tables(claims, loaded):
-    """Return the tables of all models of some results, means with intervals."""
+    """Return the tables that have all models of a results file: means with intervals."""
     parts = []
     for entry in claims["tables"]:
         if entry["results"] in loaded:
@@ -137,7 +142,7 @@ def _tables(claims, loaded):
 
 
 def _runs(claims, loaded):
-    """Return the part on the runs: their data beside the paper's, their cost, their commands."""
+    """Return the section on the runs: their data beside the paper's, their cost and their commands."""
     rows, commands = [], []
     for name, (theirs, ours_text) in claims["results"].items():
         if name not in loaded:

@@ -1,4 +1,4 @@
-"""docs/reproduction.md is what its claims and the runs' results say."""
+"""docs/reproduction.md agrees with docs/claims.yaml and the results of the runs."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ from tools import reproduction
 CLAIMS = yaml.safe_load((reproduction.ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_page_is_made_of_the_results():
+def test_the_page_agrees_with_the_results():
     assert (reproduction.ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8") == reproduction.page(CLAIMS)
 
 
@@ -31,7 +31,7 @@ def test_every_claim_can_be_decided_or_says_why_not():
             assert "still to come" not in claim["why"], place
             if path:
                 assert group["results"] in CLAIMS["results"] and claim["figure"] in CLAIMS["figures"], place
-            # A file of results may have a part of its models: the others come to it as they end.
+            # A results file may lack models: they are added when their runs end.
             verdict, ours, needs = reproduction.verdict_of(claim | CLAIMS["figures"].get(claim.get("figure"), {}), runs)
             missing = runs is None or not {claim["more"], claim["than"]} <= runs.keys() if path else False
             assert (verdict == "pending") == missing, place
@@ -41,7 +41,7 @@ def test_every_claim_can_be_decided_or_says_why_not():
 
 
 def test_every_model_of_a_claim_is_in_its_command():
-    """The head of a file of options has the command of the results: its runs take hours, and a claim waits for them."""
+    """The head of an options file has the command of its results, with every model that a claim needs."""
     for group in CLAIMS["groups"]:
         path = reproduction.results_file(group["results"]) if "results" in group else None
         files = sorted((path.parents[1] / "experiments").glob("*.yaml")) if path else ()
@@ -66,7 +66,7 @@ def test_every_model_of_a_claim_is_in_its_command():
 )
 @pytest.mark.parametrize("logarithm", [False, True])
 def test_a_verdict(values, baselines, by, verdict, logarithm):
-    """By Student's interval of paired differences; under three seeds nothing is decided."""
+    """Student's interval of paired differences decides; fewer than three seeds decide nothing."""
     runs = {
         "a": [{"x": {"y": value}, "cpu_seconds": 1800.0} for value in values],
         "b": [{"x": {"z": other}, "cpu_seconds": 1800.0} for other in baselines],
@@ -86,7 +86,7 @@ def test_a_verdict(values, baselines, by, verdict, logarithm):
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
     assert text == (f"`a / b`: ratio {expected}" if logarithm else f"`a - b`: {expected}")
-    with pytest.raises(ValueError, match=r"Table 1, better: b has .*nan"):
+    with pytest.raises(ValueError, match=r"Table 1, better: .*b has .*nan"):
         names = {"place": "Table 1", "claim": "better", "against": "x.lost"}
         reproduction.verdict_of(claim | names, runs)
     assert reproduction.verdict_of(claim, None) == ("pending", "", "")
@@ -95,7 +95,7 @@ def test_a_verdict(values, baselines, by, verdict, logarithm):
 
 @pytest.mark.parametrize("effect", [0.5, 0.9, 1.5, 3.0])
 def test_required_seeds_have_the_power(effect):
-    """The share of simulated experiments that decide the effect, to three standard errors of 20,000."""
+    """The required number of seeds has a power of 0.8 in 20,000 simulated experiments, to three standard errors."""
     seeds = reproduction.required_seeds(np.array([effect - 1.0, effect, effect + 1.0]))
     generator = np.random.default_rng(0)
     for number, enough in ((seeds, True), (seeds - 1, False)):
@@ -105,8 +105,8 @@ def test_required_seeds_have_the_power(effect):
     assert reproduction.required_seeds(np.array([-1.0, 0.4, 1.0])) is None
 
 
-def test_a_page_of_made_results(tmp_path, monkeypatch):
-    """The counts, a line of each claim, a table of all models, and what the runs cost."""
+def test_a_page_of_synthetic_results(tmp_path, monkeypatch):
+    """The page has the counts, a line for each claim, a table of all models, and the cost of the runs."""
     monkeypatch.setattr(reproduction, "ROOT", tmp_path)
     path = reproduction.results_file("toy/table")
     path.parent.mkdir(parents=True)
@@ -125,7 +125,7 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
         "names": {"a, b": "A, B"},
         "results": {"toy/table": ["9,000 pairs", "a part"], "toy/none": ["none", "none"]},
         "figures": {"x": {"of": "report.x", "digits": 1, "unit": "nats"}},
-        "tables": [{"results": "toy/table", "title": "All", "text": "Of both.", "columns": {"x": "x"}}],
+        "tables": [{"results": "toy/table", "title": "All", "text": "Both models.", "columns": {"x": "x"}}],
         "groups": [
             {
                 "paper": "one",
@@ -150,18 +150,18 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
         ["`a`, `b`", "A, B"],
         ["Table 1", "b is larger", "2 against 1", "`b - a`: 2.0 [2.0, 2.0] nats", "**holds**", "", "it is."],
         ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "", "it is."],
-        ["Table 1", "c", "2 against 1", "", "**pending**", "", "its runs are still to come"],
+        ["Table 1", "c", "2 against 1", "", "**pending**", "", "Its runs are still to come."],
         ["a", "1.1 [0.9, 1.3]"],
         ["toy/table", "9,000 pairs", "a part: 1,200 pairs, 2 epochs", "2", "3", "1.0"],
     ):
         assert row in rows
-    assert "### All\n\nOf both." in reproduction.page(claims)
+    assert "### All\n\nBoth models." in reproduction.page(claims)
     command = "    python -m toy compare --out runs/toy/table --results applications/toy/results/table.json\n"
     assert command in reproduction.page(claims)
 
 
 def test_results_have_the_options_of_their_experiments():
-    """A new default of a program changes neither what an experiment does nor what its results say of it."""
+    """A new default of a program changes neither an experiment nor the options that its results record."""
     for path in (reproduction.ROOT / "applications").glob("*/results/*.json"):
         program = importlib.import_module(f"applications.{path.parts[-3]}.options").PROGRAM
         results = reproduction.read_results(path)
