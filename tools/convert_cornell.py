@@ -1,9 +1,9 @@
-"""Writes the pairs of Cornell's movie dialogues (Danescu-Niculescu-Mizil and Lee 2011) as a table for applications.ved.
+"""Converts Cornell's movie dialogues (Danescu-Niculescu-Mizil and Lee 2011) to a table of pairs for applications.ved.
 
     python -m tools.convert_cornell CORPUS --out dialogue.tsv
 
-CORPUS has movie_lines.txt and movie_conversations.txt. Each line and the one after it in its conversation are a pair;
-one without a word on either side is left out. The table has the columns line, reply and movie_id:
+CORPUS has movie_lines.txt and movie_conversations.txt. Each line and the next line of its conversation are a pair;
+pairs with an empty side are skipped. The table has the columns line, reply and movie_id:
 
     python -m applications.ved train --train-table dialogue.tsv --source-column line --target-column reply \
         --group-column movie_id
@@ -18,7 +18,7 @@ _BETWEEN = " +++$+++ "
 
 
 def convert(corpus, out):
-    """Write the table; return the number of pairs, and of those that were left out."""
+    """Write the table; return the numbers of written and of skipped pairs."""
     corpus, pairs = pathlib.Path(corpus), []
     lines = {fields[0]: " ".join(fields[4].split()) for fields in _rows(corpus / "movie_lines.txt", 5)}
     for *_, movie, names in _rows(corpus / "movie_conversations.txt", 4):
@@ -26,21 +26,21 @@ def convert(corpus, out):
         pairs += [(line, reply, movie) for line, reply in itertools.pairwise(spoken)]
     complete = [pair for pair in pairs if pair[0] and pair[1]]
     if not complete:
-        raise SystemExit(f"{corpus}: no pair of lines")
-    # Quotation marks are words of the text, as the reader of .tsv has it.
+        raise SystemExit(f"{corpus}: expected conversations of at least two lines. Received: none")
+    # The reader of .tsv files treats quotation marks as text.
     rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *complete]]
     pathlib.Path(out).write_text("\n".join(rows) + "\n", encoding="utf-8")
     return len(complete), len(pairs) - len(complete)
 
 
 def _rows(path, num_fields):
-    """Return the rows of a file, lists of `num_fields` fields; the corpus is no UTF-8."""
+    """Return the rows of a file as lists of `num_fields` fields. The corpus is not UTF-8."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # A line without a word ends after the separator, whose last space editors take away.
+        # An empty line ends with the separator, whose trailing space some editors remove.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
-            raise SystemExit(f"{path}: line {number} has {len(fields)} fields, not {num_fields}")
+            raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")
         rows += [[field.strip() for field in fields]] if line else []
     return rows
 
@@ -48,10 +48,10 @@ def _rows(path, num_fields):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="Cornell's movie dialogues as a table of pairs.")
     parser.add_argument("corpus", help="folder with movie_lines.txt and movie_conversations.txt")
-    parser.add_argument("--out", required=True, help="the table, .tsv")
+    parser.add_argument("--out", required=True, help="the table to write, .tsv")
     options = parser.parse_args(arguments)
     num_pairs, num_skipped = convert(options.corpus, options.out)
-    print(f"written: {options.out}, {num_pairs} pairs; {num_skipped} with an empty side left out")
+    print(f"written: {options.out}, {num_pairs} pairs; {num_skipped} skipped for an empty side")
 
 
 if __name__ == "__main__":

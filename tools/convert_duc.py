@@ -1,10 +1,10 @@
-"""Writes documents of DUC, and summaries that people wrote of them, in the format of applications.vrae.
+"""Converts documents of DUC, and their human summaries, to the format of applications.vrae.
 
     python -m tools.convert_duc DOCUMENTS [--references MODELS] --out FOLDER
 
-DOCUMENTS has a folder of SGML documents for each topic. MODELS has files that begin with a topic's name, without its
-last letter where this names the group of assessors: D0701.M.250.A.1 is about D0701A. FOLDER gets topics/NAME.txt.data,
-a sentence a line, and references/NAME/1.gold and so on:
+DOCUMENTS has a folder of SGML documents for each topic. The file names in MODELS begin with the topic's name, without
+the last letter if it names the group of assessors: D0701.M.250.A.1 belongs to D0701A. The tool writes
+FOLDER/topics/NAME.txt.data, with one sentence per line, and FOLDER/references/NAME/1.gold, 2.gold and so on:
 
     python -m applications.vrae summarize --run RUN --documents FOLDER/topics --references FOLDER/references \
         --max-words 250
@@ -17,7 +17,7 @@ import re
 
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
 _TAG = re.compile(r"<[^>]*>")
-# Not after a title or an initial.
+# A title or an initial does not end a sentence.
 _SENTENCE_END = re.compile(
     r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bGen\.)(?<!\bSen\.)(?<!\bGov\.)(?<!\bRep\.)"
     r"(?<!\b[A-Z]\.)(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])"
@@ -26,7 +26,7 @@ _TOPIC = re.compile(r"D\d{4}[A-Z]", re.I)
 
 
 def sentences_of(text):
-    """Return the sentences of an SGML document, or of plain text."""
+    """Return the sentences of an SGML document or of plain text."""
     sentences = []
     for body in _TEXT.findall(text) or [text]:
         for block in re.split(r"</?p>|\n\s*\n", body, flags=re.I):
@@ -36,12 +36,12 @@ def sentences_of(text):
 
 
 def convert(documents, references, out):
-    """Write the topics of a folder and, unless it is `None`, their references; return the names of the topics."""
+    """Write the topics of a folder, and their references unless `references` is `None`; return the topic names."""
     documents, out, names = pathlib.Path(documents), pathlib.Path(out), []
     for folder in sorted(path for path in documents.iterdir() if path.is_dir() and not path.name.startswith(".")):
         sentences = [each for path in _files(folder.rglob("*")) for each in sentences_of(_read(path))]
         if not sentences:
-            raise SystemExit(f"{folder}: no sentence in the documents")
+            raise SystemExit(f"{folder}: expected documents with sentences. Received: no sentence")
         _write(out / "topics" / f"{folder.name}.txt.data", sentences)
         names.append(folder.name)
         if references is not None:

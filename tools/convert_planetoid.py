@@ -1,11 +1,11 @@
-"""Writes the files of Planetoid (Yang et al. 2016) as the one .npz that applications.graphs reads.
+"""Converts the files of Planetoid (Yang et al. 2016) to the .npz that applications.graphs reads.
 
     python -m tools.convert_planetoid planetoid/ind.cora cora.npz
 
-The first argument is the prefix of eight files, planetoid/ind.cora.x and so on. They are pickles of arrays; reading
-them runs no code that they may hold: arrays, sparse matrices and lists of numbers are read, everything else is refused
-by name. An edge has one direction in the .npz. Nodes that the test index leaves out, as for Citeseer, have no features
-and the label -1.
+The first argument is the prefix of eight files, planetoid/ind.cora.x and so on. The files are pickles. The tool runs no
+code that a pickle may contain: it reads arrays, sparse matrices and lists of numbers, and rejects everything else with
+its name. The .npz has each edge once, in one direction. Nodes that are missing from the test index, as in Citeseer,
+have no features and the label -1.
 """
 
 import argparse
@@ -22,11 +22,11 @@ _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
 
 class _Dtype:
-    """A type of numbers. In NumPy's own a forged state could turn the bytes of an array into addresses of objects."""
+    """A numeric type. With NumPy's own type a forged state could turn the bytes of an array into object addresses."""
 
     def __init__(self, name, *_):
         if not re.fullmatch("[biuf][1248]", name):
-            raise ValueError(f"an array of {name}, and not of numbers")
+            raise ValueError(f"expected an array of numbers. Received: {name}")
         self.value = np.dtype(name)
 
     def __setstate__(self, state):
@@ -37,21 +37,21 @@ class _Array(np.ndarray):
     def __setstate__(self, state):
         version, shape, dtype, *content = state
         if min(shape, default=0) < 0:
-            raise ValueError(f"an array of shape {shape}")
+            raise ValueError(f"expected a shape without negative sizes. Received: {shape}")
         super().__setstate__((version, shape, dtype.value, *content))
 
 
 class _Csr:
-    """The attributes of scipy's sparse matrix, of whichever version."""
+    """The attributes of scipy's sparse matrix, from any version."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)
-        # Without it scipy's compiled code would follow the indices out of the arrays.
+        # Without this check scipy's compiled code would read outside the arrays for bad indices.
         matrix.check_format(full_check=True)
         return matrix.toarray()
 
 
-# The stand-in for each name that a pickle may have. A dictionary stands for a defaultdict: it makes no missing entry.
+# The replacement for each name that a pickle may have. A dict replaces defaultdict, because it adds no missing entries.
 _ALLOWED = {
     "numpy.dtype": _Dtype,
     "numpy.ndarray": None,
@@ -69,15 +69,15 @@ _ALLOWED = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         if f"{module}.{name}" not in _ALLOWED:
-            raise InputError(f"holds a {module}.{name}; expected nothing but arrays and lists.")
+            raise InputError(f"expected only arrays and lists. Received: {module}.{name}")
         return _ALLOWED[f"{module}.{name}"]
 
 
 def read_pickle(path):
-    """Return the array, a sparse one as a full one, or the dictionary in a file.
+    """Return the array or the dictionary in a file; a sparse matrix is returned dense.
 
     Raises:
-        InputError: If it holds anything else, which is named, or is no pickle.
+        InputError: If the file has any other object, or is not a pickle.
     """
     try:
         with open(path, "rb") as file:
@@ -92,20 +92,20 @@ def read_pickle(path):
 
 
 def read_planetoid(prefix):
-    """Return what the files with a prefix hold.
+    """Return the graph in the files with a prefix.
 
-    Test node number `order[i]` stands in row i of tx and ty. Numbers that test.index leaves out, as for Citeseer, are
-    nodes without features and without a label.
+    Row i of tx and ty belongs to test node number `order[i]`. Numbers that are missing from test.index, as in Citeseer,
+    are nodes without features and without a label.
 
     Returns:
-        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) as they are listed; and the numbers of the training,
-        validation and test nodes: the rows of y, the 500 after them, and test.index.
+        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and the numbers of the
+        training, validation and test nodes: the rows of y, the 500 rows after them, and test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:
         order = np.loadtxt(f"{prefix}.test.index", dtype=np.int64, ndmin=1)
     except ValueError as error:
-        raise InputError(f"{prefix}.test.index: expected a number a line: {error}") from error
+        raise InputError(f"{prefix}.test.index: expected one number per line: {error}") from error
     _check(prefix, parts, order)
     num_known, num_train = len(parts["allx"]), len(parts["x"])
     count = max(num_known, int(order.max(initial=0)) + 1)
@@ -125,7 +125,7 @@ def read_planetoid(prefix):
 
 
 def _check(prefix, parts, order):
-    """Raise `InputError` unless the parts fit together."""
+    """Raise `InputError` unless the files fit together."""
     for name in _ARRAYS:
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected a matrix. Received: {type(parts[name]).__name__}")
@@ -144,22 +144,22 @@ def _check(prefix, parts, order):
         raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(parts['graph']).__name__}")
     for node, sources in parts["graph"].items():
         if not isinstance(sources, list) or not all(type(x) is int and x >= 0 for x in (node, *sources)):
-            expected = "expected a list of numbers of nodes"
+            expected = "expected a list of node numbers"
             raise InputError(f"{prefix}.graph: {expected}. Received: {node!r}: {sources!r}"[:300])
     num_known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
-        raise InputError(f"{prefix}.test.index: expected {count} different numbers, none below {num_known}.")
-    # A damaged number would make a graph of any size.
+        raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
+    # A corrupt number would make the graph arbitrarily large.
     if order.max(initial=0) >= num_known + 2 * count:
         raise InputError(
-            f"{prefix}.test.index: {order.max()} is far from {num_known}, the number of the first test node."
+            f"{prefix}.test.index: expected numbers close to {num_known}, the first test node. Received: {order.max()}"
         )
 
 
 def convert(prefix, out):
-    """Write the graph of the files with a prefix; return the number of its nodes."""
+    """Write the graph in the files with a prefix; return its number of nodes."""
     features, labels, edges, splits = read_planetoid(prefix)
-    # An edge stands in the lists of both its ends.
+    # The lists of both ends contain an edge.
     edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)
     edges = np.repeat(edges, (counts + 1) // 2, axis=0)
     sparse = scipy.sparse.csr_matrix(features)

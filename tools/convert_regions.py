@@ -1,17 +1,17 @@
-"""Region features of other formats, written into the one HDF5 that `--features` reads.
+"""Converts region features of other formats to the HDF5 file that `--features` reads.
 
     python -m tools.convert_regions SOURCE [SOURCE ...] --out regions.h5 [--transposed]
 
-A source is one of the following; several become one file, of training and validation for instance.
+Several sources, such as training and validation, are written to one file. A source is one of the following:
 
-- A folder, searched through for .npz files of one image each, whose ids are their names. A file has an array `x` or
-  `feat`, regions (n, D); and perhaps the corners of the boxes, `bbox` (n, 4), and the size of the image in pixels,
+- A folder, searched recursively for .npz files. Each file has one image, and its name is the id. It has an array `x` or
+  `feat`, regions (n, D), and optionally the corners of the boxes, `bbox` (n, 4), and the size of the image in pixels,
   `image_w` and `image_h`. With `--transposed` an `x` is (D, n), as published for MCAN.
-- A .tsv of bottom-up attention: image_id, image_w, image_h, num_boxes, and in base64 boxes and features.
-- An .h5 or .hdf5 of bottom-up attention, with its ids in `image_ids` or, as published, in NAME_imgid2idx.json beside
-  NAME.hdf5, a dictionary from ids to rows.
+- A .tsv of bottom-up attention: image_id, image_w, image_h, num_boxes, and boxes and features in base64.
+- An .h5 or .hdf5 of bottom-up attention. The ids are in `image_ids` or, as published, in NAME_imgid2idx.json in the
+  same folder as NAME.hdf5, a dictionary from ids to rows.
 
-Boxes are divided by the size of the image where the file has it.
+Boxes are divided by the size of the image if the file has it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 def read_folder(path, transposed):
     for file in progress(sorted(path.rglob("*.npz")), "regions"):
-        # Never allow_pickle: unpickling runs code of the file.
+        # Never set allow_pickle: unpickling can run code in the file.
         with reading(file), np.load(file, allow_pickle=False) as arrays:
             features = arrays["x"] if "x" in arrays else arrays["feat"]
             if transposed and "x" in arrays:
@@ -50,7 +50,7 @@ def read_table(path):
     with open(path, encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, _COLUMNS, delimiter="\t", quoting=csv.QUOTE_NONE)
         for number, row in enumerate(progress(rows, "regions"), start=1):
-            with reading(f"{path}:{number}", f"{', '.join(_COLUMNS)}, with tabs between"):
+            with reading(f"{path}:{number}", f"{', '.join(_COLUMNS)}, separated by tabs"):
                 boxes, features = (
                     np.frombuffer(base64.b64decode(row[name], validate=True), "<f4").reshape(int(row["num_boxes"]), -1)
                     for name in ("boxes", "features")
@@ -76,18 +76,18 @@ def read_hdf5(path):
 
 
 def read_source(path, transposed=False):
-    """Yield (id, features (n, D), boxes (n, 4) or `None`) of each image of a source."""
+    """Yield (id, features (n, D), boxes (n, 4) or `None`) for each image of a source."""
     path = pathlib.Path(path)
     if path.is_dir():
         return read_folder(path, transposed)
     readers = {".h5": read_hdf5, ".hdf5": read_hdf5, ".tsv": read_table}
     if not path.is_file() or path.suffix not in readers:
-        raise InputError(f"{path}: expected a folder of .npz files, or an .h5, .hdf5 or .tsv file. Received: none")
+        raise InputError(f"{path}: expected a folder of .npz files, or an .h5, .hdf5 or .tsv file")
     return readers[path.suffix](path)
 
 
 def convert(sources, out, transposed=False):
-    """Write the regions of sources into an HDF5, in their order."""
+    """Write the regions of the sources, in order, to an HDF5 file."""
     if pathlib.Path(out).exists():
         raise InputError(f"--out: expected a new file. Received: {out}, which exists")
     images = (image for source in sources for image in read_source(source, transposed))

@@ -1,16 +1,16 @@
-"""Makes a sheet of sentences for people to rate, and reads the filled sheets (Bahuleyan et al. 2018, section 4.1).
+"""Writes a sheet of sentences for human raters, and evaluates the filled sheets (Bahuleyan et al. 2018, section 4.1).
 
     python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
     python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
 
-A RUN is the folder of a finished run of a program that writes sentences; its shown.json has those of at most 100
-sources, the same of every run on one test part. `sheet` writes sheet.csv, the outputs of all runs in one random order
-without the names of the models, and key.json, which says whose they are and is not for the raters. Each rater fills the
-column "rating" of a copy: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005).
+A RUN is the folder of a finished run of a program that writes sentences. Its shown.json has the sentences for at most
+100 sources, the same sources for all runs on one test split. `sheet` writes sheet.csv, the outputs of all runs in
+random order without the names of the models, and key.json, which has the names and is not for the raters. Each rater
+fills the column "rating" of a copy: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005).
 
-`read` prints for each model the mean over outputs of the raters' mean with a 95% interval, the difference of two models
-over the sources with its interval and the p of Wilcoxon's signed-rank test, and Spearman's correlation of each two
-raters. `--label` is what a run calls its sentence: MAP (ved), translation (nmt), caption (captioning).
+`read` prints the mean rating of each model with a 95% interval over outputs, the paired difference of each two models
+with its interval over sources and the p-value of Wilcoxon's signed-rank test, and Spearman's correlation of each two
+raters. `--label` is the name of the sentence in a run: MAP (ved), translation (nmt), caption (captioning).
 """
 
 import argparse
@@ -31,32 +31,34 @@ RATINGS = ("1", "2", "3", "4", "5")
 
 
 def outputs_of(run, label):
-    """Return the sentence of each source of a run, a dictionary."""
+    """Return a dictionary from the sources of a run to its sentences."""
     path = pathlib.Path(run, "shown.json")
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"{path} cannot be read: {run} must be the folder of a finished run") from error
+        raise SystemExit(f"expected the folder of a finished run. Received: {run} ({path} cannot be read)") from error
     outputs = {}
     for (_, source), *lines in samples:
         texts = [text for name, text in lines if name == label]
         if not texts:
             labels = ", ".join(dict.fromkeys(name for name, _ in lines))
-            raise SystemExit(f"--label {label}: {path} has {labels}")
+            raise SystemExit(f"--label: expected one of {labels}, as in {path}. Received: {label}")
         outputs[source] = texts[0] if isinstance(texts[0], str) else " ".join(word for word, _ in texts[0])
     return outputs
 
 
 def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
-    """Write sheet.csv and key.json into a folder, which must not have them; return the number of rows."""
+    """Write sheet.csv and key.json to a folder that does not have them yet; return the number of rows."""
     out, outputs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
     if len(outputs) < 2:
-        raise SystemExit("a sheet needs two different runs at least")
+        raise SystemExit("expected at least two different runs")
     shared = [source for source in next(iter(outputs.values())) if all(source in texts for texts in outputs.values())]
     if not 0 < num_outputs <= len(shared):
-        raise SystemExit(f"--outputs {num_outputs}: the runs share {len(shared)} sources")
+        raise SystemExit(f"--outputs: expected 1 to {len(shared)}, the shared sources. Received: {num_outputs}")
     if (out / "key.json").exists() or (out / "sheet.csv").exists():
-        raise SystemExit(f"{out} has a sheet already, which someone may be filling in")
+        raise SystemExit(
+            f"--out: expected a folder without a sheet. Received: {out}, whose sheet someone may be filling in"
+        )
     generator = np.random.default_rng(seed)
     chosen = [shared[row] for row in generator.choice(len(shared), num_outputs, replace=False)]
     rows = [(run, source) for run in outputs for source in chosen]
@@ -73,7 +75,7 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
 
 
 def read_ratings(path, num_rows):
-    """Return the ratings of a filled sheet in the order of the numbers, an array of integers."""
+    """Return the ratings of a filled sheet, an array of integers in the order of the numbers."""
     try:
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -88,7 +90,7 @@ def read_ratings(path, num_rows):
         if rating not in RATINGS:
             raise SystemExit(f"{path}, number {number}: the rating must be 1 to 5. Received: {rating!r}")
         if number in ratings:
-            raise SystemExit(f"{path}: number {number} stands twice")
+            raise SystemExit(f"{path}: expected each number once. Received: {number} twice")
         ratings[number] = int(rating)
     expected = [str(number) for number in range(1, num_rows + 1)]
     if ratings.keys() != set(expected):
@@ -97,11 +99,11 @@ def read_ratings(path, num_rows):
 
 
 def report(key, sheets):
-    """Return the tables of filled sheets, a text."""
+    """Return the tables for filled sheets, as text."""
     try:
         rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"{key} must be the key.json of a sheet") from error
+        raise SystemExit(f"expected the key.json of a sheet. Received: {key}") from error
     ratings = {str(path): read_ratings(path, len(rows)) for path in sheets}
     run_means = {}
     for row, mean in zip(rows, np.mean(list(ratings.values()), axis=0), strict=True):
@@ -117,7 +119,7 @@ def _differences(run_means):
     lines = []
     for one, other in itertools.combinations(run_means, 2):
         first, second = (np.array([run_means[run][source] for source in run_means[one]]) for run in (one, other))
-        # The test has no value where no pair differs.
+        # The test is undefined if no pair differs.
         p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if np.any(first != second) else "-"
         lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))
     heads = ("runs", "difference [95% interval]", "p, Wilcoxon")
@@ -126,7 +128,7 @@ def _differences(run_means):
 
 def _agreement(ratings):
     pairs = list(itertools.combinations(ratings, 2))
-    # A rater who gives one rating to all has no rank.
+    # A rater who gives only one rating has no ranks.
     rhos = {
         (one, other): scipy.stats.spearmanr(ratings[one], ratings[other]).statistic
         for one, other in pairs
@@ -140,13 +142,13 @@ def _agreement(ratings):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    sheet = commands.add_parser("sheet", help="write a sheet to fill")
+    sheet = commands.add_parser("sheet", help="write a sheet for the raters")
     sheet.add_argument("runs", nargs="+")
     sheet.add_argument("--out", required=True)
-    sheet.add_argument("--outputs", type=int, default=100, help="of each run")
+    sheet.add_argument("--outputs", type=int, default=100, help="number of outputs of each run")
     sheet.add_argument("--label", default="MAP")
     sheet.add_argument("--seed", type=int, default=0)
-    read = commands.add_parser("read", help="read filled sheets")
+    read = commands.add_parser("read", help="evaluate filled sheets")
     read.add_argument("key")
     read.add_argument("sheets", nargs="+")
     options = parser.parse_args(arguments)

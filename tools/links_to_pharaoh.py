@@ -1,10 +1,10 @@
-"""Writes gold word alignments that are a table, as shared tasks publish them, in the format of applications.nmt.
+"""Converts a table of gold word alignments, as shared tasks publish them, to the format of applications.nmt.
 
     python -m tools.links_to_pharaoh gold.wa 447 > gold.pharaoh
 
-The table has a line per link, as ``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S`` (sure)
-or ``P`` (possible); sure without a letter. A fifth field, the confidence, is ignored. The number after the file is how
-many pairs there are. Words are counted from 0; ``--first-word 1`` is for tables that count them from 1.
+The table has one line per link, such as ``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S``
+(sure) or ``P`` (possible). A link without a letter is sure. A fifth field, the confidence, is ignored. The argument
+after the file is the number of pairs. Words are counted from 0; set ``--first-word 1`` for tables that count from 1.
 """
 
 import argparse
@@ -15,19 +15,21 @@ _ROW = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.]+)?"
 
 
 def pharaoh_lines(path, num_pairs, first_word=0):
-    """Return a line per pair with its links, ``i-j`` sure and ``ipj`` possible; blank for a pair without links."""
+    """Return the links of each pair as a line: ``i-j`` is sure, ``ipj`` possible. A pair without links gives ""."""
     links = [[] for _ in range(num_pairs)]
     for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
         match = _ROW.fullmatch(line.strip())
         if not match:
-            raise SystemExit(f"{path}:{number}: expected 'pair i j', then S or P. Received: {line.strip()!r}")
+            raise SystemExit(
+                f"{path}:{number}: expected 'pair i j', optionally with S or P. Received: {line.strip()!r}"
+            )
         pair, i, j = int(match[1]), int(match[2]) - first_word, int(match[3]) - first_word
         if not 1 <= pair <= num_pairs:
-            raise SystemExit(f"{path}:{number}: pair {pair} of {num_pairs}, which are counted from 1")
+            raise SystemExit(f"{path}:{number}: expected a pair from 1 to {num_pairs}. Received: {pair}")
         if min(i, j) < 0:
-            raise SystemExit(f"{path}:{number}: words are counted from {first_word}. Received: {line.strip()!r}")
+            raise SystemExit(f"{path}:{number}: expected words from {first_word} on. Received: {line.strip()!r}")
         links[pair - 1].append(f"{i}{'p' if match[4] == 'P' else '-'}{j}")
     return [" ".join(row) for row in links]
 

@@ -1,13 +1,13 @@
-"""Writes the built-in pairs of translation: German and English sentences of a small grammar, with their word links.
+"""Writes the built-in translation pairs: German and English sentences of a small grammar, with their word links.
 
     python -m tools.make_nmt_sentences applications/nmt/sentences.tsv.gz
 
     Am Montag hat mein Bruder den alten Stuhl neben dem Haus repariert
     My brother repaired the old chair beside the house on monday
 
-German has its second verb at the end and may begin with the time; determiners and adjectives are declined. The English
-order is subject, verb, object, place, time. Each word occurs beside all others, so that its alignment can be learned; a
-full stop would occur in every pair.
+German puts its second verb at the end and may begin with the time; determiners and adjectives are declined. The English
+order is subject, verb, object, place, time. Each word occurs with all other words, so a model can learn its alignment.
+The sentences have no full stop, because it would occur in every pair.
 """
 
 import gzip
@@ -18,8 +18,7 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A word of both languages. A German word without a counterpart has a possible link to the counterpart of
-    `linked`."""
+    """A word in both languages; without English it has a possible link to the English word of `linked`."""
 
     german: str
     english: str = ""
@@ -40,7 +39,7 @@ _PLACES = _table(
     "r Garten garden, r Park park, r Bahnhof station, r Turm tower, e Küche kitchen, e Schule school, s Museum museum, "
     "s Haus house"
 )
-# The same with plurals.
+# Gender, German, English, and the plurals of both.
 _THINGS = _table(
     "r Apfel apple Äpfel apples, r Brief letter Briefe letters, r Koffer suitcase Koffer suitcases, "
     "r Schlüssel key Schlüssel keys, r Stuhl chair Stühle chairs, r Tisch table Tische tables, "
@@ -78,8 +77,10 @@ _BEFORE_DAYS, _BEFORE_MONTHS = _table("am on, jeden every, bis by"), _table("im 
 
 
 def pairs(count, seed=0):
-    """Return distinct pairs of sentences, drawn at random: a list of (source, target, sure links, possible links), sets
-    of (source word, target word)."""
+    """Return random, distinct pairs: a list of (source, target, sure links, possible links).
+
+    Links are sets of (source word, target word).
+    """
     generator, drawn = np.random.default_rng(seed), {}
     while len(drawn) < count:
         pair = _pair(generator)
@@ -111,7 +112,7 @@ def _pair(generator):
 
 
 def _linked(german, english):
-    """Return source, target, sure and possible links of two orders of words."""
+    """Return source, target, sure links and possible links for the words in German and in English order."""
     rows, columns = ({id(word): place for place, word in enumerate(side)} for side in (german, english))
     sure = {(rows[key], columns[key]) for key in columns}
     possible = {(row, columns[id(word.linked)]) for row, word in enumerate(german) if word.linked}
@@ -149,7 +150,7 @@ def _place(generator):
 
 
 def _determiner(generator, gender, case):
-    """Return a determiner and the ending of an adjective behind it."""
+    """Return a determiner and the ending of the adjective after it."""
     english, stem, *endings = _pick(generator, _DETERMINERS)
     if case == "dative":
         return _Word(stem + endings[5 if gender == "e" else 4], english), "en"

@@ -1,9 +1,8 @@
-"""Writes the English prose that ships with the programs: sentences of the topics of Python's documentation.
+"""Writes the English prose that ships with the programs: sentences from the topics of Python's documentation.
 
     python -m tools.make_topic_sentences applications/text/python_topics.tsv.gz
 
-Python 3.11.7 wrote the file that ships; another version has other sentences. The table has the columns topic and
-sentence.
+Python 3.11.7 wrote the shipped file; another version has other sentences. The table has the columns topic and sentence.
 """
 
 import gzip
@@ -12,20 +11,19 @@ import pydoc_data.topics
 import re
 import sys
 
-# A sentence ends before a capital letter, a quotation or a bracket; "e.g." and "i.e." end none.
+# A sentence ends before a capital letter, a quotation mark or a bracket, but not after "e.g." or "i.e.".
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
-# Marks of grammar, prompts, assignments and tables, which prose has none of.
+# Signs of grammar rules, prompts, assignments and tables, which do not occur in prose.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
-# Names and operators in a sentence, which as tokens of their own are most of it.
+# Names and operators: as separate tokens they would be most of a sentence.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
 _MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40
 
 
 def topics():
-    """Return the sentences of each topic, in their order, without sentences of earlier topics: a dictionary of lists of
-    str."""
+    """Return the sentences of each topic in order, without sentences of earlier topics, as a dictionary of lists."""
     previous, sentences_by_topic = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
@@ -47,14 +45,14 @@ def topics():
 
 
 def _paragraphs(text):
-    """Yield the paragraphs of prose, each a line."""
+    """Yield the paragraphs of prose, each as one line."""
     block = []
     for line in [*text.split("\n"), ""]:
         if line.strip() and not _HEADING.match(line):
             block.append(line)
             continue
         if _HEADING.match(line):
-            # Without the line that it underlines.
+            # The heading underlines the last line, which is a title.
             block = block[:-1]
         if block and not any(_CODE.search(part) for part in block):
             yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))
@@ -63,5 +61,5 @@ def _paragraphs(text):
 
 if __name__ == "__main__":
     rows = [f"{name}\t{sentence}\n" for name, sentences in topics().items() for sentence in sentences]
-    # Without a time, so that equal sentences are equal files.
+    # mtime=0 makes the file reproducible.
     pathlib.Path(sys.argv[1]).write_bytes(gzip.compress("".join(["topic\tsentence\n", *rows]).encode(), mtime=0))

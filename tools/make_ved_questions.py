@@ -1,14 +1,14 @@
-"""Writes the pairs that ship with applications.ved: facts of the CLDR, read through Babel, and questions about them.
+"""Writes the pairs that ship with applications.ved: facts of the CLDR, read with Babel, and questions about them.
 
     python -m tools.make_ved_questions applications/ved/embedded.tsv.gz
 
-This needs Babel, the program does not. Babel 2.18.0, with the CLDR 47, wrote the file that ships; another version may
+Only this tool needs Babel, not the program. Babel 2.18.0 with the CLDR 47 wrote the shipped file; another version may
 write other facts.
 
-Every fact is (kind, first key, second key, answer), as in ("name", Germany, French, Allemagne). Its statement holds
-all three; its questions hold the two keys, never the answer. So a question can be written from its statement only, by
-copying two names, and several questions fit a statement equally well, which is what a variational model is for.
-The facts are the CLDR's. The phrasing is ours.
+A fact is (kind, first key, second key, answer), such as ("name", Germany, French, Allemagne). Its statement has both
+keys and the answer; its questions have the two keys, never the answer. So a model can write a question by copying two
+names of the statement. Several questions fit a statement equally well, so a variational model is useful. The facts are
+from the CLDR; the phrasing is ours.
 """
 
 import collections
@@ -24,12 +24,12 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
-# Countries with the most facts.
+# The number of countries, those with the most facts.
 NUM_TERRITORIES = 64
-# A question repeats the keys, so their words must be learnt; an answer is only read.
+# The model must learn the words of keys, because questions repeat them; it only reads answers.
 MIN_KEY_OCCURRENCES = 20
 
-# Languages in Latin script whose names of countries are often spelled alike, so that the words recur.
+# Languages in Latin script with similar names of countries, so that words recur.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",
@@ -103,7 +103,7 @@ _QUESTIONS = {
 
 
 def rows():
-    """Return pairs of a statement, about 3,000 in all, and each of the five questions that it answers.
+    """Return about 3,000 statements, each paired with the five questions that it answers.
 
     The order is the same on every machine.
     """
@@ -126,7 +126,7 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Drops statements that are too long or have a rare key, until every word of a key recurs."""
+    """Drop statements that are too long or have a rare key, until every word of a key is frequent."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):
@@ -141,7 +141,7 @@ def _words(*names):
 
 
 def _territories():
-    """Countries of one word by code. The two-letter codes leave out continents, and X and Z codes are not places."""
+    """Return one-word names of countries by code. Continents have no two-letter code; X and Z codes are not places."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 
@@ -151,7 +151,7 @@ def _language(code):
 
 
 def _plain(name):
-    """A name as tokens: the punctuation inside names would only make sentences longer."""
+    """Return a name without punctuation, which would only make sentences longer."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 
@@ -169,7 +169,7 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Facts about territories: the names of their codes in a table of the CLDR, in each of the naming languages."""
+    """Return facts about territories: the names of their codes in a CLDR table, in each naming language."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

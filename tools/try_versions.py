@@ -1,10 +1,10 @@
-"""Run the default tier of the tests with several versions of Keras and TensorFlow, each in a fresh environment.
+"""Runs the default tests with several versions of Keras and TensorFlow, each in a fresh environment.
 
     python -m tools.try_versions [--keras 3.12 3.15] [--resolutions lowest] [--tests TEST ...]
 
-Each version of Keras is tried with the lowest and with the newest versions of the other dependencies that
-`pyproject.toml` allows. Prints one row of a table for each environment, with the last line of pytest; the whole output
-is in LOGS. The exit status is 1 if a test fails. Needs `uv`: pip does not resolve to the lowest versions.
+The tool tests each version of Keras with the lowest and with the newest versions of the other dependencies that
+`pyproject.toml` allows. It prints a table with one row per environment and the last line of pytest; the whole output is
+in LOGS. The exit status is 1 if a test fails. The tool needs `uv`, because pip cannot resolve to the lowest versions.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# Versions of TensorFlow, and the lowest of KerasHub: 0.25 cannot quantise its embeddings with Keras 3.13.
+# Keras to TensorFlow and the lowest KerasHub: KerasHub 0.25 cannot quantise its embeddings with Keras 3.13.
 PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
@@ -33,7 +33,7 @@ def try_versions(python, keras, resolution, tests, logs):
         bounds = f"keras=={keras}.*", f"tensorflow=={tensorflow}.*", f"keras-hub>={keras_hub}"
         subprocess.run([*install, "-e", ".[test]", *bounds], **options)
         freeze = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
-        # The lowest versions of some packages call deprecated functions of the newest indirect dependencies.
+        # The lowest versions of some packages call deprecated functions of newer indirect dependencies.
         pytest = [interpreter, "-m", "pytest", "-n", "2", "-W", "default::DeprecationWarning"]
         passed = subprocess.run([*pytest, *tests], **{**options, "check": False}).returncode == 0
     last_line = log_file.read_text("utf-8").strip().splitlines()[-1].strip("= ")
@@ -42,10 +42,10 @@ def try_versions(python, keras, resolution, tests, logs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default="3.11", help="a version, or an interpreter")
+    parser.add_argument("--python", default="3.11", help="a version or an interpreter")
     parser.add_argument("--keras", nargs="+", default=list(PAIRS), choices=PAIRS)
     parser.add_argument("--resolutions", nargs="+", default=list(RESOLUTIONS), choices=RESOLUTIONS)
-    parser.add_argument("--tests", nargs="+", default=[], help="the whole default tier by default")
+    parser.add_argument("--tests", nargs="+", default=[], help="all default tests if not set")
     parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("runs/versions"))
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Ten seeds of what docs/first_hour_layer.md shows for one: its code with other data, other weights, 4,000 test scenes.
+"""The figures of docs/first_hour_layer.md over ten seeds, each with new data and new weights, on 4,000 test scenes.
 
 python docs/experiments/first_hour.py [LEARNING_RATE EPOCHS]
 """
@@ -21,7 +21,7 @@ LAYERS = {
 
 
 def figures(model, weights, is_drawn, scenes, seed):
-    """Return the figures of a trained model on new scenes; those of a plain model are of its one prediction."""
+    """Return the figures of a trained model on new scenes; a plain model has only one prediction."""
     metrics = keras_vattn.metrics
     x, y, kind = scenes(4000, seed)
     at_the_mean = model.predict(x, verbose=0)[None]

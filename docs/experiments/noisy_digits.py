@@ -1,8 +1,8 @@
-"""The picture of README: does a model tell digits with noise by its entropy, or by what draws of its attention say?
+"""The picture of README: does a model detect noisy digits by its entropy, or by the mutual information of its draws?
 
     python docs/experiments/noisy_digits.py RUNS docs/images/noisy_digits.png
 
-RUNS is the folder of README's comparison. The picture is of its first seed.
+RUNS is the folder of README's comparison. The picture shows its first seed.
 """
 
 import pathlib

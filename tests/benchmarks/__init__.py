@@ -1,4 +1,4 @@
-"""Benchmarks: `PYTHONPATH=tests:. python -m benchmarks.NAME`."""
+"""Benchmarks; run one with `PYTHONPATH=tests:. python -m benchmarks.NAME`."""
 
 import pathlib
 import sys

@@ -1,11 +1,11 @@
-"""Steps of this checkout over those of another, in interleaved pairs: one process for each, asked in turn.
+"""Compares the step times of this checkout and another, in interleaved pairs: one process each, timed in turn.
 
     PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
     ... --memory
 
-Prints milliseconds and ratios of all rows, or of those whose name one of the words (regular expressions) is found in,
-and writes them to runs/benchmarks/; with `--memory` the peaks of processes of their own. Steps of translation models
-stand beside their matrix products, each of its own shape, too.
+Prints milliseconds and ratios of all rows, or of the rows whose name matches one of the words (regular expressions),
+and writes them to runs/benchmarks/. `--memory` prints peak memory instead, each measured in a separate process. Steps
+of translation models are also compared with their matrix products, computed one by one.
 """
 
 import argparse
@@ -73,7 +73,8 @@ ROWS = {
     "decoder expected": decoder("softmax", num_layers=2, feeding="expected"),
 }
 KINDS = ("graph", "jit", "inference")
-# Steps of `fit`: the models of Deng et al. 2018 at the sizes of `benchmarks.nmt_step`, that of Bahuleyan et al. 2018.
+# Steps of `fit`: models of Deng et al. 2018 at the sizes of `benchmarks.nmt_step`, and a model of Bahuleyan et al.
+# 2018.
 PROGRAMS = (
     *(f"nmt {model} {setting}" for setting in "ABC" for model in ("soft", "variational_sample")),
     *(f"nmt {model} {setting}" for setting in "AB" for model in ("marginal", "variational_enum")),
@@ -82,13 +83,14 @@ PROGRAMS = (
     *(f"beam marginal 32 {inference}" for inference in ("exact", "kmax:5", "kmax:1")),
 )
 BEAM_STEPS = 6
-# What is shorter is timed several times in a row.
+# Shorter steps are timed several times in a row.
 SECONDS = 0.1
 
 
 def build(row, kind):
-    """Return a function of no argument: a training step, of a layer without its update, or a call with
-    `training=False`, or the matrix products of a step."""
+    """Return a function without arguments: a training step (for a layer, without the update), a call with
+    `training=False`, or the matrix products of a step.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -131,9 +133,9 @@ def build_program(kind, program, model, setting=None, inference=None):
 
 
 def work():
-    """Answer each line "row|kind" with the seconds of one step, built and warm."""
+    """Read lines "row|kind" and print the seconds of one step, after building and warming it up."""
     steps = {}
-    # What TensorFlow says goes nowhere near the answers.
+    # Output of TensorFlow goes to stderr, away from the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -148,7 +150,7 @@ def work():
 
 def environment_of(checkout):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT / "tests")])}
-    # What a user has set for PYTHONPATH follows: a machine may keep TensorFlow there.
+    # The user's own PYTHONPATH comes last: TensorFlow may be installed there.
     environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return environment
@@ -169,7 +171,7 @@ def ask(process, row, kind):
 
 
 def measure(processes, row, kind, num_rounds):
-    """Return the seconds of each process, a dictionary of lists."""
+    """Return a dictionary from each process to a list of seconds."""
     requests = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
     seconds = {name: [] for name in requests}
     for round_number in range(num_rounds + 1):
@@ -181,7 +183,7 @@ def measure(processes, row, kind, num_rounds):
 
 
 def peak_memory(checkout, row):
-    """Return the peak of resident memory of a process of its own that runs two steps, and what was there before."""
+    """Run two steps in a separate process; return its peak resident memory and the memory before the steps."""
     command = [sys.executable, "-m", "benchmarks.nmt_step", *row.split()[1:]]
     printed = subprocess.run(
         command, env=environment_of(checkout), cwd=checkout, capture_output=True, text=True, check=True
@@ -199,7 +201,7 @@ def measure_memory(options):
     for row in chosen_rows(options):
         for name, path in (("new", ROOT), ("old", options.other.resolve())):
             peaks = np.array([peak_memory(path, row) for _ in range(options.rounds)])
-            for what, values in (("peak", peaks[:, 0]), ("peak less that before", peaks[:, 0] - peaks[:, 1])):
+            for what, values in (("peak", peaks[:, 0]), ("peak minus before", peaks[:, 0] - peaks[:, 1])):
                 rows.append((f"{row}, {what}, {name}", (np.median(values), values.min(), values.max()), "MiB"))
     report(f"{options.title}: memory of a step, median [smallest, largest] of {options.rounds} processes", rows)
 

@@ -1,12 +1,12 @@
-"""What a GPU makes of the layers and the programs: for a person who has one to run once.
+"""Measures the layers and the programs on a GPU, in one run.
 
     PYTHONPATH=tests:. python -m benchmarks.gpu [--only layers programs tests] [--seconds 600]
 
-Layers: median time of a training step and peak memory, float32 and mixed_bfloat16, graph and XLA, beside Keras's.
-Programs: median time of a step of `train`, with the preset of the paper where this needs no files, and the built-in
-data; graph and XLA, float32 and bfloat16. Tests: those marked `gpu`. What fails or takes longer than `--seconds` has
-an error for its figures, and the rest goes on. Without a GPU sizes are small: that shows that the script works, and
-nothing else. Writes runs/benchmarks/gpu.json and prints it as Markdown.
+Layers: median time of a training step and peak memory, in float32 and mixed_bfloat16, in graph mode and under XLA,
+compared with Keras layers. Programs: median time of a step of `train` on the built-in data, with the paper's preset if
+it needs no files, in graph mode and under XLA, in float32 and bfloat16. Tests: the tests marked `gpu`. If a measurement
+fails or takes longer than `--seconds`, its row has an error, and the others are not affected. Without a GPU the sizes
+are small, and the run shows only that the script works. Writes runs/benchmarks/gpu.json and prints it as Markdown.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PROGRAMS = {
 
 
 def models(is_small):
-    """Yield the name of a layer, a function that makes a model of it, and the model's inputs and targets."""
+    """Yield the name of a layer, a function that builds a model with it, and the model's inputs and targets."""
     import keras
     import numpy as np
 
@@ -102,7 +102,7 @@ def measure_layers(precision, jit):
 
 
 def rows_of(words, seconds, **row):
-    """Return the rows that a process prints, or one that says why there are none."""
+    """Return the rows that a process prints, or a row with its error."""
     try:
         result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -164,7 +164,7 @@ def main():
     words = "import json, tensorflow as tf; from applications.common.environment import environment_record as r; "
     words += "devices = [tf.config.experimental.get_device_details(x).get('device_name') for x in "
     words += "tf.config.list_physical_devices('GPU')]; print('ROW' + json.dumps({'devices': devices} | r()))"
-    # In a process of its own: this one must not hold the GPU.
+    # In a separate process, because this process must not hold the GPU.
     (record,) = rows_of([sys.executable, "-c", words], options.seconds)
     if "error" in record:
         sys.exit(record["error"])

@@ -1,12 +1,11 @@
-"""Seconds of an epoch and peak memory of the two-layer graph attention network, by the size of the graph: whether they
-grow with its edges.
+"""Time of an epoch and peak memory of the two-layer graph attention network, by the number of edges of the graph.
 
     PYTHONPATH=tests python -m benchmarks.graph_scale [--models gat wc] [--rounds 9] [--threads 1] [--jit] [--npz FILE]
 
 An epoch is a training step and a validation step of `applications.graphs`, each on the whole graph. The graphs are
-drawn: two have the sizes of Cora and PubMed, with features as sparse as theirs, and three have 10^4, 10^5 and 10^6
-edges, four to a node, and 64 features. `--npz` times others, as `train --npz` reads them. For the memory, each graph
-and model has a process of its own; models are timed in turn in one process a graph. Writes
+random: two have the sizes and the feature sparsity of Cora and PubMed, and three have 10^4, 10^5 and 10^6 edges, four
+per node, and 64 features. `--npz` times other graphs, in the format of `train --npz`. Memory is measured in a separate
+process for each graph and model; times are measured in one process per graph, models in turn. Writes
 runs/benchmarks/graph_scale.json.
 """
 
@@ -25,7 +24,7 @@ PATH = pathlib.Path("runs/benchmarks/graph_scale.json")
 
 @dataclasses.dataclass
 class Shape:
-    """How large a graph is: edges are counted in both directions, without loops."""
+    """The size of a graph. Edges are counted in both directions, without loops."""
 
     nodes: int
     edges: int
@@ -45,7 +44,7 @@ SHAPES = {
 
 
 def drawn(shape):
-    """Return a graph of that shape, and its nodes of training and validation."""
+    """Return a random graph of a shape, and its training and validation nodes."""
     from applications.graphs.data import Graph
 
     generator = np.random.default_rng(0)
@@ -65,7 +64,7 @@ def drawn(shape):
 
 
 def read(path):
-    """Return the same of a file."""
+    """Return the graph in a file, and its training and validation nodes."""
     from applications.graphs import data
     from applications.graphs.options import GraphOptions, Options
 
@@ -74,7 +73,7 @@ def read(path):
 
 
 def epochs(name, output_heads, models, jit):
-    """Return what runs an epoch of each model, a dictionary of functions, and the graph."""
+    """Return a dictionary of functions that run an epoch of each model, and the graph."""
     import keras
 
     from applications.common.option_values import with_values
@@ -107,7 +106,7 @@ def _epoch(network, train, valid):
 
 
 def measure(name, output_heads, models, jit, rounds):
-    """Return milliseconds of an epoch of each model, with intervals, and the process's memory in MB."""
+    """Return the milliseconds of an epoch of each model, with intervals, and the memory of the process in MB."""
     import keras_vattn  # noqa: F401
     from benchmarks.paired import interleave, median_interval
 

@@ -1,8 +1,8 @@
-"""What `to_bayesian` does with every class of backbones of the installed KerasHub that holds attention.
+"""Tests `to_bayesian` on every backbone class with attention in the installed KerasHub.
 
     PYTHONPATH=tests python -m benchmarks.hub_attentions [NAME ...]
 
-prints a table: each class tiny and with random weights, in the columns that docs/pretrained_models.md explains.
+prints a table with a tiny model of each class with random weights; docs/pretrained_models.md explains the columns.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
-"""A whole training step of the translation models, the matrix products that it consists of, and their beam search.
+"""A training step of the translation models, the matrix products of a step, and beam search.
 
-Run as a program it prints the peak memory of a step in a process of its own: `python -m benchmarks.nmt_step MODEL
-SETTING [jit]`, MiB: of the second step, of the first, and what was resident before them.
+`python -m benchmarks.nmt_step MODEL SETTING [jit]` prints memory in MiB: the peak of the second step, the peak of the
+first step, and the resident memory before both.
 """
 
 import ctypes
@@ -24,21 +24,21 @@ from benchmarks.paired import resident_memory
 from benchmarks.paper import compiled, paper_options
 
 MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
-# Products with the output matrix, forward and backward, of the models that read it for several candidates: that of the
-# baseline of `variational_sample` has no backward pass.
+# Number of products with the output matrix, forward and backward, in models that compute them for several candidates.
+# The baseline of `variational_sample` has no backward pass.
 CANDIDATES = {"marginal": (None, None), "variational_enum": (None, None), "variational_sample": (2, 1)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Sizes of a batch, and options beside those of the preset `paper`.
+    """Sizes of a batch, and options that differ from the preset `paper`.
 
     Attributes:
-        batch: Sentences.
-        source: Words of each source sentence.
-        steps: Words of each target sentence.
-        words: Of the vocabulary.
-        options: Dictionary.
+        batch: Number of sentences.
+        source: Number of words in each source sentence.
+        steps: Number of words in each target sentence.
+        words: Size of the vocabulary.
+        options: Dictionary of options.
     """
 
     batch: int
@@ -58,7 +58,7 @@ PAPER = SETTINGS["A"]
 
 
 def setting_of(name):
-    """Return one of `SETTINGS`, or that of a name such as B-batch-256 or A-length-64: one size of it is another."""
+    """Return one of `SETTINGS`, or with a name such as B-batch-256 or A-length-64 a setting with one size changed."""
     letter, _, change = name.partition("-")
     if not change:
         return SETTINGS[letter]
@@ -94,10 +94,10 @@ def training_step(model, setting="A", jit=False, **values):
 
 
 def product_shapes(model, setting="A"):
-    """Return the matrix products of a step, a dictionary from the part of the model to (how many, m, k, n).
+    """Return the matrix products of a step, a dictionary from a part of the model to a list of (count, m, k, n).
 
-    What the inputs of a loop are multiplied by is one product, and so are the gradients of all kernels; in the loops
-    stand those with the state, forward, and back to it.
+    The inputs of a loop are multiplied in one product, and so are the gradients of kernels. Inside the loops are the
+    products with the state, forward, and their gradients to the state.
     """
     setting = setting_of(setting)
     network = paper_options(PROGRAM, **setting.options).network
@@ -105,7 +105,7 @@ def product_shapes(model, setting="A"):
     batch, length, steps, memory = setting.batch, setting.source, setting.steps, 2 * network.encoder_units
 
     def dense(rows, inside, outside, backward=True):
-        """One product, and its two gradients."""
+        """Return a product and, with a backward pass, its two gradients."""
         shapes = [(1, rows, inside, outside)]
         return [*shapes, (1, rows, outside, inside), (1, inside, rows, outside)] if backward else shapes
 
@@ -124,7 +124,7 @@ def product_shapes(model, setting="A"):
     )
     decoder += (network.num_layers - 1) * in_loop(steps, batch, 2 * units, 4 * units)
     decoder += in_loop(steps, batch, units, attention) + dense(batch * length, memory, attention)
-    # The score's vector and the weighted sum read everything once, forward, and twice backward.
+    # The score vector and the weighted sum read all keys and values once forward and twice backward.
     decoder += 3 * [(steps, batch * length, attention, 1), (steps, batch, length, memory)]
     emission = dense(batch * steps, units, units) + dense(
         batch * (length if model in CANDIDATES else steps), memory, units
@@ -140,13 +140,12 @@ def product_shapes(model, setting="A"):
     return parts
 
 
-# Rows of a product at a time: the words of all candidates would not fit in memory.
+# Number of rows in one product: the words of all candidates would not fit in memory.
 MOST_ROWS = 4096
 
 
 def matrix_products(shapes):
-    """Return a function that computes products, (how many, m, k, n), one after the other, as TensorFlow does outside of
-    a loop."""
+    """Return a function that computes products, (count, m, k, n), in sequence, as TensorFlow does outside a loop."""
     generator = np.random.default_rng(0)
 
     def variable(*shape):
@@ -154,7 +153,7 @@ def matrix_products(shapes):
 
     short, cut, kernels = [], [], {}
     for count, m, k, n in shapes:
-        # The longest side is cut; each product has rows of its own, or TensorFlow would compute it once.
+        # The longest side is cut. Each product has different rows, or TensorFlow would compute equal products once.
         parts = max(1, -(-max(m, k) // MOST_ROWS))
         m, k = (m, -(-k // parts)) if k > m else (-(-m // parts), k)
         if (k, n) not in kernels:
@@ -166,7 +165,7 @@ def matrix_products(shapes):
     def compute(pairs):
         entries = []
         for rows, kernel in pairs:
-            # An entry of each: what nothing reads is not computed.
+            # Reading one entry of each product keeps TensorFlow from pruning it.
             with tf.control_dependencies(entries[-1:]):
                 entries.append(tf.matmul(rows, kernel)[0, 0])
         return tf.stack(entries)
@@ -184,7 +183,7 @@ def matrix_products(shapes):
 
 
 def beam_search(model, batch, inference=None, max_length=PAPER.steps):
-    """Translate a batch with ten beams; untrained models end late, so the length is what is asked for."""
+    """Return a function that translates a batch with ten beams; untrained models decode up to `max_length`."""
 
     class Segmentation(tf.Module):
         vocabulary_size = PAPER.words
@@ -204,7 +203,7 @@ if __name__ == "__main__":
     before = resident_memory("VmRSS")
     step()
     first = resident_memory("VmHWM")
-    # A compiler's own memory is in that of the first step: given back, and forgotten by the kernel.
+    # The first peak includes the compiler's memory: free it and reset the kernel's peak.
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     step()

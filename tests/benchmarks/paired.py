@@ -1,4 +1,4 @@
-"""Interleaved pairs: two things are timed in turn, so that a drift of the machine's speed falls on both."""
+"""Interleaved timing: functions run in turn, so a drift of the machine's speed affects all of them."""
 
 import json
 import pathlib
@@ -11,14 +11,14 @@ FOLDER = pathlib.Path("runs/benchmarks")
 
 
 def median_interval(values, confidence=0.95):
-    """Median with the distribution-free interval between two order statistics."""
+    """Return the median with the distribution-free interval between two order statistics."""
     values = np.sort(np.asarray(values, np.float64))
     low, high = scipy.stats.binom.interval(confidence, len(values), 0.5)
     return float(np.median(values)), float(values[int(low)]), float(values[min(int(high), len(values) - 1)])
 
 
 def interleave(functions, num_rounds=30, num_warm_up=3):
-    """Call every function once a round, in turn, and return its seconds: a dictionary of arrays (num_rounds,)."""
+    """Call every function once per round, in turn, and return the seconds: a dictionary of arrays (num_rounds,)."""
     for _ in range(num_warm_up):
         for function in functions.values():
             function()
@@ -46,9 +46,9 @@ def report(title, rows):
 
 
 def resident_memory(field):
-    """Return the MiB of this process as Linux counts them: `VmRSS` now, `VmHWM` at most.
+    """Return the memory of this process in MiB from /proc: `VmRSS` is the current size, `VmHWM` the peak.
 
-    After a fork, `getrusage` reports the peak of the parent.
+    `getrusage` would report the peak of the parent after a fork.
     """
     line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024

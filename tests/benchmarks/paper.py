@@ -1,4 +1,4 @@
-"""The programs' models at the sizes of their papers, compiled as `train` does."""
+"""The programs' models with the sizes of their papers, compiled as in `train`."""
 
 from applications.common.application import Run
 from applications.common.option_values import with_values
@@ -6,12 +6,12 @@ from applications.common.training import optimizer_of
 
 
 def paper_options(program, **values):
-    """Return the options of the preset `paper`, some of them others."""
+    """Return the options of the preset `paper`, with changed values."""
     return with_values(program.default, program.preset_values("paper") | values)
 
 
 def compiled(options, models, **objective):
-    """Compile models for training by a loss and metrics; return their run, without data."""
+    """Compile models with a loss and metrics; return a run without data."""
     run = Run(None, options, {}, None, models)
     optimizer = optimizer_of(options.fit, num_batches=1000, num_steps=1000)
     models.training.compile(optimizer, jit_compile=options.fit.jit_compile, **objective)

@@ -1,8 +1,8 @@
-"""How long a request of exported draws takes, by their number, over one of the same model at the mean of its attention.
+"""Latency of exported draws, by number of draws, relative to the same model at the mean of its attention.
 
     python tests/benchmarks/serving_latency.py
 
-prints a table of ratios: medians over rounds in which every SavedModel answers once, in turn, with quartiles.
+prints a table of ratios: medians with quartiles over rounds in which every SavedModel serves one request.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ NUM_DRAWS, BATCHES, ROUNDS, LENGTH, UNITS = (1, 5, 20, 100), (1, 32), 60, 32, 64
 
 
 def model():
-    """A transformer block on the ids of words, with drawn weights, and three classes."""
+    """Return a classifier with one transformer block, drawn attention weights and three classes."""
     ids = keras.Input((LENGTH,), dtype="int32", name="ids")
     x = keras.layers.Embedding(5000, UNITS)(ids)
     x = x + keras_vattn.MultiHeadAttention(4, 16, alignment="weibull")(x, x)

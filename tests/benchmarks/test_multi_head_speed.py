@@ -1,4 +1,4 @@
-"""Speed of MultiHeadAttention over the layer of Keras. Prints tables and asserts no time."""
+"""Speed of MultiHeadAttention relative to the Keras layer. Prints tables and asserts no time."""
 
 import keras
 import numpy as np
@@ -9,12 +9,12 @@ from benchmarks.paired import interleave, median_interval, report
 from keras_vattn import MultiHeadAttention
 
 BATCH = 32
-# Heads, their width, and steps.
+# Number of heads, width of a head, number of steps.
 SIZES = [(8, 64, 128), (4, 32, 64)]
 ROWS = {
     "softmax": {},
     "weibull": {"alignment": "weibull"},
-    # The KL per entry, so that its gradient leaves the weights finite.
+    # The KL is a mean over entries, so that its gradient leaves the weights finite.
     "weibull_contextual": {"alignment": "weibull", "prior": "contextual", "kl_reduction": "mean"},
 }
 

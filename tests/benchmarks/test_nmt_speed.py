@@ -34,7 +34,7 @@ def test_step_over_soft(setting):
         rows.append((model, median_interval(1e3 * seconds[model]), "ms"))
         rows.append((f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio"))
         rows.append((f"{model}, its matrix products", median_interval(1e3 * product_seconds), "ms"))
-        rows.append((f"{model}, those of the words", median_interval(1e3 * words), "ms"))
+        rows.append((f"{model}, word products", median_interval(1e3 * words), "ms"))
         rows.append((f"{model} / its products", median_interval(seconds[model] / product_seconds), "ratio"))
     report(f"nmt step {setting}: {SIZES[setting]}", rows)
 
@@ -46,7 +46,7 @@ def test_step_of_every_model():
 
 
 def peak_memory(*arguments, num_processes=3):
-    """Return the peaks of the second step, and of the first, of processes, less the memory before them: (n, 2) MiB."""
+    """Return the peaks of the second and first step of each process, minus the memory before: (n, 2) MiB."""
     root = pathlib.Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)])}
     peaks = []
@@ -60,7 +60,7 @@ def peak_memory(*arguments, num_processes=3):
 
 @pytest.mark.parametrize("setting", SIZES)
 def test_peak_memory(setting):
-    """Peak resident memory of a process that runs two steps, less that before them; three processes a model."""
+    """Print the peak resident memory of two steps, minus the memory before them; three processes per model."""
     rows, medians = [], {}
     for model in MODELS:
         peaks = peak_memory(model, setting).max(axis=1)
@@ -83,4 +83,4 @@ def test_xla_over_graph(model, setting):
         step_peaks = {kind: np.sort(x[:, index]) for kind, x in peaks.items()}
         rows += [(f"{kind}, {step}", tuple(x[[1, 0, 2]]), "MiB") for kind, x in step_peaks.items()]
         rows.append((f"jit / graph, {step}", (step_peaks["jit"][1] / step_peaks["graph"][1],) * 3, "memory"))
-    report(f"nmt xla {model} {setting}: a step under XLA over that in graph mode", rows)
+    report(f"nmt xla {model} {setting}: a step under XLA over a step in graph mode", rows)

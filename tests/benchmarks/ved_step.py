@@ -1,4 +1,4 @@
-"""A whole training step of the variational encoder-decoder."""
+"""A training step of the variational encoder-decoder."""
 
 import numpy as np
 import tensorflow as tf

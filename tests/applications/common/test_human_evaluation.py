@@ -53,7 +53,7 @@ def test_a_sheet_is_blind_and_its_key_is_not(runs, tmp_path):
         assert (row["source"], row["output"], row["rating"]) == (entry["source"], output, "")
     sources = {name: {entry["source"] for entry in key if entry["run"].endswith(name)} for name in NAMES}
     assert sources["dattn"] == sources["vattn"] and len(sources["dattn"]) == 10
-    with pytest.raises(SystemExit, match="has a sheet already"):
+    with pytest.raises(SystemExit, match="expected a folder without a sheet"):
         write_sheet(runs, out, 10)
 
 
@@ -91,5 +91,5 @@ def test_a_sheet_that_cannot_be_read(runs, tmp_path):
     path.write_bytes(path.read_bytes().replace(b",3\r\n", b",6\r\n", 1))
     with pytest.raises(SystemExit, match=r"the rating must be 1 to 5\. Received: '6'"):
         read_ratings(path, 24)
-    with pytest.raises(SystemExit, match="--outputs 13: the runs share 12 sources"):
+    with pytest.raises(SystemExit, match="--outputs: expected 1 to 12, the shared sources"):
         write_sheet(runs, tmp_path / "other", 13)

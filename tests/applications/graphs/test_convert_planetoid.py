@@ -106,14 +106,14 @@ def test_places_outside_of_a_sparse_matrix(tmp_path, name, values):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y": Foreign()}, r"ind\.tiny\.y: holds a (builtins|__builtin__)\.print; expected nothing but arrays"),
+        ({"y": Foreign()}, r"ind\.tiny\.y: expected only arrays and lists. Received: (builtins|__builtin__)\.print"),
         ({"graph": {0: [collections.OrderedDict()]}}, "collections.OrderedDict"),
         ({"ty": np.ones(3)}, r"ind\.tiny\.ty: expected a matrix. Received: ndarray"),
         ({"graph": [[1]]}, r"ind\.tiny\.graph: expected a dictionary of lists. Received: list"),
         ({"ally": np.eye(3)}, r"ally: expected \(5, 3\), the rows of allx and .* Received: \(3, 3\)"),
         ({"ty": np.full((3, 3), np.nan)}, r"ind\.tiny\.ty: expected rows of zeros and ones"),
         ({"y": np.eye(3)[[1, 1]]}, r"ind\.tiny\.y: expected the first rows of .*ally"),
-        ({"graph": {0: ["a"]}}, r"graph: expected a list of numbers of nodes. Received: 0: \['a'\]"),
+        ({"graph": {0: ["a"]}}, r"graph: expected a list of node numbers. Received: 0: \['a'\]"),
     ],
 )
 def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
@@ -126,9 +126,9 @@ def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ("5\n6\n4\n", "expected 3 different numbers, none below 5"),
-        ("five\n", "expected a number a line"),
-        ("5\n6\n99999\n", "99999 is far from 5, the number of the first test node"),
+        ("5\n6\n4\n", "expected 3 different numbers, all at least 5"),
+        ("five\n", "expected one number per line"),
+        ("5\n6\n99999\n", "expected numbers close to 5, the first test node. Received: 99999"),
     ],
 )
 def test_a_wrong_index(tmp_path, index, message):

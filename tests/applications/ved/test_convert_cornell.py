@@ -25,7 +25,7 @@ def corpus(tmp_path):
 
 def test_pairs_of_the_lines_of_a_conversation(corpus, capsys):
     main([str(corpus), "--out", str(corpus / "pairs.tsv")])
-    assert "2 pairs; 1 with an empty side left out" in capsys.readouterr().out
+    assert "2 pairs; 1 skipped for an empty side" in capsys.readouterr().out
     found = read_table(corpus / "pairs.tsv", "line", "reply", "movie_id")
     assert found.sources == [
         'Can we make this quick? "Caf\xe9" \x96 now.',
@@ -37,6 +37,6 @@ def test_pairs_of_the_lines_of_a_conversation(corpus, capsys):
 
 def test_files_of_another_format(corpus):
     (corpus / "movie_lines.txt").write_text("L1 +++$+++ u0\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="line 1 has 2 fields, not 5"):
+    with pytest.raises(SystemExit, match="line 1: expected 5 fields"):
         main([str(corpus), "--out", str(corpus / "pairs.tsv")])
     assert not (corpus / "pairs.tsv").exists()
