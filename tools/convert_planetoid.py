@@ -159,7 +159,7 @@ def _check(prefix, parts, order):
 def convert(prefix, out):
     """Write the graph in the files with a prefix; return its number of nodes."""
     features, labels, edges, splits = read_planetoid(prefix)
-    # The lists of both ends contain an edge.
+    # Each edge is in the lists of both its ends.
     edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)
     edges = np.repeat(edges, (counts + 1) // 2, axis=0)
     sparse = scipy.sparse.csr_matrix(features)
