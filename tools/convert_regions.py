@@ -60,19 +60,19 @@ def read_table(path):
 
 
 def read_hdf5(path):
-    beside = path.with_name(f"{path.stem}_imgid2idx.json")
-    with reading(path, f"{FEATURES} and {IDS}, or the ids in {beside.name}"), h5py.File(path, "r") as file:
-        if beside.is_file():
-            row_of = json.loads(beside.read_text(encoding="utf-8"))
+    ids_file = path.with_name(f"{path.stem}_imgid2idx.json")
+    with reading(path, f"{FEATURES} and {IDS}, or the ids in {ids_file.name}"), h5py.File(path, "r") as file:
+        if ids_file.is_file():
+            row_of = json.loads(ids_file.read_text(encoding="utf-8"))
             ids = sorted(row_of, key=row_of.get)
         else:
             ids = file[IDS][:] if file[IDS].dtype.kind in "iu" else file[IDS].asstr()[:]
         for row, each in enumerate(progress(ids, "regions")):
             if SPANS in file:
-                at = slice(*file[SPANS][row])
+                rows = slice(*file[SPANS][row])
             else:
-                at = (row, slice(file["num_boxes"][row] if "num_boxes" in file else None))
-            yield image_id(each), file[FEATURES][at], file[BOXES][at][:, :4] if BOXES in file else None
+                rows = (row, slice(file["num_boxes"][row] if "num_boxes" in file else None))
+            yield image_id(each), file[FEATURES][rows], file[BOXES][rows][:, :4] if BOXES in file else None
 
 
 def read_source(path, transposed=False):

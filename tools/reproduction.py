@@ -123,7 +123,7 @@ def page(claims):
     rows = [(claims["papers"][paper], *map(paper_verdicts.count, verdicts)) for paper, paper_verdicts in counts.items()]
     summary = table(("paper", *verdicts), [*rows, ("all", *map(total.count, verdicts))])
     tables = _tables(claims, loaded)
-    names = [("`{}`".format(of.replace(", ", "`, `")), name) for of, name in claims["names"].items()]
+    names = [("`{}`".format(models.replace(", ", "`, `")), name) for models, name in claims["names"].items()]
     names = table(("here", "in the papers"), names)
     parts += ["## Tables", *tables] if tables else []
     parts.append(_runs(claims, loaded))

@@ -35,7 +35,7 @@ def figures(model, weights, is_drawn, scenes, seed):
         "entropy of the weights": -np.sum(weights * np.log(weights + 1e-9), axis=-1),
         "mutual information": metrics.mutual_information(draws),
     }
-    which = kind == 3
+    is_which = kind == 3
     return {
         "accuracy": np.mean(at_the_mean[0].argmax(-1) == y),
         "NLL (nats)": metrics.negative_log_likelihood(draws, y),
@@ -43,15 +43,15 @@ def figures(model, weights, is_drawn, scenes, seed):
         "NLL, one prediction with a temperature": metrics.negative_log_likelihood(tempered, y),
         "ECE": metrics.expected_calibration_error(draws, y),
         **{
-            f"AUROC, {name}": metrics.out_of_distribution_detection(score[~which], score[which])["auroc"]
+            f"AUROC, {name}": metrics.out_of_distribution_detection(score[~is_which], score[is_which])["auroc"]
             for name, score in scores.items()
         },
     }
 
 
 def interval(values):
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return f"{np.mean(values):.3f} [{np.mean(values) - half:.3f}, {np.mean(values) + half:.3f}]"
+    half_width = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{np.mean(values):.3f} [{np.mean(values) - half_width:.3f}, {np.mean(values) + half_width:.3f}]"
 
 
 def main(learning_rate="0.005", epochs="12"):

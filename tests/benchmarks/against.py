@@ -201,8 +201,8 @@ def measure_memory(options):
     for row in chosen_rows(options):
         for name, path in (("new", ROOT), ("old", options.other.resolve())):
             peaks = np.array([peak_memory(path, row) for _ in range(options.rounds)])
-            for what, values in (("peak", peaks[:, 0]), ("peak minus before", peaks[:, 0] - peaks[:, 1])):
-                rows.append((f"{row}, {what}, {name}", (np.median(values), values.min(), values.max()), "MiB"))
+            for quantity, values in (("peak", peaks[:, 0]), ("peak minus before", peaks[:, 0] - peaks[:, 1])):
+                rows.append((f"{row}, {quantity}, {name}", (np.median(values), values.min(), values.max()), "MiB"))
     report(f"{options.title}: memory of a step, median [smallest, largest] of {options.rounds} processes", rows)
 
 
@@ -225,11 +225,11 @@ def main(options):
         products = start(ROOT, threads)
         for row in chosen_rows(options):
             for kind in options.kinds or (KINDS if row in ROWS else KINDS[:1]):
-                beside = {"products": products} if row.startswith("nmt") and kind == "graph" else {}
-                seconds = measure(processes | beside, row, kind, options.rounds)
+                products_process = {"products": products} if row.startswith("nmt") and kind == "graph" else {}
+                seconds = measure(processes | products_process, row, kind, options.rounds)
                 seconds = {name: 1e3 * np.asarray(values) for name, values in seconds.items()}
                 measured = [(name, median_interval(values), "ms") for name, values in seconds.items()]
-                pairs = [("new", "old"), *(("new", name) for name in beside)]
+                pairs = [("new", "old"), *(("new", name) for name in products_process)]
                 measured += [(f"{x} / {y}", median_interval(seconds[x] / seconds[y]), "ratio") for x, y in pairs]
                 rows += [(f"{row}, {kind}, {threads} thr., {name}", *rest) for name, *rest in measured]
                 for name, (median, low, high), unit in rows[-len(measured) :]:
