@@ -1,4 +1,4 @@
-"""Draws of a model at inference: all its layers together, and the posterior predictive distribution."""
+"""Random draws at inference: posterior draws of all layers, and the posterior predictive distribution."""
 
 from keras_vattn.draws.export_draws import export_draws
 from keras_vattn.draws.posterior_draws import posterior_draws

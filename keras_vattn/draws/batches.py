@@ -1,4 +1,4 @@
-"""Batches of the inputs that Keras's `predict` takes."""
+"""Batches of every kind of input that `keras.Model.predict` accepts."""
 
 import keras
 import numpy as np
@@ -7,20 +7,20 @@ from keras import config, tree, utils
 
 
 def input_batches(model, inputs, batch_size):
-    """Yield batches of the inputs of a model, each with its `tf.TensorSpec`s: any number of rows, and `None` for every
-    axis on which a batch so far had another size.
+    """Yield batches of a model's inputs, each with its `tf.TensorSpec`s. The batch axis of a spec is `None`, and so is
+    every axis whose size has differed between the batches so far.
 
     Args:
         model: A `keras.Model` or layer.
         inputs: As in `posterior_predictive`.
-        batch_size: Number of examples in a batch of arrays.
+        batch_size: Batch size, for arrays.
     """
     if isinstance(inputs, tf.data.Dataset):
         yield from _dataset_batches(_preprocessed(model, inputs))
     elif isinstance(inputs, keras.utils.PyDataset):
         if inputs.num_batches is None:
             raise ValueError(
-                "`inputs` must have an end: pass a generator of some batches of this PyDataset. "
+                "`inputs` must be finite: pass a generator over a limited number of batches of this PyDataset. "
                 f"Received: {type(inputs).__name__}.num_batches=None"
             )
         yield from _iterator_batches(model, (inputs[i] for i in range(inputs.num_batches)))
@@ -31,19 +31,19 @@ def input_batches(model, inputs, batch_size):
 
 
 def flat_tensors(inputs):
-    """Return the list of the tensors in a structure."""
+    """Return the tensors of a structure as a list."""
     return [tf.convert_to_tensor(x) for x in tf.nest.flatten(inputs, expand_composites=True)]
 
 
 def repeated(inputs, count):
-    """Return tensors (count * B, ...) of a structure of tensors (B, ...)."""
+    """Repeat every tensor (B, ...) of a structure along the first axis, to (count * B, ...)."""
     return tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
 
 
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # Autotuning can double the time of a short iteration: it ends at TensorFlow's next tuning step.
+    # With autotuning, a short iteration only ends at TensorFlow's next tuning step, which can double its time.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec
@@ -62,11 +62,11 @@ def _array_batches(arrays, batch_size):
     shapes = [x.shape for x in tree.flatten(arrays)]
     lengths = {shape[0] if shape else None for shape in shapes}
     if lengths == {0}:
-        raise ValueError(f"`inputs` must hold at least one example. Received: arrays of shapes {shapes}")
+        raise ValueError(f"`inputs` must contain at least one example. Received: arrays of shapes {shapes}")
     if len(lengths) != 1 or None in lengths:
         raise ValueError(
-            "`inputs` must be arrays of one length on their first axis. Pass inputs without a common first axis, such "
-            f"as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
+            "`inputs` must be arrays of equal length along the first axis. Pass inputs without a common first axis, "
+            f"such as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
         )
     spec = tree.map_structure(_array_spec, arrays)
     for start in range(0, *lengths, batch_size):
@@ -74,7 +74,7 @@ def _array_batches(arrays, batch_size):
 
 
 def _preprocessed(model, inputs):
-    """Return the inputs of the model; a KerasHub task with a preprocessor makes them of strings, as in `predict`."""
+    """Return the inputs of the model. A KerasHub task with a preprocessor preprocesses strings, as in `predict`."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)
@@ -82,8 +82,8 @@ def _preprocessed(model, inputs):
     if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         names = [x.name for x in getattr(model, "inputs", None) or ()]
         raise ValueError(
-            "A task of KerasHub with a preprocessor takes a list of strings, any other model what it is called with: "
-            "the preprocessor's result, or `np.array(texts)` where the model itself reads strings. Received: strings, "
+            "Only a KerasHub task with a preprocessor takes a list of strings. Pass another model the output of the "
+            "preprocessor, or `np.array(texts)` if the model itself reads strings. Received: strings, "
             f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
         )
     has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
@@ -99,7 +99,7 @@ def _arrays(inputs):
     other_types = {type(x).__name__ for x in leaves if not hasattr(x, "__array__")}
     if other_types or not leaves:
         raise ValueError(
-            "`inputs` must be arrays (for nested lists of numbers `np.array(inputs)`), a list or dictionary of arrays, "
+            "`inputs` must be arrays (convert nested lists with `np.array(inputs)`), a list or dictionary of arrays, "
             "a tf.data.Dataset, a keras.utils.PyDataset or a generator of batches. "
             f"Received: a {type(inputs).__name__}{' of ' * bool(other_types)}{', '.join(sorted(other_types))}"
         )
@@ -108,7 +108,7 @@ def _arrays(inputs):
 
 def _as_array(x):
     x = np.asarray(x)
-    # As `predict` does.
+    # `predict` casts in the same way.
     return x.astype(config.floatx()) if np.issubdtype(x.dtype, np.floating) else x
 
 

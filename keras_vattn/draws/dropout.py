@@ -1,8 +1,8 @@
-"""Dropout at inference: which layers drop, and how they read the request to drop.
+"""Dropout at inference: which layers have dropout, and how they read the request to apply it.
 
-Layers of this library call `draw_seeds`. A layer of Keras has only its argument `training`, and Keras has no public way
-to pass it to a layer inside another layer. So `follow_requests` replaces the `call` of such a layer once and for good.
-The new `call` passes the `training` requested in its thread; without a request it is the `call` of the class.
+Layers of this library call `draw_seeds`. Keras layers have only the argument `training`, and Keras has no public way to
+set it for an inner layer. So `follow_requests` permanently replaces the `call` of such a layer. The new `call` passes
+the `training` value requested in its thread; without a request it runs the `call` of the class.
 """
 
 import functools
@@ -17,9 +17,9 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether the layer itself, the cell that it runs or a part of a recurrent decoder drops in training."""
+    """Return whether a layer, its cell or a part of a recurrent decoder applies dropout in training."""
     owners = [layer, getattr(layer, "cell", None)]
-    # With query chunks an attention draws the masks itself, and its inner dropout layer does not run.
+    # With query chunks, an attention layer draws the masks itself and does not call its dropout layer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None
     owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or has_chunks)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
@@ -29,8 +29,8 @@ def has_dropout(layer):
 
 
 def has_unknown_rate(layer):
-    """Return whether a layer may have a dropout whose rate has another name than `RATES`."""
-    # Stochastic layers and recurrent decoders have a seed generator for their draws.
+    """Return whether a layer may have a dropout rate whose attribute is not one of `RATE_NAMES`."""
+    # The seed generator of stochastic layers and recurrent decoders is for their draws.
     has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute
 
@@ -41,7 +41,7 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Have the calls of a layer take the requested `training`, if they have this argument and do not read requests."""
+    """Make the calls of a layer use the requested `training`, unless it lacks the argument or reads requests itself."""
     signature = inspect.signature(layer.call)
     reads_requests = getattr(layer, "asks_for_dropout", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:
@@ -49,7 +49,7 @@ def follow_requests(layer):
     instance_call = vars(layer).get("call")
 
     def call(*args, **kwargs):
-        # The class at the time of the call: `to_bayesian` changes it.
+        # Look up the class at each call, because `to_bayesian` changes it.
         original = instance_call or functools.partial(type(layer).call, layer)
         training = training_requested(layer)
         if training is None:

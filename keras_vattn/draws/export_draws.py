@@ -1,4 +1,4 @@
-"""A SavedModel whose answers come from draws."""
+"""Export of a SavedModel that returns statistics of draws."""
 
 import functools
 import inspect
@@ -13,8 +13,8 @@ from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.support.validation import one_of, positive_integer, positive_number
 
 OUTPUTS = ("probabilities", "logits", "values")
-_ERROR = 'the outputs are no probabilities: export with outputs="logits" or outputs="values"'
-# Names that Keras makes up, with a number that depends on what was made before.
+_ERROR = 'the outputs are not probabilities: export with outputs="logits" or outputs="values"'
+# Default names of Keras. Their number depends on the layers that the process has created before.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
@@ -30,40 +30,41 @@ def export_draws(
     input_signature=None,
     preprocessor=None,
 ):
-    """Write a SavedModel that answers by the mean of draws, with the uncertainty of each answer.
+    """Write a SavedModel that returns the mean of several draws and the uncertainty of each prediction.
 
-    Its signature `serving_default` takes the inputs of the model by their names and `seed`, an int32 scalar. A process
-    with TensorFlow alone can load it. The same inputs and the same seed give the same answer, another seed other draws.
-    Noise is drawn for the batch as a whole: an example has other draws in another batch.
+    Its signature `serving_default` takes the inputs of the model by name, and `seed`, an int32 scalar. TensorFlow can
+    load it without this library. The same inputs and the same seed give the same results; another seed gives other
+    draws. Noise is drawn for the whole batch, so an example gets other draws in another batch.
 
-    A task of KerasHub with a tokenizer takes strings, named `texts`, as its `predict` does (a process that loads it
-    imports tensorflow_text first). The preprocessor is in the graph: do not preprocess requests. To leave it out,
-    export `keras.Model(task.inputs, task.outputs)`.
+    A KerasHub task with a tokenizer takes strings, named `texts`, as its `predict` does (import tensorflow_text before
+    loading it). The graph contains the preprocessor, so requests hold raw text. To leave the preprocessor out, export
+    `keras.Model(task.inputs, task.outputs)`.
 
     Args:
         model: A built `keras.Model` with one output.
         path: Folder of the SavedModel.
-        num_samples: Number of draws of a request. Defaults to 20.
-        outputs: What the model's output is. `"probabilities"` over the last axis, or their `"logits"`, as in a task of
-            KerasHub without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and
-            `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: the signature
-            returns `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; one
-            row of ones is tried, and a request fails if the outputs are no probabilities.
-        temperature: Divisor of the logits of every draw, for instance from `keras_vattn.metrics.fit_temperature`; for
-            `outputs="logits"` alone. Defaults to 1.0.
+        num_samples: Number of draws per request. Defaults to 20.
+        outputs: Type of the model's output. `"probabilities"` over the last axis, or `"logits"`, as in a KerasHub task
+            without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and `entropy` and
+            `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: the signature returns `mean`
+            and `sd`, the standard deviation of the draws, (B, ...). Probabilities are checked on one row of ones, and
+            in every request. Defaults to `"probabilities"`.
+        temperature: Divisor of the logits of every draw, for instance from `keras_vattn.metrics.fit_temperature`. Only
+            for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
         posterior: Whether stochastic layers draw. Defaults to `True`.
-        max_rows: The largest number of rows (examples times draws) that go through the model together; at least one
-            draw of a batch does. Defaults to 256.
-        input_signature: `tf.TensorSpec`s with names in the structure that the model, or its preprocessor, is called
-            with: for a subclass of `keras.Model`, a function as the preprocessor, pairs of texts (a tuple), or other
-            names. Defaults to the model's own inputs; a single input without a name is called `inputs`.
-        preprocessor: A layer or function whose result the model is called with, such as a preprocessor of KerasHub for
-            a model that is not a task. Defaults to the task's own.
+        max_rows: Maximum number of rows (examples times draws) in one call of the model; a call has at least one draw
+            of the whole batch. Defaults to 256.
+        input_signature: `tf.TensorSpec`s with names, in the structure of the inputs of the model or its preprocessor.
+            Required for a subclass of `keras.Model` and for a function as the preprocessor; it also allows pairs of
+            texts (a tuple) and other names. Defaults to the model's own inputs; a single unnamed input gets the name
+            `inputs`.
+        preprocessor: Layer or function that computes the model's inputs, such as a KerasHub preprocessor for a model
+            that is not a task. Defaults to the preprocessor of the task.
 
     Raises:
-        ValueError: If the model is not built, nothing in it is random, an input has no name or the name of another
-            input, or `outputs` is unknown, has no temperature, or is not what the model returns.
+        ValueError: If the model is not built or has no random layer, if an input has no name or the name of another
+            input, if `outputs` is unknown or does not match the model, or if `temperature` is set without logits.
 
     Example:
 
@@ -74,18 +75,18 @@ def export_draws(
     >>> path = os.path.join(tempfile.mkdtemp(), "draws")
     >>> keras_vattn.export_draws(model, path)
     >>> predict = tf.saved_model.load(path).signatures["serving_default"]
-    >>> answer = predict(measured=tf.ones((2, 3)), seed=tf.constant(1))
-    >>> {name: tuple(answer[name].shape) for name in sorted(answer)}
+    >>> results = predict(measured=tf.ones((2, 3)), seed=tf.constant(1))
+    >>> {name: tuple(results[name].shape) for name in sorted(results)}
     {'entropy': (2,), 'mean': (2, 4), 'mutual_information': (2,)}
     """
     positive_integer("num_samples", num_samples)
     positive_integer("max_rows", max_rows)
     one_of("outputs", outputs, OUTPUTS)
     if positive_number("temperature", temperature) != 1.0 and outputs != "logits":
-        raise ValueError(f'A temperature divides logits. Received: temperature={temperature}, outputs="{outputs}"')
+        raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
-    # Where the outputs are known before the model is called.
+    # Fails early if the outputs are known before the model is called.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
@@ -117,7 +118,7 @@ def export_draws(
 def _resources(model, preprocessor):
     """Return the lookup tables and asset files that a model and a preprocessor track.
 
-    A function, a method or a partial call tracks nothing: what it reads is searched for them.
+    Functions, methods and partial calls track nothing, so the objects that they reference are searched instead.
     """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]
@@ -132,7 +133,7 @@ def _resources(model, preprocessor):
 
 
 def _referenced_objects(function):
-    """Return the objects that a function, a method or a partial call reads from outside; no functions of other
+    """Return the outer objects that a function, method or partial call references, except functions of other
     modules."""
     if isinstance(function, functools.partial):
         return [function.func, *function.args, *function.keywords.values()]
@@ -146,7 +147,7 @@ def _referenced_objects(function):
 
 
 def _check_probabilities(function, specs):
-    """Raise ValueError if one row of ones shows that the outputs are no probabilities."""
+    """Raise ValueError if the outputs for one row of ones are not probabilities."""
     ones = {}
     for name, spec in specs.items():
         shape = [size or 1 for size in spec.shape]
@@ -154,7 +155,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # A model may not take such a row; TensorFlow escapes the quotes.
+        # Other errors only say that the model rejects this row. TensorFlow escapes the quotes in the message.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 
@@ -169,17 +170,17 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of a request, and its `tf.TensorSpec`s by their names, in the structure's order."""
+    """Return the structure of a request, and its `tf.TensorSpec`s by name, in the order of the structure."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")
         elif preprocessor is getattr(model, "preprocessor", None) or isinstance(preprocessor, keras.Layer):
-            # A `Sequential` has a list of its one input.
+            # The `inputs` of a `Sequential` are a list of one input.
             structure = getattr(model, "input", None)
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
     if structure is None:
         raise ValueError(
-            "A subclass of keras.Model, and a function as the preprocessor, do not say what they are called with: give "
+            "The inputs of a subclass of keras.Model, or of a function as the preprocessor, are unknown: pass "
             '`input_signature`, such as tf.TensorSpec((None, 3), name="inputs"). '
             f"Received: model={model}, preprocessor={preprocessor}, input_signature=None"
         )
@@ -190,8 +191,8 @@ def _signature(model, preprocessor, structure):
         names, is_automatic = ["inputs"], []
     if any(is_automatic) or len({*names, "seed"}) <= len(names) or not all(map(str.isidentifier, names)):
         raise ValueError(
-            'Every input needs a name of its own, a word that is not "seed": keras.Input(..., name=...), or '
-            f"`input_signature`. Received: inputs named {names}"
+            'Every input needs a unique name, a Python identifier other than "seed": set keras.Input(..., name=...) '
+            f"or pass `input_signature`. Received: inputs named {names}"
         )
     specs = [tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]
     return structure, dict(zip(names, specs, strict=True))

@@ -1,4 +1,4 @@
-"""Draws from the posterior at inference."""
+"""A context in which a model draws from its posterior at inference."""
 
 import contextlib
 import dataclasses
@@ -13,40 +13,39 @@ from keras_vattn.draws.request import Draws, current_requests, requested
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
-# For reading and replacing a compiled function of a model; never held while a function is traced or run.
+# Guards reads and replacements of compiled functions; it is not held while a function is traced or runs.
 _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
 def posterior_draws(model, seed=None, temperature=None):
-    """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
-    stays off.
+    """Make every stochastic layer of a model draw from its posterior at inference, as in training. Dropout stays off.
 
-    The context applies to the thread or coroutine that enters it. Every call of the layers draws there, and so do
-    `predict`, `evaluate` and validation in `fit` of the model and of models inside it: Keras makes compiled functions
-    for the context. Other threads do not draw. Contexts nest, and may be left in any order. Calls follow the
-    innermost open context, `predict` and `evaluate` the innermost open context of their own model. After `compile`
-    inside, enter a new context before `predict` or `evaluate`.
+    The context applies to the thread or coroutine that enters it; other threads do not draw. Every call of the layers
+    draws, and so do `predict`, `evaluate` and validation in `fit`, of the model and of its inner models: Keras compiles
+    new functions for the context. Contexts nest, and may exit in any order. Calls follow the innermost open context;
+    `predict` and `evaluate` follow the innermost open context of their own model. If you call `compile` inside, enter
+    a new context before `predict` or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
     runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
 
-    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs.
-    So does the compiled function of another model that shares layers with this one: for `predict` of a model enter a
-    context with this model, not with one of its layers.
+    A `tf.function` that you write draws if and only if it was traced inside the context, whichever thread runs it. The
+    same holds for compiled functions of another model that shares layers with this one. To call `predict` of a model,
+    enter the context with that model, not with one of its layers.
 
     Args:
         model: A `keras.Model` or layer.
         seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
             of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw, so
             two calls of one layer in a model share their noise; `keras_vattn.posterior_predictive` gives each call its
-            own. The batches of `predict`, and those of `evaluate`, are numbered from the beginning of the context, and
-            each number has other noise: a second `predict` continues the numbers, and a second context with this seed
-            repeats the first. Such a `predict` needs `steps_per_execution=1`.
+            own. Batches of `predict` (and of `evaluate`) are counted from the beginning of the context, and each has
+            its own noise: a second `predict` continues the count, and a second context with this seed repeats the
+            first. With a seed, `predict` needs `steps_per_execution=1`.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:
-        ValueError: If the model has no stochastic layer, or one of your own that is no `keras_vattn.StochasticLayer`.
+        ValueError: If the model has no stochastic layer, or a custom one that is not a `keras_vattn.StochasticLayer`.
 
     Example:
 
@@ -70,7 +69,7 @@ def posterior_draws(model, seed=None, temperature=None):
 
 @contextlib.contextmanager
 def compiled_functions(model, request):
-    """Have the compiled functions of a model, and of models inside it, draw for a request."""
+    """Make the compiled functions of a model and of its inner models draw for a request."""
     models = [x for x in keras_private.flatten_layers(model) if isinstance(x, keras.Model)]
     names = CompiledFunction.NAMES if tf.executing_eagerly() else ()
     with _LOCK:
@@ -85,8 +84,8 @@ def compiled_functions(model, request):
 
 
 class CompiledFunction:
-    """A compiled function of a model while contexts are entered: the model's own, and for each context one that draws,
-    which only threads inside the context call.
+    """A compiled function of a model while contexts are open. It calls the model's own function or, for threads inside
+    a context, the drawing function of that context.
 
     Args:
         model: A `keras.Model`.
@@ -97,23 +96,23 @@ class CompiledFunction:
 
     def __init__(self, model, name):
         self.model, self.name = model, name
-        # By their requests, `None` for the model's own; a function that is `None` is made when it is first called.
+        # Functions by request, the model's own under `None`. A value of `None` is compiled at its first call.
         self.functions = {None: getattr(model, name)}
 
     @classmethod
     def wrap(cls, model, name):
-        """Return the compiled function of a model."""
+        """Return a compiled function of a model as an object of this class."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 
     def add(self, request):
-        """Take a request to draw."""
+        """Add a request to draw."""
         self.functions[request] = None
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Forget a request. After the last one the model has its own function again. Without one this object stays and
-        makes it, because `predict` of another thread may be about to call it."""
+        """Remove a request. After the last one the model gets its own function back. If that is not compiled yet, this
+        object stays to compile it, because `predict` in another thread may be about to call it."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])
@@ -127,7 +126,7 @@ class CompiledFunction:
         return function(*arguments)
 
     def _make_function(self, request):
-        """Return a function that Keras makes, which draws if there is a request."""
+        """Return a function that Keras compiles, which draws if there is a request."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         if len(self.functions) > 1:
@@ -138,13 +137,13 @@ class CompiledFunction:
         num_replicas, num_steps = self.model.distribute_strategy.num_replicas_in_sync, self.model.steps_per_execution
         if num_replicas > 1 or (_is_seeded(request.draws) and num_steps > 1):
             raise ValueError(
-                "Inside `posterior_draws` compiled functions draw with one replica, and from a seed with "
+                "Inside `posterior_draws`, compiled functions need one replica, and with a seed "
                 f"steps_per_execution=1. Received: {num_replicas} replicas, steps_per_execution={num_steps}"
             )
 
 
 def _drawing_function(function, draws):
-    """Return a compiled function that draws, and numbers its calls: they are the batches of a seed."""
+    """Return a compiled function that draws. With a seed it counts its calls, and each batch has its own noise."""
     batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
     draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}
 

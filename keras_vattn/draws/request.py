@@ -1,7 +1,7 @@
-"""The request to draw of `keras_vattn.posterior_draws` and `keras_vattn.Sampler`: the value of one context variable.
+"""Requests to draw, which `keras_vattn.posterior_draws` and `keras_vattn.Sampler` store in one context variable.
 
 A request belongs to the thread or coroutine that makes it, and ends everywhere when its context manager exits. A
-function that is traced under a request draws for good; calling a traced function under a request changes nothing.
+function traced under a request always draws. A request has no effect on a function that is already traced.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ _REQUESTS = contextvars.ContextVar("keras_vattn_draw_requests", default=())
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
-    """How a layer draws.
+    """Settings of the draws of a layer.
 
     Attributes:
-        seed: int32 tensor (2,), `None` for the layer's own generator.
-        temperature: Factor on sigma, `None` for the layer's own.
-        batch: Number of the batch in a compiled function of the model, an integer variable, else `None`.
+        seed: int32 tensor (2,), or `None` to use the layer's own generator.
+        temperature: Factor on sigma, or `None` to use the layer's own.
+        batch: Integer variable with the index of the batch, in a compiled function of the model; else `None`.
     """
 
     seed: object = None
@@ -31,19 +31,19 @@ class Draws:
     batch: object = None
 
     def seed_of_batch(self):
-        """Return the seed of a call; every batch after the first has a seed of its own."""
+        """Return the seed of a call; every batch after the first folds its index into the seed."""
         if self.batch is None:
             return self.seed
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
 
 
 class Seeds(NamedTuple):
-    """What a call draws from, decided once at its start.
+    """Seeds of one call of a layer, determined once at its start.
 
     Attributes:
-        noise: Seed of the noise, int32 (2,), `None` for a call that uses the mean.
-        dropout: Seed of the dropout masks, int32 (2,), `None` for a call that does not drop.
-        training: Whether the call trains: a warm start depends on it.
+        noise: Seed of the noise, int32 (2,), or `None` if the call uses the mean.
+        dropout: Seed of the dropout masks, int32 (2,), or `None` without dropout.
+        training: Whether the call is in training mode, on which a warm start depends.
     """
 
     noise: object = None
@@ -51,19 +51,19 @@ class Seeds(NamedTuple):
     training: bool = False
 
     def fold_in(self, number):
-        """Return the seeds of a query chunk from its number."""
+        """Return the seeds of the query chunk with this number."""
         noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
         return Seeds(noise, dropout, self.training)
 
 
 class Request:
-    """A request to draw, from its context manager's entry to its exit.
+    """A request to draw, which is active until its context manager exits.
 
     Attributes:
-        draws: Dictionary from layers to their `Draws`; `None` for a layer that uses its mean.
-        training: Dictionary from layers to the `training` of their calls: `True` for layers that drop, `None` for the
-            call's own.
-        has_ended: Whether the context manager has exited. A copy of the context, as a task has, may still hold it.
+        draws: Dictionary from layers to their `Draws`, or to `None` for layers that use their mean.
+        training: Dictionary from layers to the `training` argument of their calls: `True` for layers that drop, `None`
+            to keep the argument of the call.
+        has_ended: Whether the context manager has exited. Copied contexts, such as an asyncio task's, may outlive it.
     """
 
     def __init__(self, draws, training):
@@ -92,15 +92,15 @@ def _innermost(name, layer):
     return next((x[layer] for x in entries if layer in x), None)
 
 
-# The attribute `draws` of a class of layers: the innermost `Draws` of a layer, `None` without a request.
+# The property `draws` of stochastic layers: the innermost `Draws` of the layer, or `None` without a request.
 DRAWS = property(lambda layer: _innermost("draws", layer))
 
 
 def reads_requests(layer):
-    """Return whether `layer.draws` is the request to a layer, which may be any layer of Keras."""
+    """Return whether a Keras layer has the property `DRAWS` under the name `draws`."""
     return getattr(type(layer), "draws", None) is DRAWS
 
 
 def training_requested(layer):
-    """Return the `training` that is requested of a layer, `None` without a request."""
+    """Return the `training` value requested for a layer, or `None` without a request."""
     return _innermost("training", layer)

@@ -1,4 +1,4 @@
-"""Draws of a model from one seed, in Python and in a graph."""
+"""Draws of a model from one seed, in eager mode and in a graph."""
 
 import contextlib
 import functools
@@ -22,19 +22,19 @@ from keras_vattn.support.validation import positive_integer
 
 
 class Sampler:
-    """Draws of a model's outputs by functions that are traced once, for repeated use and for endpoints.
+    """Draws a model's outputs with functions that are traced once, for repeated use and for serving.
 
-    A sampler is called like `keras_vattn.posterior_predictive`, without `model`, `dropout` and `posterior`, and
-    returns the same draws. It traces the model at its first call, and again for inputs of another type or shape (but
-    for the number of examples). The values of variables, such as weights and counts of training calls, are read in
-    every call. A change of anything else that the code of a layer reads, such as a rate, has no effect after the trace:
-    make another sampler. Threads may share a sampler.
+    Call it like `keras_vattn.posterior_predictive`, without `model`, `dropout` and `posterior`; it returns the same
+    draws. The first call traces the model, and inputs of another dtype or shape (apart from the number of examples)
+    trace it again. Every call reads the current values of variables, such as weights and counts of training calls.
+    Changes of other attributes of a layer, such as a dropout rate, have no effect after tracing: create a new sampler.
+    Threads may share a sampler.
 
-    For an endpoint of your own, `drawn_from(seed)` is a context in which every call of the model in this thread draws,
-    and `draws(predict, inputs, num_samples, seed)` makes several draws in a graph.
+    To write your own endpoint, use `drawn_from(seed)`, a context in which every call of the model in this thread draws,
+    or `draws(predict, inputs, num_samples, seed)`, which computes several draws in a graph.
 
-    With `dropout=True` each layer of Keras that drops gets a `call` that asks whether its thread is to drop, and keeps
-    it; it changes no other call.
+    With `dropout=True`, the `call` of each Keras layer with dropout is permanently replaced by one that checks whether
+    dropout is requested in its thread. Calls without a request behave as before.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -45,11 +45,11 @@ class Sampler:
         inputs, num_samples, seed, batch_size, max_rows: As in `posterior_predictive`.
 
     Returns:
-        NumPy arrays as `posterior_predictive` returns.
+        NumPy arrays, as in `posterior_predictive`.
 
     Raises:
-        ValueError: If the model is not built, nothing in it would be random, or a layer cannot see a request to draw;
-            in a call as `posterior_predictive`.
+        ValueError: If the model is not built, has no random layer, or has a stochastic layer that does not read
+            requests to draw. Calls raise the errors of `posterior_predictive`.
 
     Example:
 
@@ -82,16 +82,16 @@ class Sampler:
         unknown_layers = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
         if unknown_layers:
             warnings.warn(
-                f"A layer with a seed generator and none of the attributes {', '.join(RATE_NAMES)} does not drop under "
+                f"A layer with a seed generator but none of the attributes {', '.join(RATE_NAMES)} does not drop under "
                 "dropout=True: give its rate one of these names. "
                 f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown_layers)}",
                 stacklevel=3,
             )
-        # A layer with training=True passes it to a BatchNormalization inside, which stays at inference.
+        # An outer layer passes training=True on to its BatchNormalization, which must stay in inference mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
-        # Layers that do not draw or drop have an entry too, which hides an outer request.
+        # Layers that neither draw nor drop have an entry too, which overrides an outer request.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # Without a seed of its own a layer reads its generator.
+        # `Draws` without a seed make a layer read its own generator.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
@@ -99,18 +99,17 @@ class Sampler:
 
     @property
     def rows_are_independent(self):
-        """Whether every example has noise of its own, so that a batch may be repeated to draw several times."""
+        """Whether every example has its own noise, so that several draws can be computed by repeating a batch."""
         shapes = [getattr(layer, "noise_shape", None) for layer in self.dropouts]
         shares_noise = any(shape and shape[0] == 1 for shape in shapes)
         return not shares_noise and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Make every call of the model in this thread draw from a seed, an integer or an int32 tensor of shape () or
-        (2,), and change none of its variables.
+        """Make every call of the model in this thread draw from a seed, without changing any of its variables.
 
-        Call the model, and neither `predict` nor `evaluate`: their compiled functions would draw for good. Do not
-        `await` inside, because the scope of Keras belongs to the thread.
+        The seed is an integer or an int32 tensor of shape () or (2,). Do not call `predict` or `evaluate` inside: their
+        compiled functions would draw forever after. Do not `await` inside: the scope of Keras belongs to the thread.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield
@@ -118,16 +117,16 @@ class Sampler:
     def draws(self, predict, inputs, num_samples, seed, max_rows=256):
         """Return draws of `predict(inputs)` in a graph, (num_samples, B, ...) float32.
 
-        Several draws go through the model together, repeated on the first axis, as far as `max_rows` allows and the
-        model's examples have noise of their own.
+        If every example has its own noise, one call of the model computes several draws, repeated along the first
+        axis up to `max_rows` rows.
 
         Args:
             predict: Function of the inputs that calls the model and returns one tensor (B, ...).
             inputs: Tensor (B, ...), or a structure of them.
             num_samples: Number of draws, an integer or an int32 tensor.
             seed: Integer, or an int32 tensor of shape () or (2,).
-            max_rows: The largest number of rows (examples times draws) at a time; at least one draw of the batch.
-                Defaults to 256.
+            max_rows: Maximum number of rows (examples times draws) in one call of the model; a call has at least one
+                draw of the whole batch. Defaults to 256.
         """
         seed = random.as_seed(seed)
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
@@ -151,7 +150,7 @@ class Sampler:
         for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
             positive_integer(name, value)
         if not tf.executing_eagerly():
-            raise ValueError("A `Sampler` is called eagerly. Received: a call in a `tf.function`; use `Sampler.draws`")
+            raise ValueError("A `Sampler` must be called eagerly; use `draws` in a `tf.function`. Received: graph mode")
         seed, results = random.as_seed(python_random.getrandbits(32) if seed is None else seed), []
         for index, (batch, spec) in enumerate(input_batches(self.model, inputs, batch_size)):
             draws_per_call = _draws_per_call(batch, num_samples, max_rows) if self.rows_are_independent else 1
@@ -161,12 +160,12 @@ class Sampler:
             draws = [draw(random.fold_in(seed_of_batch, i), min(draws_per_call, num_samples - i)) for i in starts]
             results.append(tree.map_structure(lambda *x: np.concatenate([output.numpy() for output in x]), *draws))
         if not results:
-            raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
+            raise ValueError("`inputs` must contain at least one batch. Received: an empty dataset")
         return tree.map_structure(_join, *results)
 
     def _traced_functions(self, batch, spec, repeats):
-        """Return two functions: one of a batch that returns the tensors that all draws share, and one of the batch,
-        these tensors, a seed and a number of draws, which is 1 unless the function repeats the batch."""
+        """Return two functions. The first maps a batch to the tensors that all draws share. The second maps the batch,
+        these tensors, a seed and a number of draws (1 unless it repeats the batch) to the draws."""
         with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:
@@ -189,21 +188,21 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # As one graph, traced here under the lock: eager operations around the pruned function take 2.5% longer.
+        # One graph, traced here under the lock: eager operations around the pruned function take 2.5% longer.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder
 
 
 def _split_draws(x, count):
-    """Return (count, B, ...) of (count * B, ...)."""
+    """Reshape (count * B, ...) to (count, B, ...)."""
     if not len(x.shape):
         raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
     return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
 def _draws_per_call(batch, num_samples, max_rows):
-    """Return how many draws of a batch go through the model together."""
+    """Return the number of draws of a batch in one call of the model."""
     leaves = tree.flatten(batch)
     if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
         return 1
@@ -211,18 +210,18 @@ def _draws_per_call(batch, num_samples, max_rows):
     draws_per_call = min(num_samples, max_rows // max(1, *rows))
     if draws_per_call > 1 and min(rows) != max(rows):
         raise ValueError(
-            "Draws go through the model together, repeated on the first axis, which the inputs of a batch must have in "
-            f"common; without one, as in a graph, give max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
+            "To compute several draws at a time, the inputs must have a common first axis; for other inputs, such as "
+            f"a graph, pass max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
         )
     return max(1, draws_per_call)
 
 
 def _join(*batches):
-    """Return the draws (num_samples, N, ...) of all batches (num_samples, B, ...)."""
+    """Concatenate the draws of the batches, (num_samples, B, ...), to (num_samples, N, ...)."""
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(
-            "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
+            "The outputs of all batches must have the same shape but for the batch axis: pad the inputs to one length. "
             f"Received: {sorted(set(shapes))}"
         )
     return np.concatenate(batches, axis=1)

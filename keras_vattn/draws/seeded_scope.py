@@ -5,9 +5,9 @@ from keras_vattn import random
 
 
 class SeededScope(keras.StatelessScope):
-    """A scope in which no variable of Keras changes, and all seed generators take their seeds from one seed.
+    """A scope in which no Keras variable changes, and all seed generators take their seeds from one seed.
 
-    Every read of a generator's state gives another seed, by the order of the reads.
+    Every read of a generator's state returns a new seed, which depends on the number of reads before it.
 
     Args:
         seed: int32 tensor (2,).

@@ -1,12 +1,12 @@
-"""The computation of a model that no draw changes, which runs once for every batch.
+"""The operations of a model that do not depend on the draw, which run once per batch.
 
-The traced graph is cut in two. The prefix has the operations that depend on the inputs and on no draw, the remainder
-all others. The remainder runs for several draws together, so a tensor on the cut is repeated for each draw if its rows
-are the examples, and passed unchanged if the number of examples does not change it.
+The traced graph is cut in two. The prefix has the operations that depend on the inputs but on no draw; the remainder
+has all others. The remainder runs for several draws at a time, so a tensor on the cut is repeated for each draw if its
+rows are the examples, and passed unchanged if it does not depend on the number of examples.
 
 Before a change: a tensor that is shared by mistake gives draws that agree where they should differ, or rows of other
-examples, without an error. A shape does not tell whether rows are examples: `range(batch_size)` has a row for each
-example too. So the prefix computes every tensor on the cut for one batch and for this batch twice, and the two values
+examples, without an error. A shape does not show whether rows are examples: `range(batch_size)` has one row per example
+too. So the prefix computes every tensor on the cut for one batch and for this batch repeated twice, and the two values
 decide (`_has_rows`).
 """
 
@@ -18,18 +18,18 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Rounds of moving the cut back; without success nothing is shared.
+# Number of times that the cut may move back; after that, nothing is shared.
 _MAX_ROUNDS = 16
 
 
 class SharedPrefix:
-    """A function of inputs and a seed, cut into a prefix that no draw changes and a remainder.
+    """A function of inputs and a seed, split into a prefix that does not depend on the seed and a remainder.
 
     Args:
         function: Function of the inputs and an int32 seed (2,) that returns a list of tensors. It is traced once.
         spec: Structure of the `tf.TensorSpec`s of the inputs.
-        batch: Inputs with which the tensors on the cut are compared.
-        repeats: Whether the remainder repeats the inputs on the first axis, to make several draws.
+        batch: Inputs for which the tensors on the cut are computed and compared.
+        repeats: Whether the remainder repeats the inputs along the first axis, to compute several draws.
     """
 
     def __init__(self, function, spec, batch, repeats):
@@ -39,7 +39,7 @@ class SharedPrefix:
         self.outputs = self.traced.outputs
         effects = self._effects()
         targets = [*self.outputs, *(x for operation in effects for x in operation.inputs)]
-        # By the names of the tensors on the cut: whether their rows are the examples.
+        # From the name of each tensor on the cut to whether its rows are the examples.
         self.has_rows = self._cut(targets, flat_tensors(batch))
         shared = [self.traced.graph.get_tensor_by_name(name) for name in self.has_rows]
         prefix = self.traced.prune(self.inputs, shared) if shared else lambda *inputs: []
@@ -53,7 +53,7 @@ class SharedPrefix:
         ]
 
     def run_remainder(self, inputs, shared, seed, count):
-        """Return the outputs of `count` draws, from the inputs and `first(inputs)`, which all draws share."""
+        """Return the outputs of `count` draws, from the inputs and `run_prefix(inputs)`, which all draws share."""
         if self.repeats:
             pairs = zip(shared, self.has_rows.values(), strict=True)
             inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
@@ -62,19 +62,19 @@ class SharedPrefix:
         return [shared_by_name[x.name] if x.name in shared_by_name else next(random_outputs) for x in self.outputs]
 
     def _effects(self):
-        """Return the operations with an effect that no output depends on, such as assertions."""
+        """Return the operations with side effects, such as assertions, that no output depends on."""
         _, used = _walk(self.outputs, set())
         operations = [x for x in self.traced.graph.get_operations() if x.op_def.is_stateful and x not in used]
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
-        # TensorFlow runs a conditional operation only if its result is read: take the readers in its place.
+        # TensorFlow runs a conditional operation only if its result is read, so its readers are returned instead.
         readers = [[reader for x in operation.outputs for reader in x.consumers()] for operation in operations]
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Return the tensors on the cut, by name: whether their rows are the examples.
+        """Return a dictionary from the names of the tensors on the cut to whether their rows are the examples.
 
-        A tensor that changes with the number of examples in another way cannot be on the cut: the operation that makes
-        it goes to the remainder, and the cut moves back to its inputs.
+        A tensor that depends on the number of examples in another way cannot be on the cut: its operation moves to the
+        remainder, and the cut moves back to the inputs of this operation.
         """
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):
@@ -91,9 +91,9 @@ class SharedPrefix:
         return {}
 
     def _operations(self):
-        """Return the operations of the largest possible prefix: they depend on the inputs, and on no draw."""
+        """Return the operations of the largest possible prefix, which depend on the inputs but on no draw."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
-        # Stateless noise in a function, such as the body of a loop, has a seed among the function's arguments.
+        # Stateless noise in a function, such as a loop body, depends on a seed among the function's arguments.
         functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
         deterministic, random = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.traced.graph.get_operations():
@@ -107,13 +107,13 @@ class SharedPrefix:
 
 
 def _walk(targets, operations):
-    """Return the results of `operations`, by name, that the targets depend on through other operations, and a set of
-    the other operations."""
+    """Return the outputs of `operations`, by name, that the targets depend on directly or through other operations,
+    and the set of these other operations."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()
         if x.op in operations:
-            # `prune` takes whole operations.
+            # `prune` needs all outputs of an operation.
             results |= {y.name: y for y in x.op.outputs}
         elif x.op not in visited:
             visited.update([x.op, *x.op.control_inputs])
@@ -122,9 +122,9 @@ def _walk(targets, operations):
 
 
 def _has_rows(once, twice):
-    """Return whether the rows of a tensor are the examples, from its values for a batch and for this batch twice.
+    """Return whether the rows of a tensor are the examples, from its values for a batch and for this batch repeated.
 
-    `False` means that the number of examples does not change the tensor, `None` that it does in another way.
+    `False` means that the tensor does not depend on the number of examples, `None` that it does in another way.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True
@@ -134,7 +134,7 @@ def _has_rows(once, twice):
 def _is_equal(x, y):
     if x.shape != y.shape or not x.dtype.is_floating:
         return x.shape == y.shape and bool(np.all(x.numpy() == y.numpy()))
-    # Values of the same row differ by rounding, as the number of rows does; values of other rows differ by far more.
+    # The same row differs by rounding, which depends on the number of rows; other rows differ by far more.
     x, y = (tf.cast(each, tf.float32).numpy() for each in (x, y))
     sizes = np.abs(y[np.isfinite(y)])
     close = np.isclose(x, y, rtol=0.05, atol=0.05 * np.quantile(sizes, 0.1) if sizes.size else 0.0, equal_nan=True)

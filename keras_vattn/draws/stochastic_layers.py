@@ -1,4 +1,4 @@
-"""Which layers of a model draw."""
+"""Lookup of the layers of a model that draw or have a KL."""
 
 from keras_vattn.draws.request import reads_requests
 from keras_vattn.support import keras_private
@@ -7,18 +7,18 @@ from keras_vattn.support import keras_private
 def stochastic_layers(model, with_kl=False):
     """Return the layers of a model that draw from a posterior or have a KL.
 
-    Dropout is no posterior: a layer that only drops is not in the list. `LatentLogLikelihood` is in the list if its
-    objective samples, because it takes draws, and so is an attention whose weights are drawn without a prior: neither
-    has a KL, and their `kl_weight` has no effect.
+    Layers with dropout alone are not in the list, because dropout is not a posterior. `LatentLogLikelihood` with a
+    sampling objective is in the list, and so is attention that draws its weights without a prior. Neither of these has
+    a KL, and their `kl_weight` has no effect.
 
     Args:
         model: A `keras.Model` or layer.
-        with_kl: Whether to return only the layers with a KL, whose `kl_weight` can be changed. An attention whose KL
-            comes from posterior logits alone has one after its first call with them. Defaults to `False`.
+        with_kl: Whether to return only the layers with a KL, whose `kl_weight` can be changed. Attention without a
+            prior has a KL after its first call with posterior logits. Defaults to `False`.
 
     Returns:
-        A list of layers, each once, including layers inside layers and inside models inside the model. They are in the
-        order in which they were made, which is the same for every model that the same code makes.
+        A list of layers without duplicates, including the layers of inner layers and inner models. They are in the
+        order of their creation, so all models that are built by the same code have the same order.
 
     Example:
 
@@ -37,14 +37,14 @@ def stochastic_layers(model, with_kl=False):
 
 
 def has_kl(layer):
-    """Return whether a layer, any layer of Keras, has a KL."""
+    """Return whether a Keras layer has a KL."""
     if getattr(layer, "kl_tracker", None) is None:
         return False
     return layer.name_in_the_log is not None or getattr(layer, "alignment_prior", layer) is not None
 
 
 def is_stochastic(layer):
-    """Return whether a layer, any layer of Keras, draws from a posterior."""
+    """Return whether a Keras layer draws from a posterior."""
     return getattr(layer, "is_stochastic", False)
 
 
@@ -52,14 +52,14 @@ def drawing_layers(model):
     """Return the layers of a model that draw from a posterior.
 
     Raises:
-        ValueError: If one of them cannot see that it is to draw.
+        ValueError: If one of them does not read requests to draw.
     """
     layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
     invalid = [layer for layer in layers if not reads_requests(layer)]
     if invalid:
         raise ValueError(
-            "A layer whose `is_stochastic` is True must inherit the attribute `draws` of keras_vattn.StochasticLayer, "
-            "which says whether to draw at inference, and must not set it: make it a subclass, and ask `noise_seed`. "
+            "A layer with `is_stochastic = True` must inherit `draws`, the request to draw at inference, from "
+            "keras_vattn.StochasticLayer, and must not override it: make it a subclass and call `noise_seed`. "
             f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in invalid)}"
         )
     return layers

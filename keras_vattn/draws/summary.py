@@ -8,11 +8,11 @@ _HEAD = ("layer", "draws", "prior", "KL weight", "KL is a", "seed")
 
 
 def summary(model, print_fn=print):
-    """Print the random layers of a model: the distribution, the prior, and the weight of the KL of each.
+    """Print a table of the stochastic layers of a model, with their distributions, priors and KL options.
 
     Args:
         model: A `keras.Model` or layer.
-        print_fn: A function of a line. Defaults to `print`.
+        print_fn: Function that prints one line. Defaults to `print`.
 
     Example:
 
@@ -35,7 +35,7 @@ def _path_of(layer, model):
     flatten = keras_private.flatten_layers
     if layer.path or not isinstance(layer, keras.layers.Softmax):
         return path_of(layer)
-    # One that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
+    # A softmax that `to_bayesian` creates has no path; the argument `layers` reads the path of its attention.
     owners = [x for x in flatten(model) if x.path and layer in flatten(x)]
     return path_of(min(owners, key=lambda x: len(flatten(x)), default=layer))
 

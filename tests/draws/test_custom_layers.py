@@ -1,4 +1,4 @@
-"""Layers that draw and are none of the library's."""
+"""User-defined layers that draw."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from keras_vattn import posterior_draws, posterior_predictive
 
 @keras.saving.register_keras_serializable(package="tests")
 class Shifted(keras_vattn.StochasticLayer):
-    """x + s e with e ~ N(0, 1), and the KL of N(x, s^2) to N(x, 1)."""
+    """Returns x + s e with e ~ N(0, 1), and adds KL(N(x, s^2) || N(x, 1))."""
 
     def __init__(self, scale=0.5, **kwargs):
         super().__init__(**kwargs)
@@ -31,7 +31,7 @@ class Shifted(keras_vattn.StochasticLayer):
         return {**super().get_config(), **self.stochastic_config(), "scale": self.scale}
 
 
-class Blind(keras.layers.Layer):
+class IgnoresRequests(keras.layers.Layer):
     is_stochastic = True
 
     def call(self, x):
@@ -62,10 +62,10 @@ def test_a_subclass_draws_and_has_its_divergence():
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_layer_that_reads_no_request_raises(nested):
-    blind = Blind(name="own")
-    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(blind(x)))
+    layer = IgnoresRequests(name="own")
+    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(layer(x)))
     outer = keras.Sequential([keras.Input((None, D)), model]) if nested else model
-    message = r"keras_vattn.StochasticLayer.*Received: Blind\(name='own'\)"
+    message = r"keras_vattn.StochasticLayer.*Received: IgnoresRequests\(name='own'\)"
     with pytest.raises(ValueError, match=message), posterior_draws(outer):
         pass
     with pytest.raises(ValueError, match=message):

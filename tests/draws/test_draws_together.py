@@ -1,4 +1,4 @@
-"""Several draws in one call of the model: each with noise of its own, and no more rows than asked for."""
+"""Several draws in one call of the model: each has its own noise, and no call exceeds `max_rows`."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from keras_vattn import posterior_predictive as draw
 
 
 class AlwaysRandom(layers.Layer):
-    """A layer from elsewhere, that always draws."""
+    """A third-party layer that draws in every call."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class AlwaysRandom(layers.Layer):
 
 
 class CustomAlignment(keras_vattn.LogNormal):
-    """Draws from a seed of shape (2,), as the base class promises."""
+    """Draws from a seed of shape (2,), which the base class guarantees."""
 
     def noise(self, shape, seed):
         return tf.random.stateless_normal(shape, seed)
@@ -58,7 +58,7 @@ DROPOUTS = {
 
 @pytest.mark.parametrize("name", slow_after([*MODELS, *STOCHASTIC_WITH_DROPOUT, *DROPOUTS], 2))
 def test_every_draw_of_every_example_has_its_own_noise(name):
-    """However many go together: two equal examples, and the draws of one, all differ."""
+    """Equal examples differ, and so do the draws of one example, for any number of draws per call."""
     recorder = RecordRows()
 
     def recorded(x):
@@ -72,11 +72,11 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
     joint_draws = sampler(equal_examples, 5, max_rows=7, **options)
-    # One mask for a whole batch is one for all its draws.
+    # A mask that the examples share would also be shared by the draws of one call.
     assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
     for draws in (single_draws, joint_draws):
         for output in keras.tree.flatten(draws):
-            # Of a mask that all examples of a batch share those of another batch differ.
+            # If all examples of a batch share a mask, only examples of different batches differ.
             independent = output[:, ::3] if name == "shared" else output
             for first in (independent, np.swapaxes(independent, 0, 1)):
                 assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
@@ -85,7 +85,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
 
 
 def test_graph_nodes_are_not_repeated():
-    """As many edges as nodes: nothing in the arrays says that they may not be repeated."""
+    """With as many edges as nodes, the shapes do not show that the arrays cannot be repeated."""
     inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
     model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
     nodes, edges = np.ones((3, 4), "float32"), np.array([[0, 1], [1, 2], [2, 0]], "int32")
@@ -105,5 +105,5 @@ def test_max_rows_bounds_the_rows_of_every_call():
         assert limit // 2 < max(recorder.rows) <= limit
         assert sum(recorder.rows) == 30 * 100
     recorder.rows.clear()
-    draw(model, x, 2, batch_size=50, max_rows=10)  # one draw of a batch is the least
+    draw(model, x, 2, batch_size=50, max_rows=10)  # a call has at least one draw of the batch
     assert recorder.rows == [50, 50, 50, 50]

@@ -1,4 +1,4 @@
-"""Draws of dropout: on when asked for, and nothing else as in training."""
+"""Dropout draws: dropout is on if requested, and nothing else behaves as in training."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from keras_vattn import posterior_predictive as draw
 
 
 def test_dropout_rate():
-    """Of 12 000 ones at rate 0.3 the dropped share is within 4 standard errors, the others are 1 / 0.7."""
+    """Of 12 000 ones, a share of 0.3 is dropped, within 4 standard errors; the others become 1 / 0.7."""
     model = sequence_model(layers.Dropout(0.3))
     draws = draw(model, np.ones_like(X), 200, dropout=True, seed=1)
     dropped = draws == 0
@@ -20,7 +20,7 @@ def test_dropout_rate():
 
 
 class Drops(layers.Layer):
-    """A dropout whose rate has a name of its own."""
+    """A dropout layer whose rate attribute has an unusual name."""
 
     def __init__(self, p):
         super().__init__()
@@ -39,7 +39,7 @@ def test_an_unknown_rate_attribute_warns():
 
 @pytest.mark.slow
 def test_dropout_and_posterior_draw_independently():
-    """Of a stochastic attention and a dropout behind it, each draws alone, or both."""
+    """In a model with stochastic attention and dropout, either one can draw alone."""
     inputs = keras.Input((None, D))
     attended = GaussianAttention()(inputs, inputs)
     model = keras.Model(inputs, [attended, layers.Dropout(0.5)(attended)])
@@ -60,7 +60,7 @@ def test_attention_with_dropout_keeps_its_temperature_at_inference():
     context, weights = attention(inputs, inputs, return_attention_scores=True)
     contexts, weights = draw(keras.Model(inputs, [context, weights]), X, 20, dropout=True, seed=1)
     np.testing.assert_allclose(weights, np.broadcast_to(weights[:1], weights.shape), rtol=1e-5)
-    # No noise but the dropout: each of 3 positions is dropped or doubled.
+    # Only dropout is random: each of 3 positions is dropped or doubled.
     masks = np.array(np.meshgrid([0, 2], [0, 2], [0, 2])).reshape(3, 8).T
     possible = np.einsum("nts,ms,nsd->mntd", weights[0], masks, X)
     distances = np.abs(contexts[:, None] - possible[None]).max(axis=-1).min(axis=1)

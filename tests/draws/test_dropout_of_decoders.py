@@ -1,4 +1,4 @@
-"""Draws of dropout where a decoder drops, in whichever of its parts."""
+"""Dropout draws of recurrent decoders, in any of their parts."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ def draw(model, num_samples):
 
 
 class TwoCells(recurrent.RecurrentDecoder):
-    """Two cells whose dropout stands in a part of another name, and attention with what they say."""
+    """Two cells whose part has its own dropout rate, followed by attention that their state queries."""
 
     gives = ("lower_hidden", "context", "weights")
 
@@ -58,7 +58,7 @@ def test_the_attention_drops_its_weights_and_does_not_draw_as_in_training(rate):
     attention = keras_vattn.GaussianAttention(score="bilinear", temperature=0.0, dropout=0.5)
     hidden, contexts, weights = draw(decoder_model(TwoCells(attention, rate)), 20)
     assert (hidden.std(axis=0).max() > 1e-3) == (rate > 0)
-    # No noise but the dropout: each of 3 positions is dropped or doubled.
+    # Only dropout is random: each of 3 positions is dropped or doubled.
     masks = np.array(np.meshgrid([0, 2], [0, 2], [0, 2])).reshape(3, 8).T
     possible = np.einsum("knts,ms,nsd->mkntd", weights, masks, X)
     assert np.abs(contexts - possible).max(axis=-1).min(axis=0).max() < 1e-5

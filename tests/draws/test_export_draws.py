@@ -1,4 +1,4 @@
-"""A SavedModel of draws: what it takes and returns, and that it answers as the model does."""
+"""The SavedModel of `export_draws`: its signature, and outputs that match the draws of the model."""
 
 import functools
 
@@ -50,7 +50,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("num_rows", [1, 2])
 def test_outputs_are_statistics_of_draws(exported, num_rows):
-    """Of any batch size: ten draws at a time, or seven, of which the last is one too many."""
+    """Draws are computed ten at a time, or seven at a time with one surplus draw."""
     model, path = exported
     serve, x = loaded(path), arrays(num_rows)
     noise = Sampler(model)
@@ -65,7 +65,7 @@ def test_outputs_are_statistics_of_draws(exported, num_rows):
 
 
 def test_the_seed_determines_the_draws(exported):
-    """Of a batch beyond the most rows at a time, too: its draws are made one by one."""
+    """The batch has more rows than `max_rows`, so its draws are computed one at a time."""
     serve, x = loaded(exported[1]), arrays(40)
     assert signature(serve) == {
         "query": ((None, 4), "float32"),
@@ -79,7 +79,7 @@ def test_the_seed_determines_the_draws(exported):
 
 
 def test_values_have_a_mean_and_a_standard_deviation(tmp_path):
-    """Of one input without a name, with an axis of any length, and dropout alone."""
+    """The model has one unnamed input with an axis of any length, and only dropout is random."""
     inputs = keras.Input((None, D))
     model = keras.Model(inputs, layers.Dense(2)(layers.Dropout(0.5)(inputs)))
     export_draws(model, tmp_path, num_samples=50, outputs="values", dropout=True)
@@ -88,7 +88,7 @@ def test_values_have_a_mean_and_a_standard_deviation(tmp_path):
     results = ask(serve, 3, inputs=X)
     assert results.keys() == {"mean", "sd"} and results["mean"].shape == results["sd"].shape == (5, T, 2)
     kernel = model.layers[-1].kernel.numpy()
-    # A dropped entry is 0 or twice itself: a variance of x^2.
+    # Dropout at rate 0.5 returns 0 or 2 x, which has the variance x^2.
     np.testing.assert_allclose((results["sd"] ** 2).mean(), (X**2 @ kernel**2).mean(), rtol=0.15)
 
 
@@ -108,7 +108,7 @@ def test_a_subclass(tmp_path):
     with pytest.raises(ValueError, match="needs a built model"):
         export_draws(model, tmp_path, input_signature=signature)
     model(X[:, 0])
-    with pytest.raises(ValueError, match="give `input_signature`"):
+    with pytest.raises(ValueError, match="pass `input_signature`"):
         export_draws(model, tmp_path)
     export_draws(model, tmp_path, input_signature=signature)
     assert ask(loaded(tmp_path), 1, measured=X[:, 0])["mean"].shape == (5, 3)
@@ -126,7 +126,7 @@ def test_a_graph_gets_one_draw_per_call(tmp_path):
 
 @pytest.mark.slow
 def test_a_temperature(exported, tmp_path):
-    """Divides the logits of every draw."""
+    """The temperature divides the logits of every draw."""
     model, inputs = exported[0], arrays(3)
     export_draws(model, tmp_path, outputs="logits", max_rows=16, temperature=2.5)
     tempered = lambda x: tf.nn.softmax(model(x, training=False) / 2.5)  # noqa: E731
@@ -146,12 +146,12 @@ def test_errors(tmp_path):
         (lambda: export_draws(model, tmp_path, num_samples=0), "Received: num_samples=0"),
         (lambda: export_draws(model, tmp_path, outputs="softmax"), "Received: outputs='softmax'"),
         (lambda: export_draws(model, tmp_path, posterior=False), "Draws need a model with a stochastic layer"),
-        (lambda: export_draws(unnamed, tmp_path), r"needs a name of its own.*Received: inputs named \['keras_tensor"),
-        (lambda: export_draws(seeded, tmp_path), r"not \"seed\".*Received: inputs named \['seed'\]"),
-        (lambda: export_draws(spaced, tmp_path), r"a word.*Received: inputs named \['two words'\]"),
+        (lambda: export_draws(unnamed, tmp_path), r"needs a unique name.*Received: inputs named \['keras_tensor"),
+        (lambda: export_draws(seeded, tmp_path), r"other than \"seed\".*Received: inputs named \['seed'\]"),
+        (lambda: export_draws(spaced, tmp_path), r"a Python identifier.*Received: inputs named \['two words'\]"),
         (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
-        (lambda: export_draws(model, tmp_path), "no probabilities: export with outputs=.*Received: outputs="),
-        (lambda: export_draws(model, tmp_path, temperature=2.0), "A temperature divides logits.*temperature=2.0"),
+        (lambda: export_draws(model, tmp_path), "not probabilities: export with outputs=.*Received: outputs="),
+        (lambda: export_draws(model, tmp_path, temperature=2.0), "`temperature` divides logits.*temperature=2.0"),
         (lambda: export_draws(model, tmp_path, outputs="logits", temperature=0.0), "Received: temperature=0.0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -160,16 +160,16 @@ def test_errors(tmp_path):
 
 
 def test_a_request_whose_outputs_are_not_probabilities(tmp_path):
-    """Which a row of ones does not show."""
+    """The check at export does not find them, because a row of ones gives probabilities."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities: export with outputs"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not probabilities: export with outputs"):
         ask(loaded(tmp_path), 1, inputs=np.full((2, 1), 2.0, "float32"))
 
 
 def test_a_function_before_the_model(tmp_path):
-    """What it reads, a table of words, is in the SavedModel."""
+    """The SavedModel contains the vocabulary table that the preprocessing function reads."""
     words = layers.TextVectorization(output_sequence_length=3, vocabulary=["a", "good", "film"])
     inputs = keras.Input((3,), dtype="int32")
     pooled = layers.GlobalAveragePooling1D()(layers.Embedding(5, 4)(inputs))
@@ -177,7 +177,7 @@ def test_a_function_before_the_model(tmp_path):
     texts = tf.constant(["A good film", "a film"])
     signature = tf.TensorSpec([None], tf.string, "texts")
     preprocess = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
-    with pytest.raises(ValueError, match="a function as the preprocessor, do not say what they are called with"):
+    with pytest.raises(ValueError, match="a function as the preprocessor, are unknown: pass `input_signature`"):
         export_draws(model, tmp_path, preprocessor=preprocess)
     export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=preprocess)
     draws = Sampler(model).draws(model, preprocess(texts), 4, 1)

@@ -1,4 +1,4 @@
-"""The inputs, outputs and models that posterior_predictive takes, and those that it refuses."""
+"""Inputs, outputs and models that `posterior_predictive` accepts, and those that raise an error."""
 
 import keras
 import numpy as np
@@ -46,7 +46,7 @@ def test_datasets():
 
 @pytest.mark.slow
 def test_python_datasets_and_generators():
-    """Batches x, (x, y) and (x, y, weights); sequences of another length are traced again, and pooled here."""
+    """Batches are x, (x, y) or (x, y, weights). Another sequence length traces the model again."""
     model = latent_model()
     expected = draw(model, X, 3, seed=1, batch_size=2)
 
@@ -68,7 +68,7 @@ def test_python_datasets_and_generators():
     class Endless(Data):
         num_batches = None
 
-    with pytest.raises(ValueError, match=r"must have an end.*Received: Endless\.num_batches=None"):
+    with pytest.raises(ValueError, match=r"must be finite.*Received: Endless\.num_batches=None"):
         draw(model, Endless(), 2)
     with pytest.raises(ValueError, match="Received: an empty dataset"):
         draw(model, iter([]), 2)
@@ -79,13 +79,13 @@ def test_strings_and_integers():
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
     model = keras.Model(inputs, GaussianLatent(2)(layers.Embedding(3, 4)(ids)))
     assert draw(model, np.array(["a", "b", "c"]), 4, seed=1).shape == (4, 3, 2)
-    with pytest.raises(ValueError, match=r"`np.array\(texts\)` where .*Received: strings, .* with the inputs "):
+    with pytest.raises(ValueError, match=r"`np.array\(texts\)` if .*Received: strings, .* with the inputs "):
         draw(model, ["a", "b", "c"], 4)
 
 
 @pytest.mark.slow
 def test_a_task_preprocesses_strings_once():
-    """As `predict` does: every string, where it comes from a dataset too; what is no string is what the model takes."""
+    """As in `predict`, strings are preprocessed, from a dataset too; other inputs go to the model unchanged."""
 
     class Task(keras.Model):
         preprocessor = "of the task"
@@ -106,7 +106,7 @@ def test_a_task_preprocesses_strings_once():
     assert len(calls) == 2
     np.testing.assert_array_equal(draw(task, iter(np.split(np.array(texts), [2])), 3, seed=1), expected)
     assert len(calls) == 4
-    with pytest.raises(ValueError, match=r"takes a list of strings, .*Received: strings"):
+    with pytest.raises(ValueError, match=r"takes a list of strings\. .*Received: strings"):
         draw(task, "good film", 3)
 
 
@@ -167,7 +167,7 @@ def test_inputs_must_be_arrays_of_one_length():
     model = latent_model()
     for invalid in (X[:0], 3.0, [X, X[:2]], [], X.tolist(), {"x": object()}):
         with pytest.raises(
-            ValueError, match=r"`inputs` must (be arrays|hold at least one example).*Received: "
+            ValueError, match=r"`inputs` must (be arrays|contain at least one example).*Received: "
         ) as error:
             draw(model, invalid, 2)
         assert len(str(error.value)) < 300

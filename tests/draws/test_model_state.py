@@ -1,4 +1,4 @@
-"""posterior_predictive leaves the model as it was."""
+"""`posterior_predictive` does not change the model."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What posterior_predictive draws: the moments of the posterior, noise of its own for every row, seeds."""
+"""Draws of `posterior_predictive`: the moments of the posterior, independent noise in every row, and seeds."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from keras_vattn import posterior_predictive as draw
 
 @pytest.mark.slow
 def test_latent_draws_have_the_posterior_moments():
-    """Means and standard deviations of 4 000 draws within 4.5 standard errors (2 x 30 numbers)."""
+    """Means and standard deviations of 4 000 draws are within 4.5 standard errors (2 x 30 values)."""
     model = latent_model()
     draws = draw(model, X, 4_000, seed=1, max_rows=2_000)
     q = model.layers[-1].posterior_distribution(X)
@@ -24,7 +24,7 @@ def test_latent_draws_have_the_posterior_moments():
 
 @pytest.mark.parametrize("max_rows", [1, 64])
 def test_rows_batches_and_draws_do_not_share_noise(max_rows):
-    """Equal examples, 2 batches, 8 draws: the noise of any two rows correlates within 5 standard errors (120 pairs)."""
+    """2 batches of equal examples, 8 draws: no pair of rows (of 120) correlates by more than 5 standard errors."""
     inputs = keras.Input((500,))
     latent = GaussianLatent(500)
     model = keras.Model(inputs, latent(inputs))

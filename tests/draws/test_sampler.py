@@ -1,4 +1,4 @@
-"""A sampler traces a model once, and gives the draws of `posterior_predictive`, to any thread."""
+"""A sampler traces a model once, and returns the draws of `posterior_predictive` in any thread."""
 
 import concurrent.futures
 import gc
@@ -18,7 +18,7 @@ TAU = keras.optimizers.schedules.PiecewiseConstantDecay([0], [2.0, 0.1])
 
 
 class CountsCalls(layers.Layer):
-    """Counts the calls of its Python code."""
+    """Records the calls of its Python code."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -59,7 +59,7 @@ def test_variables_are_read_in_every_call():
     sampler = Sampler(model, dropout=True)
     first, traces = sampler(X, 4, seed=1), num_traces(model)
     for changed in (model, other):
-        changed.get_layer("attention").training_calls.assign(5)  # tau is that of the count
+        changed.get_layer("attention").training_calls.assign(5)  # tau depends on the count
     second = sampler(X, 4, seed=1)
     for changed in (model, other):
         changed.set_weights([2.0 * x for x in changed.get_weights()])
@@ -88,7 +88,7 @@ def test_outer_requests_have_no_effect():
 
 
 def test_every_layer_has_its_own_seeds():
-    """Layers of Keras, one inside a loop too, and one without a generator of its own."""
+    """Also a Keras layer that draws in a loop, and a layer without its own seed generator."""
 
     class Loops(layers.Layer):
         def __init__(self):
@@ -114,7 +114,7 @@ def test_every_layer_has_its_own_seeds():
 
 
 def test_threads_share_an_untraced_sampler():
-    """Plain calls of the model in other threads go on as always."""
+    """Calls of the model itself in other threads are not affected."""
     model = attention_model()
     mean, sampler, traces = np.asarray(model(X)), Sampler(model, dropout=True), num_traces(model) + 1
     with concurrent.futures.ThreadPoolExecutor(8) as threads:

@@ -15,7 +15,7 @@ from keras_vattn import Sampler, export_draws
 
 # KerasHub before 0.32 with Keras 3.15.
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
-# Loads the SavedModel with TensorFlow alone, and sends it the requests one by one, then from eight threads at once.
+# Loads the SavedModel with TensorFlow alone, and sends the requests one by one, then from eight threads at once.
 SERVING_PROGRAM = """
 import concurrent.futures, json, sys
 import numpy as np
@@ -52,14 +52,14 @@ def task():
     model = keras_hub.models.BertTextClassifier(backbone, 3, preprocessor)
     model = bayesian_of(model, "lognormal", None)
     for variable in model.trainable_variables:
-        # At the scale they begin with the texts hardly differ.
+        # At the initial scale the outputs for the texts hardly differ.
         variable.assign(variable * (10.0 if len(variable.shape) > 1 else 1.0))
     return model
 
 
 @pytest.mark.slow
 def test_a_task_takes_strings_from_many_threads(tmp_path):
-    """As its `predict` does, it preprocesses them once. A thousand requests, eight at a time, in another process."""
+    """Strings are preprocessed once, as in `predict`. Another process sends 1000 requests, eight at a time."""
     model = task()
     export_draws(model, tmp_path, num_samples=8, outputs="logits")
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]

@@ -1,4 +1,4 @@
-"""Draws in one thread while another thread uses the same layers."""
+"""Draws in one thread while other threads use the same layers."""
 
 import asyncio
 import concurrent.futures
@@ -14,7 +14,7 @@ from keras_vattn import posterior_draws
 
 
 def in_another_thread(function, *arguments):
-    """Run a function in another thread, to the end."""
+    """Run a function in another thread and return its result."""
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         return threads.submit(function, *arguments).result(300)
 
@@ -25,7 +25,7 @@ def predict_from_seed(model, seed):
 
 
 def mean_square(model):
-    """Return the mean square of the outputs, by `evaluate`."""
+    """Return the mean square of the outputs, computed by `evaluate`."""
     return model.evaluate(X, np.zeros((*X.shape[:2], 2)), verbose=0, return_dict=True)["mse"]
 
 
@@ -49,7 +49,7 @@ def test_another_thread_gets_the_mean_and_leaves_the_draws():
 
 @pytest.mark.slow
 def test_predict_on_several_replicas_raises(two_replicas):
-    """Its threads do not inherit the context."""
+    """Replica threads do not inherit the context."""
     with two_replicas.scope():
         model = latent_model()
     mean = predict(model)
@@ -104,7 +104,7 @@ def test_a_context_may_exit_while_a_function_runs(method):
 
 
 def test_a_context_ends_in_its_copies():
-    """As a task has that outlives it; its `predict` leaves no function that draws."""
+    """A task that outlives the context has such a copy. Its `predict` leaves no drawing function behind."""
     model = latent_model()
     mean = predict(model)
     with posterior_draws(model, 1):

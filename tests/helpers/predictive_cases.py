@@ -1,4 +1,4 @@
-"""An input and small models for the tests of posterior_predictive."""
+"""Inputs and small models for the tests of draws."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def predict(model, inputs=X):
 
 
 class RecordRows(keras.layers.Layer):
-    """Writes down the rows of every call of the graph."""
+    """Records the number of rows in every call, also in graphs."""
 
     def __init__(self):
         super().__init__()
