@@ -1,4 +1,4 @@
-"""`to_bayesian` and `to_deterministic`: the same predictions, wherever attention stands in a model."""
+"""`to_bayesian` and `to_deterministic`: the same predictions, for attention at any place in a model."""
 
 import keras
 import keras_hub
@@ -35,7 +35,7 @@ def test_predictions_are_unchanged_by_both_conversions(name):
     np.testing.assert_allclose(outputs_of(bayesian, inputs), expected, rtol=1e-5, atol=1e-5)
     drawn = outputs_of(bayesian, inputs, training=True)
     assert np.abs(drawn - expected).max() > 1e-3
-    # The original is left alone.
+    # The original does not change.
     assert not keras_vattn.stochastic_layers(model)
     for before, after in zip(weights, model.get_weights(), strict=True):
         np.testing.assert_array_equal(before, after)
@@ -49,14 +49,14 @@ def test_predictions_are_unchanged_by_both_conversions(name):
 
 
 def test_without_noise_training_is_the_original():
-    """All three attentions of Keras, with masks."""
+    """The model has all three Keras attention layers, with masks."""
     model = functional_model()
     bayesian = bayesian_of(model, keras_vattn.Weibull(1e7))
     np.testing.assert_allclose(bayesian(X, training=True), model(X), rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_that_is_called_on_its_own_input():
-    """The two share it, until they are made again."""
+    """The inner and the outer model share the input; the rebuilt models do not."""
     inner = functional_model()
     model = keras.Model(inner.input, layers.Dense(3)(inner(inner.input)))
     bayesian = bayesian_of(model, prior="fixed")
@@ -67,7 +67,7 @@ def test_a_model_that_is_called_on_its_own_input():
 
 @pytest.mark.slow
 def test_fit():
-    """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
+    """Each attention layer logs a KL under its own name; the layer that is called twice logs the sum."""
     bayesian = bayesian_of(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
     before = [w.numpy() for w in bayesian.trainable_weights]
     bayesian.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
@@ -117,7 +117,7 @@ def test_padding_adds_no_divergence(name):
 
 
 def test_two_attentions_to_one_masked_memory():
-    """Both leave out its padding, though the `call` of Keras removes the mask from the memory that both read."""
+    """Both ignore its padding, although the first `call` removes the Keras mask from the shared memory."""
     ids, query = keras.Input((None,), dtype="int32"), keras.Input((3, 8))
     memory = layers.Embedding(10, 8, mask_zero=True, name="words")(ids)
     attended = layers.MultiHeadAttention(2, 4)(layers.MultiHeadAttention(2, 4)(query, memory), memory)
@@ -130,7 +130,7 @@ def test_two_attentions_to_one_masked_memory():
 
 
 def test_keras_attention_has_the_kl_of_our_attention():
-    """`keras.layers.Attention` with a scale of one is dot-product attention."""
+    """`keras.layers.Attention` with scale 1 is unscaled dot-product attention."""
     query, value = keras.Input((4, 8)), keras.Input((5, 8))
     model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
     ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.GammaPrior(0.3))
@@ -159,7 +159,7 @@ def test_a_masked_query_and_key_of_scores():
 
 @pytest.mark.slow
 def test_a_cache_of_keys():
-    """Generation with a cache predicts what the original predicts."""
+    """Generation with a cache returns the tokens of the original."""
     model = keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
     bayesian = bayesian_of(model)
     prompt = {"token_ids": np.array([[1, 2, 3, 0, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
@@ -184,7 +184,7 @@ def test_stochastic_layers_are_unchanged():
 
 @keras.saving.register_keras_serializable(package="tests")
 class ScaledAttention(layers.MultiHeadAttention):
-    """Computes its weights in a way of its own."""
+    """Changes how attention is computed."""
 
     def _compute_attention(self, *arguments, **options):
         output, weights = super()._compute_attention(*arguments, **options)
@@ -193,7 +193,7 @@ class ScaledAttention(layers.MultiHeadAttention):
 
 @keras.saving.register_keras_serializable(package="tests")
 class RelativeAttention(layers.MultiHeadAttention):
-    """Inherits the projections alone."""
+    """Inherits only the projections."""
 
     def call(self, query, value, key=None, **options):
         return self.output_dense(self.value_dense(value))
@@ -207,13 +207,13 @@ def test_unknown_attention():
     model = keras.Model(inputs, x)
     with pytest.raises(ValueError, match=r"ScaledAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
         bayesian_of(model)
-    # A share is a share of the attentions that are understood.
+    # With `skip_unknown`, a fraction refers to the attention layers that can be converted.
     for bayesian in (bayesian_of(model, skip_unknown=True), keras_vattn.to_bayesian(model, skip_unknown=True)):
         assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
         np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
     reference = keras.Model(inputs, LinearAttention(name="alone")(inputs))
     with pytest.raises(
-        ValueError, match=r"MultiHeadMixin.*skip_unknown=True, with the attentions LinearAttention\(path='alone'\)"
+        ValueError, match=r"MultiHeadMixin.*skip_unknown=True, attention layers LinearAttention\(path='alone'\)"
     ):
         bayesian_of(reference, skip_unknown=True)
 
@@ -261,7 +261,7 @@ def without_config():
         (functional_model, {"alignment": "softmax"}, "stochastic alignment.*Softmax"),
         (functional_model, {"prior": keras_vattn.GammaPrior(num_heads=2)}, "num_heads"),
         (nested_model, {"prior": "fixed", "per_head_prior": True}, "per_head_prior"),
-        (without_config, {}, "cannot be made again from its config"),
+        (without_config, {}, "cannot be rebuilt from its config"),
         (without_get_config, {}, "no `get_config` that returns them.*Received: WithoutGetConfig"),
     ],
 )
@@ -277,14 +277,14 @@ def test_nothing_to_undo():
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_padding_adds_no_divergence_under_casts(policy):
-    """A position that no query sees, where Keras casts queries and values each for itself."""
+    """Padding is a position that no query sees, also if Keras casts query and value to different objects."""
     inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")
     attended = layers.MultiHeadAttention(2, 4, dtype=policy)(inputs, inputs, attention_mask=mask)
     bayesian = bayesian_of(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))
     x, visible = np.tile(X[:1, :1], (1, 6, 1)), np.arange(6) < 2
     full_divergence = float(sum(kl_losses(bayesian, [x, np.ones((1, 6, 6), bool)])))
     masked_divergence = float(sum(kl_losses(bayesian, [x, (visible & visible[:, None])[None]])))
-    # The same of two queries and two keys, where all that is seen is alike.
+    # All visible positions are equal, so the reference needs only two queries and two keys.
     two = keras.Input((2, 8))
     reference = bayesian_of(
         keras.Model(two, layers.MultiHeadAttention(2, 4, dtype=policy)(two, two)), keras_vattn.Weibull(3.0)
@@ -301,7 +301,7 @@ def kl_losses(model, inputs):
 
 @pytest.mark.parametrize("make_model", slow_after([functional_model, nested_model]))
 def test_kl_weights_are_saved(make_model, tmp_path):
-    """As they are now, each for itself; some attentions do not draw."""
+    """The current weight of each layer is saved, also if some attention layers do not draw."""
     bayesian = bayesian_of(make_model(), layers=2)
     for number, layer in enumerate(keras_vattn.stochastic_layers(bayesian)):
         layer.kl_weight = 0.1 * (number + 1)

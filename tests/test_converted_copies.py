@@ -1,4 +1,4 @@
-"""What a converted model has of the original beside its weights, and what a file of it has of the model."""
+"""State of a converted model beside its weights, and files of converted models."""
 
 import keras
 import keras_hub
@@ -30,13 +30,13 @@ def test_files_of_user_classes(tmp_path):
     np.testing.assert_array_equal(loaded(X), bayesian(X))
     assert len(keras_vattn.stochastic_layers(loaded)) == 3
     assert {layer.kl_weight for layer in keras_vattn.stochastic_layers(loaded)} == {0.25}
-    # And from there once more.
+    # Saves the loaded model again.
     loaded.save(tmp_path / "again.keras")
     again = keras.saving.load_model(tmp_path / "again.keras", custom_objects={"Subclassed": Subclassed})
     np.testing.assert_array_equal(again(X), bayesian(X))
 
 
-# Keras says so of the original.
+# Keras also warns about the original.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'without_build:UserWarning")
 def test_attentions_that_the_first_call_builds(tmp_path):
     model = model_without_build()
@@ -63,7 +63,7 @@ def test_frozen_layers_stay_frozen():
 
 @pytest.mark.slow
 def test_a_frozen_inner_layer_stays_frozen():
-    """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
+    """The config of the outer layer does not record this. The prior is frozen too."""
     model = nested_model()
     inner_attention(model).trainable = False
     bayesian = bayesian_of(model)
@@ -78,12 +78,12 @@ def ids(weights):
 
 
 def inner_attention(model):
-    """An attention in a block in a model in a model."""
+    """Return an attention layer of a block in an inner model."""
     return model.get_layer("encoder").layers[-1].inner
 
 
 def blocks():
-    """Two layers of one class, whose attentions have one name; the weights of both are the same."""
+    """Two blocks with equal weights, whose attention layers have the same name."""
     inputs = keras.Input((5, 8))
     encoders = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
     model = randomized(keras.Model(inputs, [block(inputs) for block in encoders]))
@@ -92,7 +92,7 @@ def blocks():
 
 
 def test_a_copy_has_the_seeds_and_log_names(tmp_path):
-    """Each attention has its own seed and its name in the log, whether a file or a config makes it again."""
+    """Each attention layer has its own seed and log name, whether loaded from a file or rebuilt from a config."""
     bayesian = bayesian_of(blocks(), keras_vattn.Weibull(3.0), seed=3)
     bayesian.save(tmp_path / "model.keras")
     inputs = X[..., :8]
@@ -110,7 +110,7 @@ def test_a_copy_has_the_seeds_and_log_names(tmp_path):
 
 
 def test_vocabularies_and_statistics_are_copied():
-    """A vocabulary is no weight, and what Keras computes from weights is none either."""
+    """Vocabularies, and statistics that Keras computes from weights, are not weights themselves."""
     words = layers.TextVectorization(output_sequence_length=4)
     words.adapt(["a b c d", "e f g"])
     statistics = layers.Normalization()
@@ -128,8 +128,8 @@ def test_vocabularies_and_statistics_are_copied():
 # KerasHub before 0.32 with Keras 3.15.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 def test_presets_hold_the_original(tmp_path):
-    """KerasHub looks for the class of a preset among the registered ones: none of those that a conversion makes."""
-    # KerasHub 0.25 saves no task without a preprocessor.
+    """KerasHub searches the registered classes for that of a preset, so converted classes are not registered."""
+    # KerasHub 0.25 cannot save a task without a preprocessor.
     tokenizer = keras_hub.tokenizers.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"])
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)
     model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)

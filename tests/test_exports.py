@@ -1,4 +1,4 @@
-"""The table of docs/exports.md: which layer has the answers of Keras in which format."""
+"""The table of docs/exports.md: which layers return the outputs of Keras in which format."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ def test_each_layer_has_a_row():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Of TensorFlow's interpreter and of tf2onnx.
+@pytest.mark.filterwarnings("ignore")  # from TensorFlow's interpreter and tf2onnx
 @pytest.mark.parametrize("name", ["Attention", "AttentionDecoder", "MultiHeadAttention"])
-def test_the_answers_of_a_layer(name):
+def test_the_outputs_of_a_layer(name):
     assert table_row(name, rows_of_each_layer()[name]) in PAGE.splitlines()

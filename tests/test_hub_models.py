@@ -1,4 +1,4 @@
-"""Every class of attention of KerasHub, converted: rows of the table of docs/pretrained_models.md."""
+"""Every attention class of KerasHub, converted: rows of the table of docs/pretrained_models.md."""
 
 import gc
 import subprocess
@@ -15,18 +15,18 @@ from hub_models import LOAD, attention_backbones, inputs_of, make_backbone, row_
 import keras_vattn
 from keras_vattn import to_deterministic
 
-# Parts of the table; the files of each are loaded in one more process.
+# The table is checked in this many groups; the files of each group are loaded in another process.
 GROUPS = 2
-# Fewer than are converted: a class around it calls the rest, or none does.
+# Number of called layers, where other converted layers are called by an outer class or not at all.
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
-# Their attentions are of a class that another row has.
+# Their attention classes are the same as in other rows.
 SAME_ATTENTION = {
     *("CLIPTextEncoder", "CLIPVisionEncoder", "DeiTBackbone", "DistilBertBackbone", "ElectraBackbone"),
     *("EdRecBackbone", "Llama3Backbone", "MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder"),
     *("OPTBackbone", "PARSeqBackbone", "Qwen3_5MoeBackbone", "RobertaBackbone", "SegFormerBackbone", "SigLIPBackbone"),
     *("SigLIPTextEncoder", "SigLIPVisionEncoder", "ViTBackbone", "XLMRobertaBackbone"),
 }
-# Some models of KerasHub warn by themselves.
+# Some KerasHub models raise warnings themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -49,7 +49,7 @@ def check_files(names, folder):
 
 @pytest.mark.slow
 def test_a_line_of_the_table(tmp_path):
-    """A softmax that the attention holds, with grouped queries."""
+    """A softmax sublayer, with grouped queries."""
     check_rows(["LlamaBackbone"], tmp_path)
 
 
@@ -71,9 +71,11 @@ def test_a_file_of_the_attentions_of_keras_loads_in_another_process(tmp_path):
 
 @pytest.mark.slow
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
-    """Of which KerasHub's own config says nothing; in a task and in a model of one's own too."""
+    """KerasHub's config does not record this; also in a task and in an outer model."""
     backbone = randomized(make_backbone("LlamaBackbone", tie_word_embeddings=True))
-    assert "tie_word_embeddings" not in backbone.get_config()  # once it is there, `copies.serialized` need not add it
+    assert (
+        "tie_word_embeddings" not in backbone.get_config()
+    )  # if this fails, `copies.serialized` need not add it any more
     task = keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
     for model in (backbone, task, keras.Model(backbone.input, keras.layers.Dense(2)(backbone(backbone.input)))):
         bayesian = bayesian_of(model, prior=None)
@@ -99,7 +101,7 @@ def test_lora_and_quantisation_come_after():
     names = [x.name for x in bayesian.trainable_variables]
     assert "lora_kernel_a" in names and "kernel" not in names
     assert all(x is not None for x in tape.gradient(loss, [x.value for x in bayesian.trainable_variables]))
-    # LoRA becomes part of the weights.
+    # `to_deterministic` merges LoRA into the weights.
     for variable in bayesian.trainable_variables:
         variable.assign_add(np.random.default_rng(0).normal(size=variable.shape))
     trained = outputs_of(bayesian, TOKENS)
@@ -117,11 +119,11 @@ def test_lora_and_quantisation_come_after():
 
 @pytest.mark.slow
 def test_a_file_of_a_quantised_model(monkeypatch, tmp_path):
-    """Of layers that are converted with the whole model, and of a head beside them; with a prior."""
+    """The model has converted layers with a contextual prior, and a head that was added later."""
     bayesian = bayesian_of(randomized(make_backbone("GemmaBackbone")), prior="contextual", seed=1)
     model = keras.Model(bayesian.input, keras.layers.Dense(3)(bayesian(bayesian.input)))
     with monkeypatch.context() as context:
-        # Keras collects all garbage behind each weight.
+        # Keras collects garbage after each weight, which is slow.
         context.setattr(gc, "collect", lambda: 0)
         model.quantize("int8")
     inputs = inputs_of(bayesian)

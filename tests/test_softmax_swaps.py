@@ -1,4 +1,4 @@
-"""The softmax in an attention, drawn: in models of KerasHub and of one's own, by `to_bayesian` and by hand."""
+"""Replacing the softmax of attention layers, in KerasHub models and custom layers, by `to_bayesian` or by hand."""
 
 import keras
 import numpy as np
@@ -33,13 +33,13 @@ def test_export(llama, tmp_path):
 
 def test_a_contextual_prior_needs_a_key_projection():
     for name in ("GPTNeoXBackbone", "GptOssBackbone"):
-        with pytest.raises(ValueError, match=r"one layer that projects the keys.*take None, .*self_attention'"):
+        with pytest.raises(ValueError, match=r"one sublayer that projects the keys.*use None, .*self_attention'"):
             bayesian_of(make_backbone(name))
 
 
 @keras.saving.register_keras_serializable(package="tests")
 class AttentionClassifier(keras.layers.Layer):
-    """Its softmax is over classes."""
+    """A layer whose softmax is over classes."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -61,7 +61,7 @@ def test_a_softmax_over_classes_is_unchanged():
 
 
 def test_per_head_prior_raises(llama):
-    with pytest.raises(ValueError, match=r"no prior for each head. Received: per_head_prior=True, .*softmax"):
+    with pytest.raises(ValueError, match=r"no prior per head. Received: per_head_prior=True, .*softmax"):
         bayesian_of(llama, prior="fixed", per_head_prior=True)
 
 
@@ -80,7 +80,7 @@ def test_logged_names_contain_the_block(llama):
 
 @keras.saving.register_keras_serializable(package="tests")
 class SwappedHeads(keras.layers.MultiHeadAttention):
-    """Keras's attention with another softmax inside, which it asks where it returns the weights."""
+    """Keras attention with another softmax layer, which it calls if it returns the weights."""
 
     def build(self, query_shape, value_shape, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
@@ -112,7 +112,7 @@ def test_the_softmax_of_keras_s_multi_head_attention(tmp_path):
 
 @keras.saving.register_keras_serializable(package="tests")
 class OneHeadAttention(keras.layers.Layer):
-    """One's own, beside the values of a functional model, with a softmax among its layers."""
+    """A custom attention layer with a softmax sublayer."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -142,7 +142,7 @@ SCALE = 1.0
 
 @keras.saving.register_keras_serializable(package="tests")
 class PooledAttention(keras.layers.Layer):
-    """One's own: a softmax over a given axis, a constant of its module, and gates that are no attention weights."""
+    """A custom layer with a softmax over a given axis, a module constant, and gates that are not attention weights."""
 
     def __init__(self, axis=-1, **kwargs):
         super().__init__(**kwargs)
@@ -170,7 +170,7 @@ ROWS = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
 
 @keras.saving.register_keras_serializable(package="tests")
 class FusedAttention(keras.layers.Layer):
-    """One's own, around Keras's fused function."""
+    """A custom layer that calls Keras's fused function."""
 
     def call(self, query, value):
         query, value = query[:, :, None], value[:, :, None]
@@ -185,14 +185,14 @@ def test_an_attention_that_calls_dot_product_attention():
 
 
 def test_an_attention_without_a_softmax_over_keys_warns():
-    """Its gates are no weights."""
+    """The softmax of its gates is not over keys."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
-    with pytest.warns(UserWarning, match=r"path='pooled', draws nothing.*Leave it out with `layers`"):
+    with pytest.warns(UserWarning, match=r"path='pooled', draws nothing.*Exclude the layer with `layers`"):
         bayesian(ROWS)
 
 
 def test_an_attention_called_by_keywords(tmp_path):
-    """Keras asks it for a shape alone."""
+    """Keras only computes its output shape when the model is rebuilt."""
     model = model_around(PooledAttention(name="own"))
     bayesian, lines = bayesian_of(model, prior=None), []
     bayesian.save(tmp_path / "model.keras")
@@ -204,7 +204,7 @@ def test_an_attention_called_by_keywords(tmp_path):
 
 
 class Heads(keras.layers.MultiHeadAttention):
-    """Keras's, with weights of its own making; neither its name nor the softmax that it holds says so."""
+    """Computes its own weights, which neither its class name nor its unused softmax shows."""
 
     def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=False):
         weights = keras.ops.softmax(keras.ops.einsum(self._dot_product_equation, key, query))
@@ -220,7 +220,7 @@ def test_user_attention_with_keras_projections():
 
 @keras.saving.register_keras_serializable(package="tests")
 class SingleHeadAttention(keras.layers.Layer):
-    """Has a key projection and no number of heads."""
+    """Has a key projection, but no number of heads."""
 
     def build(self, shape):
         self.query, self.key = keras.layers.Dense(shape[-1]), keras.layers.Dense(shape[-1])

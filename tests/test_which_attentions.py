@@ -1,4 +1,4 @@
-"""Which attentions of a model `to_bayesian` converts, by its argument `layers`."""
+"""Which attention layers `to_bayesian` converts, according to its argument `layers`."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_without_options_the_last_third_draws_and_has_no_divergence():
 
 
 def blocks(num_blocks, depth):
-    """A model of blocks of attention, the functional model of them called as a layer `depth` times over."""
+    """A model of attention blocks, nested as a layer in `depth` outer models."""
     x = inputs = keras.Input((5, 8))
     for number in range(num_blocks):
         block = keras.Input((5, 8))
@@ -68,7 +68,7 @@ def blocks(num_blocks, depth):
 
 @pytest.mark.parametrize("depth", slow_after([0, 1, 2]))
 def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
-    """However deep in the model they are, and in the model that is made again."""
+    """At any nesting depth, and in the loaded model."""
     model = blocks(4, depth)
     bayesian = to_bayesian(model, prior="fixed", layers=2, seed=5, verbose=True)
     left = capsys.readouterr().out.partition("left: ")[2].strip().split(", ")
@@ -82,7 +82,7 @@ def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_which_attentions_inside_a_layer(tmp_path):
-    """What holds several remembers which of them draw."""
+    """A layer with several attention layers records which of them draw."""
     model = nested_model()
     bayesian = to_bayesian(model, prior="fixed", layers="inner")
     bayesian.save(tmp_path / "model.keras")
@@ -102,11 +102,13 @@ def test_unselected_attention_may_be_unknown():
         with pytest.raises(ValueError, match="LinearAttention"):
             to_bayesian(model, layers=selection)
     for selection in (0, 3, 1.0, ["known"]):
-        with pytest.raises(ValueError, match=re.escape("a number from 1 to 2, the model's attentions, a share")):
+        with pytest.raises(
+            ValueError, match=re.escape("an integer from 1 to 2 (the number of attention layers), a fraction")
+        ):
             to_bayesian(model, layers=selection)
-    with pytest.raises(ValueError, match=r"`layers` must name an attention of the model.*LinearAttention"):
+    with pytest.raises(ValueError, match=r"`layers` must select an attention layer of the model.*LinearAttention"):
         to_bayesian(model, layers="nothing")
-    with pytest.raises(ValueError, match="A model is converted once: name all its attentions in one call"):
+    with pytest.raises(ValueError, match="can be converted only once: select all attention layers in one call"):
         to_bayesian(to_bayesian(model, layers="known"), layers="known")
-    with pytest.raises(ValueError, match=r"`layers` is no regular expression: missing \).*layers='\('"):
+    with pytest.raises(ValueError, match=r"`layers` is not a regular expression: missing \).*layers='\('"):
         to_bayesian(model, layers="(")

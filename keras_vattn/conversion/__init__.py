@@ -1,4 +1,4 @@
-"""A model whose attentions draw their weights, made from a model whose attentions do not, and back."""
+"""Conversion of a model into one whose attention layers draw their weights, and back."""
 
 from keras_vattn.conversion.convert import to_bayesian
 from keras_vattn.conversion.to_deterministic import original_weights, to_deterministic

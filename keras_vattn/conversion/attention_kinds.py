@@ -1,4 +1,4 @@
-"""Which layers are attentions, and which of them `to_bayesian` converts."""
+"""Which layers are attention layers, and which of these `to_bayesian` can convert."""
 
 import re
 
@@ -15,9 +15,9 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return a dictionary from the attentions that `to_bayesian` converts in a model to their names in the log.
+    """Return a dictionary from the attention layers of a model that `to_bayesian` can convert to their log names.
 
-    The names are paths. A softmax has the name of its attention, because Keras may have numbered its own.
+    The names are paths. A softmax is named after its attention layer, because Keras may have numbered its own name.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
@@ -25,7 +25,7 @@ def attentions_in(layer):
 
 
 def all_attentions(model):
-    """Return the attentions of a model, understood or not, in its order."""
+    """Return all attention layers of a model in its order, whether or not they can be converted."""
     return [x for x in keras_private.flatten_layers(model) if attention_kind(x)]
 
 
@@ -33,9 +33,9 @@ def attention_kind(layer):
     """Return how `to_bayesian` treats a layer.
 
     Returns:
-        `"class"` for an attention whose class gets a mixin, `"softmax"` for an attention that holds a softmax or calls
-        Keras's, `"unknown"` for attention that is not understood, and `None` for any other layer and for a wrapper,
-        whose attention is treated itself.
+        `"class"` for attention whose class gets a mixin, `"softmax"` for attention that has a softmax layer or calls
+        Keras's softmax, `"unknown"` for attention that cannot be converted, and `None` for any other layer, including
+        a wrapper, whose attention layer is treated on its own.
     """
     if mixin_of(type(layer)):
         return "class"
@@ -46,7 +46,7 @@ def attention_kind(layer):
 
 
 def mixin_of(layer_class):
-    """Return the mixin that converts the layers of a class, `None` for a class that is left alone."""
+    """Return the mixin that converts the layers of a class, or `None` if no mixin does."""
     if issubclass(layer_class, StochasticLayer):
         return None
     if issubclass(layer_class, keras.layers.MultiHeadAttention):
@@ -57,7 +57,7 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer's class is an attention of Keras, or calls itself one; a layer of masks does not."""
+    """Return whether a layer is Keras attention, or its class is named Attention but not a mask, norm or dropout."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

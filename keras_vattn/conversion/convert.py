@@ -1,4 +1,4 @@
-"""A model whose attentions draw their weights, made from a model whose attentions do not."""
+"""Conversion of a model into one whose attention layers draw their weights."""
 
 import copy
 import functools
@@ -45,49 +45,49 @@ def to_bayesian(
     verbose=False,
     query_chunk_size=None,
 ):
-    """Return a new model, with the same parameters, whose attentions draw their attention weights.
+    """Return a new model, with the same weights, whose attention layers draw their attention weights.
 
-    Without options the last third of the attentions draws Weibull weights of k = 1, without a KL. Fan et al. 2020,
-    section 4.5, draw in every attention and hold the draws to a prior; docs/pretrained_models.md compares both.
+    By default, the last third of the attention layers draws Weibull weights with k = 1, without a KL. Fan et al. 2020,
+    section 4.5, draw in every attention layer and use a prior; docs/pretrained_models.md compares both.
 
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
-    `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
-    a layer that is called many times, such as the attention of ALBERT, stays one layer. Subclasses are understood
-    unless they compute the weights in a way of their own. Another layer whose class name contains Attention, as in
-    Llama and T5: its softmax (a layer it holds, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new
-    model has the class of the old one, and predicts the same (weights at their mean) until it is trained; `fit` draws,
-    and adds the KLs to the loss. It is not compiled.
+    `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and its own prior, at any depth of the model. A
+    layer that is called several times, such as the attention of ALBERT, stays one layer. Subclasses are converted
+    unless they change how the weights are computed. In other layers whose class name contains Attention, as in Llama
+    and T5, the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model has the
+    class of the original, and the same predictions (with weights at their mean) until it is trained; `fit` draws, and
+    adds the KLs to the loss. The new model is not compiled.
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
-    In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub only
-    the padding mask tells.
+    In self-attention, a position that no query sees is padding and adds no KL as a query. In KerasHub models, only the
+    padding mask identifies such positions.
 
     Args:
-        model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
-        alignment: As in `keras_vattn.Attention`, stochastic. Defaults to `None`, which is `Weibull(k=1.0)`; `"weibull"`
-            has a k of 10.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
+        model: A built `keras.Model`, functional or a subclass with a `get_config`.
+        alignment: Stochastic alignment, as in `keras_vattn.Attention`. Defaults to `None`, which is `Weibull(k=1.0)`;
+            `"weibull"` has k = 10.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, which is copied for every attention layer. A
             contextual prior reads the projected keys of a head or its group, before any rotation: the output of the
-            only attribute named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`, whose
-            number of heads is an axis, or the attribute `num_key_value_heads`, `num_heads`, `num_attention_heads` or
-            `heads`. Otherwise only `None` and `"fixed"` are possible. Defaults to `None`.
+            only sublayer named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`. The number
+            of heads is an axis of this output, or the attribute `num_key_value_heads`, `num_heads`,
+            `num_attention_heads` or `heads`. Other layers support only `None` and `"fixed"`. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
-        kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention.
-        seed: Integer or `None`; the attentions get this integer and the following ones. Defaults to `None`.
-        skip_unknown: Whether to leave attention that is not understood as it is. Defaults to `False`.
-        layers: The attentions to convert: `None` for all, an integer for the last so many of the model, a share below 1
-            for this share at the end, at least one (ALBERT's layers share one), a regular expression that is searched
-            for in the path of each, or a function of the layer. Defaults to 1/3.
-        verbose: Whether to print how many attentions draw now, and which do not. Defaults to `False`.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. An attention that only has its softmax swapped has all
-            weights at once, whatever stands here: a number is refused, `"auto"` leaves it. Defaults to `None`.
+        kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention layer.
+        seed: Integer or `None`; the attention layers get this integer and the following ones. Defaults to `None`.
+        skip_unknown: Whether to skip attention that cannot be converted. Defaults to `False`.
+        layers: The attention layers to convert: `None` for all, an integer n for the last n, a fraction below 1 for
+            this share at the end (at least one; ALBERT shares one attention layer), a regular expression that is
+            searched for in the path of each layer, or a function of the layer. Defaults to 1/3.
+        verbose: Whether to print how many attention layers draw, and which do not. Defaults to `False`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention that gets a new softmax always computes all
+            weights at once; for it a number raises an error, and `"auto"` has no effect. Defaults to `None`.
 
     Returns:
-        A model of the class of `model`.
+        A model of the same class as `model`.
 
     Raises:
-        ValueError: If the model is not built, has no attention, has attention that is not understood (the error lists
-            it), is converted already, or cannot be made again from its config; and for wrong options, as in
+        ValueError: If the model is not built, has no attention, has attention that cannot be converted (the error lists
+            it), is already converted, or cannot be rebuilt from its config; and for invalid options, as in
             `keras_vattn.MultiHeadAttention`.
 
     Example:
@@ -119,8 +119,8 @@ def to_bayesian(
         )
     if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):
         raise ValueError(
-            "A model is converted once: name all its attentions in one call, by `layers`; `to_deterministic` undoes a "
-            f"conversion. Received: model={model.name}, converted already"
+            "A model can be converted only once: select all attention layers in one call, with `layers`, or undo the "
+            f"conversion with `to_deterministic`. Received: model={model.name}, already converted"
         )
     attentions = all_attentions(model)
     selected = _select_attentions(model, attentions, layers, skip_unknown)
@@ -139,19 +139,19 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer: their config holds
-    the config of the original and the conversion.
+    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer. Their config has
+    the config of the original and the options of the conversion.
 
-    `_class_of` makes a subclass for each converted class. All subclasses are saved under the name of this class, which
-    another process can load. The subclasses are not registered, because KerasHub instantiates the first registered
-    class that fits.
+    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name of this class,
+    which another process can load. They are not registered, because KerasHub instantiates the first registered class
+    that matches.
     """
 
     def get_config(self):
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # The user may have changed the weight of a KL. `stochastic_config` also warns of a legacy file.
+        # The user may have changed the KL weights. `stochastic_config` also warns about legacy files.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
@@ -161,21 +161,21 @@ class Converted:
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
-        # Files of earlier versions lack the entry.
+        # Files of earlier versions lack this entry.
         restore_quantization(model_layers(layer), config.get("quantized", ()))
         return layer
 
 
 def converted_drawing_layers(model):
-    """Return the layers that draw the weights of converted attentions, in the order of the attentions."""
+    """Return the layers that draw the weights of converted attention layers, in the order of the latter."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset holds classes of KerasHub alone: use `save`, or save a preset of `to_deterministic` of the model, "
-        "without its priors, and call `to_bayesian` on what `from_preset` returns. Received: "
+        "A preset can hold only classes of KerasHub: use `save`, or save the result of `to_deterministic` as a preset, "
+        "without the priors, and call `to_bayesian` on the model from `from_preset`. Received: "
         f"preset_dir={preset_dir!r}"
     )
 
@@ -184,36 +184,36 @@ REGISTERED_NAME = keras.saving.get_registered_name(Converted)
 
 
 def _select_attentions(model, attentions, layers, skip_unknown):
-    """Return the attentions to convert, a dictionary as `attentions_in` returns it.
+    """Return the attention layers to convert, as a dictionary in the format of `attentions_in`.
 
     Raises:
-        ValueError: If there is no attention to convert, or one is not understood and not skipped.
+        ValueError: If there is no attention to convert, or a selected layer cannot be converted and is not skipped.
     """
     convertible = attentions_in(model)
-    # A share is a share of the attentions that can be converted.
+    # A fraction refers to the attention layers that can be converted.
     is_fraction = isinstance(layers, numbers.Real) and layers < 1
     candidates = [x for x in attentions if x in convertible] if skip_unknown and is_fraction else attentions
     selected = select(candidates, layers)
     unknown = [x for x in selected if x not in convertible]
     if unknown and not skip_unknown:
         raise ValueError(
-            "`to_bayesian` understands attention of Keras and KerasHub, and every other layer named an attention that "
-            "holds a keras.layers.Softmax over its last axis or calls keras.ops.softmax or "
-            "keras.ops.dot_product_attention. Convert the others yourself, or leave them as they are with `layers` or "
+            "`to_bayesian` converts attention of Keras and KerasHub, and other classes with Attention in their names "
+            "that have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
+            "keras.ops.dot_product_attention. Convert other layers yourself, or skip them with `layers` or "
             f"skip_unknown=True. Received: {_describe(unknown)}"
         )
     if candidates and not selected:
         raise ValueError(
-            f"`layers` must name an attention of the model. Received: layers={layers!r}, with the attentions "
+            f"`layers` must select an attention layer of the model. Received: layers={layers!r}, attention layers "
             f"{_describe(attentions)}"
         )
     if len(unknown) == len(selected):
-        reason = "no layer of it is an attention of Keras or a subclass of one, or is named one"
+        reason = "no layer is a subclass of Keras attention or has Attention in its class name"
         if attentions:
-            reason = f"layers={layers!r}, skip_unknown={skip_unknown}, with the attentions {_describe(attentions)}"
+            reason = f"layers={layers!r}, skip_unknown={skip_unknown}, attention layers {_describe(attentions)}"
         raise ValueError(
-            "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
-            f"of your own. Received: model={model}, {reason}"
+            "`to_bayesian` needs a model with attention that it can convert; for your own attention class use "
+            f"`keras_vattn.MultiHeadMixin`. Received: model={model}, {reason}"
         )
     return {x: path for x, path in convertible.items() if x in selected}
 
@@ -223,7 +223,7 @@ def _describe(layers):
 
 
 def _convert(layer, conversion):
-    """Convert the attentions in a built layer or model, in place."""
+    """Convert the attention layers in a built layer or model, in place."""
     options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
     options = {attention: x for attention, x in options.items() if x is not None}
     # A layer that creates its sublayers must convert them when it is rebuilt. The config of a functional model holds
@@ -235,7 +235,7 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, _functional_class())
         and any(each in options for each in keras_private.flatten_layers(x))
     ]
-    # A layer that another one creates may have no config, as the blocks of KerasHub's Llama.
+    # A layer that is created by another layer may lack a config, such as the blocks of KerasHub's Llama.
     created_layers = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
     configs = {x: serialized(x, optional=x in created_layers) for x in (*options, *creators)}
     inner_attentions = {x: attentions_in(x) for x in configs}
@@ -246,15 +246,15 @@ def _convert(layer, conversion):
             continue
         if converted not in options:
             converted.__class__ = _class_of(type(converted))
-        # A layer may be rebuilt without this model, so its config has the options of the attentions in it.
+        # A layer may be rebuilt without this model, so its config has the options of its own attention layers.
         attentions = [options.get(x) for x in inner_attentions[converted]]
-        # A usual assignment would have Keras look for layers in the dictionaries.
+        # Plain assignment would make Keras search the dictionaries for layers.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Make an attention draw, with the same parameters, in place: its class changes."""
+    """Make an attention layer draw, in place: its class changes, and its weights stay the same."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_for(conversion, layer)
@@ -267,7 +267,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
         drawing_layer.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing_layer.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         if isinstance(drawing_layer, ChunkedAttention):
-            # Files of earlier versions lack the option.
+            # Files of earlier versions lack this option.
             drawing_layer.query_chunk_size = conversion.get("query_chunk_size")
         claim(drawing_layer, "prior", drawing_layer.alignment_prior)
     if drawing_layer is not layer and drawing_layer.reads_keys:
@@ -275,16 +275,16 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
-        # The enclosing layer builds it in its first call, with the `build` that Keras has bound to the layer.
+        # The enclosing layer builds this layer in its first call, with the `build` that Keras bound to the instance.
         layer.build = _with_prior(layer, layer.build)
 
 
 def _build_prior(layer):
-    """Create the weights of the prior of a built attention, frozen where the attention is."""
+    """Create the weights of the prior of a built attention layer, frozen if the layer is frozen."""
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
-        # The last input of a `keras.layers.Attention` is its keys, or its values, which serve as keys.
+        # The last input of a `keras.layers.Attention` is the keys, or else the values, which serve as keys.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable
@@ -301,14 +301,14 @@ def _with_prior(layer, build):
 
 @functools.cache
 def _functional_class():
-    """Return the class of the functional models of Keras."""
+    """Return the class of Keras's functional models."""
     x = keras.Input((1,), name="x")
     return type(keras.Model(x, keras.layers.Identity(name="y")(x), name="identity"))
 
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the class of a converted `original`, whose calls of Keras's softmax are redirected or not."""
+    """Return the converted class of `original`; `redirects` redirects its calls of Keras's softmax."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -11,16 +11,16 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer, optional=False):
-    """Return the config of a layer or model with its class and build shapes, without its compilation. If a class has no
-    working `get_config`: ValueError, or `None` where the config is optional."""
+    """Return the config of a layer or model with its class and build shapes, without its compilation. Raises ValueError
+    if a class has no working `get_config`, or returns `None` if the config is optional."""
     try:
         config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:
         if optional:
             return None
         raise ValueError(
-            "The model cannot be made again from its config, nor saved: a class of it has arguments of `__init__` and "
-            "no `get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
+            "The model cannot be rebuilt from its config, nor saved: one of its classes has `__init__` arguments but "
+            "no `get_config` that returns them. If it is not yours, use the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
     llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
@@ -41,7 +41,7 @@ def _is_llama(layer_class):
 
 
 def map_config(function, config):
-    """Return a config with the result of a function in place of each dictionary in it, from the outermost on."""
+    """Apply a function to every dictionary of a config, the outermost first, and return the new config."""
     if isinstance(config, dict):
         return {key: map_config(function, value) for key, value in function(config).items()}
     if isinstance(config, (list, tuple)):
@@ -50,43 +50,43 @@ def map_config(function, config):
 
 
 def rebuild(config, model):
-    """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
+    """Rebuild a model from a config. The classes of the layers of `model` need not be registered."""
     classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
     user_classes = {x.__name__: x for x in classes if x.__module__.split(".")[0] not in KNOWN_PACKAGES}
     try:
         new = keras.saving.deserialize_keras_object(config, custom_objects=user_classes, safe_mode=False)
     except (TypeError, NotImplementedError, ValueError) as error:
         raise ValueError(
-            f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
+            f"The model cannot be rebuilt from its config: {error} Give its class a `get_config` that returns all "
             f"arguments of its `__init__`. Received: model={model}"
         ) from error
     if not new.built:
         raise ValueError(
-            "The model that is made again from its config is not built: give its class a `build`, or a "
-            f"`get_build_config` and `build_from_config`. Received: model={model}"
+            "The rebuilt model is not built: define `build` in the class of the model, or `get_build_config` and "
+            f"`build_from_config`. Received: model={model}"
         )
     return new
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError for layers that the config of the model does not describe: quantised layers, and with `lora`
-    layers with LoRA."""
+    """Raise ValueError if the model has layers that its config does not describe: quantised layers or, with
+    `lora=True`, layers with LoRA."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
             call = "enable_lora" if has_lora else "quantize"
             hint = f"Call `to_bayesian` first, and `{call}` on the result."
             if not lora:
-                hint = "A quantised model has no way back: call `to_deterministic` on the model from before `quantize`."
+                hint = "A quantised model cannot go back: call `to_deterministic` on the model from before `quantize`."
             raise ValueError(f"{hint} Received: a layer after `{call}`, path={x.path!r}")
 
 
 def copy_weights(sources, targets):
-    """Assign weights, and freeze the copies of frozen ones; ValueError unless number and shapes agree."""
+    """Copy weights and their `trainable` flags. Raises ValueError if their number or shapes differ."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
-            "The model that is made again from its config has other weights: its `get_config` does not describe it. "
-            f"Received: {len(sources)} weights, {len(targets)} when made again"
+            "The rebuilt model has other weights: the `get_config` of the original does not describe it completely. "
+            f"Received: {len(sources)} weights, {len(targets)} after rebuilding"
         )
     for source, target in zip(sources, targets, strict=True):
         target.assign(source)
@@ -94,18 +94,18 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy the rest of a model's state: frozen layers, vocabularies, statistics that are computed from weights.
+    """Copy the other state of a model: frozen layers, vocabularies, and statistics computed from weights.
 
     Args:
         model: A model.
-        new: A model of the same layers.
+        new: A model with the same layers.
         but: Layers of `model` that `new` does not have.
     """
     old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
-            "The model that is made again from its config has other layers: its config does not say that two of them "
-            f"hold the same one. Received: {len(old_layers)} layers, {len(new_layers)} when made again"
+            "The rebuilt model has other layers: the config of the original does not record that two layers share a "
+            f"sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
         )
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
@@ -122,8 +122,8 @@ def copy_state(model, new, excluded=()):
 
 
 def model_layers(model, excluded=()):
-    """Return the layers of a model, without layers of its preprocessor, which may create some in its first call, and
-    without inputs, which an inner model may share with it."""
+    """Return the layers of a model, except layers of its preprocessor, which may create some in its first call, and
+    input layers, which the model may share with an inner model."""
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]
@@ -135,6 +135,6 @@ def _preprocessing(model):
 
 
 def _with_assets(model):
-    # KerasHub 0.25 keeps the preprocessor out of the layers of a task.
+    # In KerasHub 0.25 the layers of a task do not include its preprocessor.
     layers = dict.fromkeys([*keras_private.flatten_layers(model), *_preprocessing(model)])
     return [layer for layer in layers if hasattr(layer, "save_assets")]

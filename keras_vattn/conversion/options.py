@@ -1,4 +1,4 @@
-"""The options of `to_bayesian`: which attentions they choose, and what each attention gets."""
+"""The options of `to_bayesian`: selection of the attention layers, and the settings of each."""
 
 import copy
 import itertools
@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return the attentions that the argument `layers` names, from the list of a model's attentions in its order."""
+    """Return the attention layers that the argument `layers` selects, from the ordered list of a model."""
     if layers is None:
         return attentions
     if callable(layers):
@@ -26,7 +26,7 @@ def select(attentions, layers):
         try:
             return [x for x in attentions if re.search(layers, path_of(x))]
         except re.error as error:
-            raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
+            raise ValueError(f"`layers` is not a regular expression: {error}. Received: layers={layers!r}") from error
     if not attentions:
         return []
     if isinstance(layers, numbers.Real) and 0.0 < layers < 1.0:
@@ -34,20 +34,20 @@ def select(attentions, layers):
     is_number = isinstance(layers, numbers.Integral) and not isinstance(layers, bool)
     if not is_number or not 0 < layers <= len(attentions):
         raise ValueError(
-            f"`layers` must be None, a number from 1 to {len(attentions)}, the model's attentions, a share of them "
-            f"below 1, a regular expression or a function of a layer. Received: layers={layers!r}"
+            f"`layers` must be None, an integer from 1 to {len(attentions)} (the number of attention layers), a "
+            f"fraction below 1, a regular expression or a function of a layer. Received: layers={layers!r}"
         )
     return attentions[-layers:]
 
 
 def seeds_and_names(attentions, selected, seed):
-    """Return the seed of each attention and its name in the log: a list of dictionaries, `None` if it is not chosen."""
+    """Return a list with the seed and log name of each attention layer, or `None` if the layer is not selected."""
     names = [x.name for x, is_selected in zip(attentions, selected, strict=True) if is_selected]
     seeds = itertools.count(seed or 0)
     return [
         {
             "seed": None if seed is None else next(seeds),
-            # The blocks of a transformer have attentions of one name: their paths differ.
+            # The attention layers of transformer blocks may have the same name, but their paths differ.
             "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
         if is_selected
@@ -57,20 +57,20 @@ def seeds_and_names(attentions, selected, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior, without a dtype where the prior takes the dtype of each attention."""
+    """Return the config of a prior. A prior that is given by name takes the dtype of each attention layer."""
     if prior is None:
         return None
     is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
     if is_name:
-        # A name that does not depend on earlier layers of the process.
+        # A fixed name, which does not depend on layers created before.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config
 
 
 def prior_for(conversion, layer):
-    """Return the prior of an attention."""
+    """Return a new prior for an attention layer."""
     if conversion["prior"] is None:
         return None
     config = copy.deepcopy(conversion["prior"])
@@ -83,11 +83,11 @@ def prior_for(conversion, layer):
 
 
 def check_options(conversion, seed, attentions):
-    """Raise ValueError for options that do not fit one of the attentions."""
+    """Raise ValueError for options that one of the attention layers does not support."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     if not alignment.is_stochastic:
         raise ValueError(
-            'The weights of a Bayesian attention are drawn: use a stochastic alignment, for instance "weibull". '
+            'Bayesian attention draws its weights: use a stochastic alignment, for instance "weibull". '
             f"Received: alignment={type(alignment).__name__}"
         )
     names = ("kl_weight", "kl_annealing", "kl_reduction")
@@ -98,10 +98,10 @@ def check_options(conversion, seed, attentions):
             if prior is not None and prior.reads_keys:
                 key_projection(layer)
             if conversion["per_head_prior"]:
-                raise ValueError(f"A softmax has no prior for each head. Received: per_head_prior=True, {path}")
+                raise ValueError(f"A softmax supports no prior per head. Received: per_head_prior=True, {path}")
             if conversion["query_chunk_size"] not in (None, "auto"):
                 size = conversion["query_chunk_size"]
-                raise ValueError(f"A softmax has all scores at once. Received: query_chunk_size={size}, {path}")
+                raise ValueError(f"A softmax supports no query chunks. Received: query_chunk_size={size}, {path}")
         elif getattr(layer, "attention_axes", None) not in (None, (1,)) and conversion["query_chunk_size"]:
             axes, size = layer.attention_axes, conversion["query_chunk_size"]
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Padding of a converted self-attention: positions that no query sees. As queries they add no KL."""
+"""Padding in converted self-attention: positions that no query sees. As queries they add no KL."""
 
 import contextvars
 import functools
@@ -8,15 +8,15 @@ from keras import ops
 
 from keras_vattn.support.masks import both
 
-# Whether the attention that is being called, in this thread, attends to its own input.
+# Whether the attention layer that this thread is calling attends to its own input.
 _IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 
 class HeadsWithPadding:
-    """Mixin of a converted multi-head attention that finds the queries that are padding."""
+    """Mixin of converted multi-head attention, which masks queries that are padding."""
 
     def __call__(self, *arguments, **options):
-        # Keras converts and casts each input, after which query and value are different objects.
+        # Keras then converts and casts each input, so that query and value become different objects.
         token = _IS_SELF_ATTENTION.set(self._is_self_attention(arguments, options))
         try:
             return super().__call__(*arguments, **options)
@@ -29,7 +29,7 @@ class HeadsWithPadding:
         except TypeError:
             # `call` raises the error about its arguments.
             return False
-        # With a cache it attends to earlier positions.
+        # With a cache, the layer attends to earlier positions.
         return (
             values.get("query") is not None and values["query"] is values.get("value") and values.get("cache") is None
         )
@@ -56,6 +56,6 @@ class HeadsWithPadding:
 
 
 def _visible_positions(mask, query):
-    """Return which positions some query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
+    """Return which positions at least one query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
     visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
     return ops.broadcast_to(visible, ops.shape(query)[:2])

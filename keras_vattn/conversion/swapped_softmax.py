@@ -1,4 +1,4 @@
-"""The softmax that computes the weights of a converted attention, and the keys that its prior reads."""
+"""The softmax that computes the weights of a converted attention layer, and the keys that its prior reads."""
 
 import contextvars
 import functools
@@ -14,20 +14,20 @@ from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# Logits that are further below the largest logit of their row belong to hidden keys.
+# A key is hidden if its logit is further than this below the largest logit of the row.
 HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# The outputs of the key projection of the attention that is being called, in this thread.
+# The outputs of the key projection of the attention layer that this thread is calling.
 _KEYS = contextvars.ContextVar("projected_keys", default=None)
 
 
 class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
-    """The softmax of an attention that `to_bayesian` converts.
+    """The softmax of an attention layer that `to_bayesian` has converted.
 
     Attributes:
-        key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), of G groups of heads.
-        was_called: Whether an attention has called it.
+        key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), with G groups of heads.
+        was_called: Whether the attention layer has called it.
     """
 
     key_shape = None
@@ -38,24 +38,24 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
-            # A call with a cache is no training: it adds no KL.
+            # A call with a cache is not training, so it adds no KL.
             weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
-        # An additive mask averages over the masked keys of a query that sees no key.
+        # With an additive mask, a query that sees no key averages over the masked keys.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 
     def _counts(self, inputs):
-        # Some models add -1e4 to the logits of hidden keys in half precision.
+        # In half precision some models add -1e4 to the logits of hidden keys.
         hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN_GAP
         return both(super()._counts(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), the keys of a group
-        repeated for each of its heads, or (B, G, 1, S, D) where the groups have an axis; `None` beside a cache."""
+        """Return the projected keys for the prior, before any rotation: (B, H, S, D), with the keys of a group repeated
+        for each head, or (B, G, 1, S, D) if the logits have an axis of groups; `None` with a cache."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]
@@ -65,28 +65,28 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
 
 class SwappedSoftmaxAttention:
-    """Mixin of a converted attention whose weights come from the softmax that it holds."""
+    """Mixin of converted attention layers whose weights come from their softmax."""
 
     def __call__(self, *arguments, **options):
-        # A call with a cache has rotated keys, and is no training: no keys are stored.
+        # A call with a cache has rotated keys and is not training, so no keys are stored.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
         finally:
             _KEYS.reset(token)
-        # With symbolic inputs Keras may compute the shape of the result alone.
+        # With symbolic inputs Keras may compute only the shape of the result.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
         if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(
-                f"{type(self).__name__}, path={self.path!r}, draws nothing: `to_bayesian` made its softmax over the "
-                "last axis draw, and its call does not use it. Leave it out with `layers`",
+                f"{type(self).__name__}, path={self.path!r}, draws nothing: `to_bayesian` converted its softmax over "
+                "the last axis, but its call does not use this softmax. Exclude the layer with `layers`",
                 stacklevel=2,
             )
         return result
 
 
 def swap_softmax(layer):
-    """Return the softmax of an attention, made to draw; an attention that only calls Keras's function gets one."""
+    """Return the softmax of an attention layer, converted, or added if the layer calls Keras's function."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -100,12 +100,12 @@ def swap_softmax(layer):
 
 
 def softmax_of(layer):
-    """Return the softmax over the keys that an attention holds, or `None`."""
+    """Return the softmax over the keys that an attention layer has as a sublayer, or `None`."""
     if SOFTMAX_NAME in vars(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Without dropout Keras's own functions do not use the softmax; a subclass may call the method that does.
+        # Keras's own functions do not use the softmax without dropout, but a subclass may call the method that does.
         names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None
@@ -113,15 +113,15 @@ def softmax_of(layer):
 
 
 def key_projection(layer):
-    """Return the layer that projects the keys of an attention that is built, and the shape of the keys by head.
+    """Return the layer that projects the keys of a built attention layer, and the shape of the keys per head.
 
     Raises:
-        ValueError: If it is not known which layer this is.
+        ValueError: If this layer cannot be identified.
     """
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
     num_heads = [getattr(layer, name) for name in _HEAD_COUNTS if hasattr(layer, name)]
-    # A sink is an entry of the softmax beside the keys.
+    # A sink is an additional entry of the softmax, without a key.
     if len(projections) == 1 and not hasattr(layer, "sinks"):
         input_shape = projections[0].get_build_config()["input_shape"]
         *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
@@ -130,14 +130,14 @@ def key_projection(layer):
         if num_heads:
             return projections[0], (None, num_heads[0], None, width // num_heads[0])
     raise ValueError(
-        "A contextual prior needs an attention with one layer that projects the keys of all entries of its softmax, "
-        f'and a number of heads ({", ".join(_HEAD_COUNTS)}): take None, "fixed" or a fixed prior. '
+        "A contextual prior needs attention with one sublayer that projects the keys of all entries of its softmax, "
+        f'and a number of heads ({", ".join(_HEAD_COUNTS)}): use None, "fixed" or a fixed prior. '
         f"Received: {type(layer).__name__}, path={layer.path!r}"
     )
 
 
 def store_keys(layer, softmax):
-    """Have an attention's key projection store its outputs, for the prior of its softmax."""
+    """Make the key projection of an attention layer store its outputs, for the prior of its softmax."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

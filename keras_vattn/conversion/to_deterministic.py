@@ -1,4 +1,4 @@
-"""The original of a model from `to_bayesian`, with the weights that the model has now."""
+"""Conversion of a model from `to_bayesian` back to its original form, with its current weights."""
 
 from keras_vattn.conversion.convert import REGISTERED_NAME, Converted, converted_drawing_layers
 from keras_vattn.conversion.copies import (
@@ -14,17 +14,17 @@ from keras_vattn.support import keras_private
 
 
 def to_deterministic(model):
-    """Return a new model with the attentions of a model before `to_bayesian`, and its present weights.
+    """Undo `to_bayesian`: return a new model with the original attention layers and the current weights.
 
     Args:
         model: A model from `to_bayesian`, trained or not, or loaded from a file.
 
     Returns:
-        A model of the original class, not compiled. The weights of the priors are gone, and LoRA is merged into the
-        weights, as in a `.keras` file. It predicts what `model` predicts.
+        A model of the original class, not compiled, with the same predictions as `model`. It has no weights of priors,
+        and LoRA is merged into the weights, as in a `.keras` file.
 
     Raises:
-        ValueError: If nothing in the model was converted, or the model is quantised.
+        ValueError: If no layer of the model was converted, or the model is quantised.
 
     Example:
 
@@ -37,9 +37,7 @@ def to_deterministic(model):
     []
     """
     if not any(isinstance(layer, Converted) for layer in keras_private.flatten_layers(model)):
-        raise ValueError(
-            f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
-        )
+        raise ValueError(f"`to_deterministic` undoes `to_bayesian`: pass a converted model. Received: model={model}")
     refuse_changed_layers(model, lora=False)
     new = rebuild(map_config(_original, serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
@@ -48,8 +46,8 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the weights of
-    priors and of LoRA."""
+    """Return the weights of a converted model that the original model has too, in the same order: all weights except
+    those of priors and LoRA."""
     added = {id(weight) for layer in _added_layers(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):
@@ -58,14 +56,14 @@ def original_weights(model):
 
 
 def _original(entry):
-    """Return the config of the original of a converted layer, any other dictionary of a config unchanged."""
+    """Return the original config of a converted layer, and any other dictionary of a config unchanged."""
     if entry.get("registered_name") != REGISTERED_NAME:
         return entry
-    # In the config of a functional model, a layer's name and inputs stand beside its config.
+    # In the config of a functional model, the name and inputs of a layer are next to its config.
     return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 
 def _added_layers(model):
-    """Return the layers that the conversion has added: priors, and the softmaxes of attentions that had none."""
+    """Return the layers that the conversion added: priors, and the softmax of attention layers without one."""
     priors = [x.alignment_prior for x in converted_drawing_layers(model) if x.alignment_prior is not None]
     return [*priors, *(vars(x)[SOFTMAX_NAME] for x in keras_private.flatten_layers(model) if SOFTMAX_NAME in vars(x))]

@@ -1,4 +1,4 @@
-"""Models with attention in every place, for the tests of `to_bayesian`."""
+"""Models with attention at various places, for the tests of `to_bayesian`."""
 
 import warnings
 
@@ -9,7 +9,7 @@ from keras import layers
 import keras_vattn
 
 with warnings.catch_warnings():
-    # Of packages that it imports.
+    # Packages that it imports raise warnings.
     warnings.simplefilter("ignore")
     import keras_hub
 
@@ -24,12 +24,12 @@ TOKENS = {
 
 
 def bayesian_of(model, alignment="weibull", prior="contextual", layers=None, **options):
-    """Convert every attention, with a KL: more than `to_bayesian` does by itself."""
+    """Convert every attention layer, with a KL, unlike the defaults of `to_bayesian`."""
     return keras_vattn.to_bayesian(model, alignment, prior, layers=layers, **options)
 
 
 def functional_model():
-    """All three attentions of Keras, one of them called twice, with masks."""
+    """All three Keras attention layers, one of them called twice, with masks."""
     inputs = keras.Input((None, 8))
     x = layers.Masking()(inputs)
     heads = layers.MultiHeadAttention(2, 4, name="heads")
@@ -48,7 +48,7 @@ def randomized(model):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Block(layers.Layer):
-    """Makes its attention when it is built, and keeps some in a list and a dictionary."""
+    """Creates an attention layer in `build`, and has others in a list and a dictionary."""
 
     def __init__(self, units=8, **kwargs):
         super().__init__(**kwargs)
@@ -72,7 +72,7 @@ class Block(layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tests")
 class WithoutBuild(layers.Layer):
-    """Its attentions are built by its first call."""
+    """Its first call builds its attention layers."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -84,7 +84,7 @@ class WithoutBuild(layers.Layer):
 
 
 class Subclassed(keras.Model):
-    """Registered nowhere: it can be converted, and is saved where it is known."""
+    """Not registered: it can be converted, and loaded with `custom_objects`."""
 
     def __init__(self, width=8, **kwargs):
         super().__init__(**kwargs)

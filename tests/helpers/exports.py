@@ -1,4 +1,4 @@
-"""Prints which layers answer in which format as the Keras model does: `python tests/exports.py`, the table of a page.
+"""Prints which layers return the outputs of Keras in which format: `python tests/exports.py`, the table of a page.
 
 It needs tf2onnx and onnxruntime.
 """
@@ -19,8 +19,8 @@ HEAD = ("layer", "SavedModel", "ONNX", "LiteRT")
 
 
 def rows_of_each_layer():
-    """Return the first row of the battery of each class of layers, a dictionary by the name of the class. Cells are
-    exported in a decoder."""
+    """Return the first battery row of each layer class, a dictionary by class name. Cells are exported as part of a
+    decoder."""
     layers = {case.name: case.make() for case in CASES}
     return {
         type(layers[case.name]).__name__: case
@@ -30,8 +30,8 @@ def rows_of_each_layer():
 
 
 def answers(case):
-    """Return "yes" where the model of a row of the battery has the answers of Keras, for each format in `HEAD`; LiteRT
-    may need the "Flex" operations of TensorFlow, and a format that fails has a "no"."""
+    """Return "yes" for each format in `HEAD` in which the model of a battery row returns the outputs of Keras, "Flex"
+    if LiteRT needs the Flex operations of TensorFlow, and "no" if the format fails."""
     model, arrays = build_model(case, case.make()), {**case.arrays(), **case.masks()}
     arrays = {name: np.asarray(x) for name, x in arrays.items()}
     expected = np.asarray(model(arrays, training=False))
@@ -51,7 +51,7 @@ def _answer(function, model, arrays, folder, expected):
 
 def _saved_model(model, arrays, folder):
     model.export(f"{folder}/saved", verbose=False)
-    # The function alone does not keep the variables.
+    # Keeps a reference: `serve` alone does not keep the variables alive.
     loaded = tf.saved_model.load(f"{folder}/saved")
     return loaded.serve({name: tf.constant(x) for name, x in arrays.items()})
 

@@ -1,4 +1,4 @@
-"""Tiny backbones of every class of KerasHub that holds attention, with inputs, and the table of their conversion."""
+"""Tiny backbones of every KerasHub class with attention, their inputs, and the table of their conversion."""
 
 import inspect
 import warnings
@@ -12,13 +12,13 @@ import keras_vattn
 from keras_vattn.conversion.attention_kinds import all_attentions
 
 with warnings.catch_warnings():
-    # Of packages that it imports.
+    # Packages that it imports raise warnings.
     warnings.simplefilter("ignore")
     import keras_hub
     from keras_hub.src.models.vae.vae_backbone import VAEBackbone
 
 # fmt: off
-# Arguments that most classes share, by name: one layer, where all of a class are alike (Llama has two of these).
+# Arguments that most classes share, by name. One layer is enough if all layers are alike (Llama has two).
 SHARED = {
     "vocabulary_size": 30, "vocab_size": 30, "num_layers": 1, "num_layers_enc": 1, "num_layers_dec": 1,
     "num_heads": 2, "num_attention_heads": 2, "num_query_heads": 4, "num_key_value_heads": 2, "hidden_dim": 16,
@@ -39,7 +39,7 @@ _T5GEMMA = {
         "head_dim": 4, "layer_types": ["sliding_attention", "full_attention"],
     }.items()
 } | {"sliding_window": 3, "attn_logit_softcapping": 20.0}
-# Classes that hold no attention.
+# Classes without attention.
 WITHOUT_ATTENTION = {
     f"{name}Backbone"
     for name in (
@@ -47,9 +47,9 @@ WITHOUT_ATTENTION = {
         *("MobileNet", "RWKV7", "ResNet", "RetinaNet", "VGG", "Xception"),
     )
 }
-# Language models that do not write without their preprocessor, or without images.
+# Language models that cannot generate without their preprocessor or without images.
 NEED_IMAGES = {"Gemma3Backbone", "PARSeqBackbone", "PaliGemmaBackbone"}
-# What a class wants beside them, or otherwise.
+# Additional or different arguments of a class.
 SPECIFIC = {
     "AlbertBackbone": lambda: {"num_layers": 2},
     "BLIP2Backbone": lambda: {
@@ -213,7 +213,7 @@ def _two(vision, text, **options):
 
 
 def make_backbone(name, **options):
-    """Return a backbone of a class of KerasHub, tiny and with random weights."""
+    """Return a tiny backbone of a KerasHub class, with random weights."""
     kind = getattr(keras_hub.models, name)
     specific = SPECIFIC[name]() if name in SPECIFIC else {}
     accepted = inspect.signature(kind.__init__).parameters
@@ -222,7 +222,7 @@ def make_backbone(name, **options):
 
 
 def inputs_of(model, rows=3):
-    """Return inputs of a model: a dictionary of arrays, or an array; the last rows of tokens have padding."""
+    """Return inputs of a model: an array or a dictionary of arrays. The last rows of tokens have padding."""
     generator = np.random.default_rng(0)
     lengths = np.maximum(1, 6 - 2 * np.arange(rows))[:, None]
 
@@ -250,7 +250,7 @@ def inputs_of(model, rows=3):
 
 
 def attention_backbones():
-    """Return the names of the classes of backbones."""
+    """Return the names of the backbone classes with attention."""
     kinds = {name: getattr(keras_hub.models, name) for name in dir(keras_hub.models)}
     base = keras_hub.models.Backbone
     backbones = {x: name for name, x in kinds.items() if isinstance(x, type) and issubclass(x, base) and x is not base}
@@ -258,7 +258,7 @@ def attention_backbones():
 
 
 def outputs_of(model, inputs, **options):
-    """Return all outputs of a model, a list of float arrays."""
+    """Return all outputs of a model as a list of float arrays."""
     return [np.asarray(x, "float32") for x in keras.tree.flatten(model(inputs, **options))]
 
 
@@ -267,19 +267,19 @@ def largest_difference(outputs, reference):
 
 
 def language_model_of(backbone):
-    """Return the language model around a backbone that reads words alone, `None` where there is none."""
+    """Return the language model of a backbone that reads only text, or `None` if there is no such model."""
     name = type(backbone).__name__
     tasks = [getattr(keras_hub.models, name.replace("Backbone", task), None) for task in ("CausalLM", "Seq2SeqLM")]
     kind = tasks[0] or tasks[1]
     if kind is None or not name.endswith("Backbone") or name in NEED_IMAGES:
         return None
-    # EdRec's output layer is the task's own.
+    # The output layer of EdRec belongs to the task.
     keras.utils.set_random_seed(1)
     return kind(backbone=backbone, preprocessor=None)
 
 
 def generated_ids(model):
-    """Return two prompts with the most probable words that a language model writes behind them, with a cache."""
+    """Return two prompts and their greedy continuations by a language model, generated with a cache."""
     prompt = {"token_ids": np.array([[3, 7, 9, 4, 0, 0], [5, 2, 8, 6, 1, 0]], "int32")}
     prompt["padding_mask"] = (prompt["token_ids"] > 0).astype("int32")
     model.compile(sampler="greedy", run_eagerly=True)
@@ -292,19 +292,19 @@ def generated_ids(model):
 
 
 def row_of(name, folder, prior="fixed"):
-    """Return a line of the table: how `to_bayesian` does with a class of backbones.
+    """Return a row of the table: the result of `to_bayesian` for a backbone class.
 
-    A dictionary: "attentions", how many are "converted" and how many of these the model has "called"; the largest
-    "difference" of an output at inference, and that "back" again; the "kl" of a training step in nats, and the norm of
-    the "gradient" of its loss; whether generation with a cache is the "same", `None` where there is none. The converted
-    model is written to the folder, with its inputs and outputs, for another process.
+    The row is a dictionary. "attentions", "converted" and "called" are numbers of attention layers. "difference" is the
+    largest difference of an output at inference, and "back" the same after `to_deterministic`. "kl" is the KL of a
+    training step in nats, and "gradient" the norm of the gradient of its loss. "same" is whether generation with a
+    cache is unchanged, `None` without generation. The model, its inputs and outputs are saved for another process.
     """
     keras.utils.set_random_seed(0)
     model = make_backbone(name)
     attentions = all_attentions(model)
     if not attentions:
         return None
-    # In KerasHub 0.32 SAM 3's mask of texts is for one example.
+    # In KerasHub 0.32 the text mask of SAM 3 supports only one example.
     inputs = inputs_of(model, rows=1 if name.startswith("SAM3") else 3)
     expected = outputs_of(model, inputs, training=False)
     bayesian = bayesian_of(model, prior=prior, seed=1)

@@ -1,4 +1,4 @@
-"""What the library's distributions are beside plain ones of TensorFlow Probability, in float64."""
+"""Float64 counterparts of the library's distributions, from TensorFlow Probability."""
 
 import numpy as np
 from tensorflow_probability.python import distributions as tfd
@@ -7,7 +7,7 @@ from keras_vattn import distributions, random
 
 
 def twin(distribution):
-    """Return the distribution of the entries, or of the rows, that has the same parameters."""
+    """Return the TensorFlow Probability distribution of the entries or rows with the same parameters."""
     if isinstance(distribution, tfd.Independent):
         return tfd.Independent(twin(distribution.distribution), 1)
     if isinstance(distribution, distributions.Normal):
@@ -16,10 +16,10 @@ def twin(distribution):
     if isinstance(distribution, distributions.Categorical):
         return tfd.Categorical(logits=_float64(distribution.logits))
     if isinstance(distribution, distributions.RelaxedCategorical):
-        # Its KL is that of the categoricals underneath.
+        # Its KL is the KL of the underlying categoricals.
         return tfd.Categorical(logits=_float64(distribution.keys.mask_out(distribution.log_probabilities)))
     if isinstance(distribution, distributions.Dirichlet):
-        # So small a concentration is none.
+        # A concentration this small has no effect.
         return tfd.Dirichlet(_float64(distribution.keys.where_valid(distribution.concentration, 1e-30)))
     if isinstance(distribution, distributions.Weibull):
         return tfd.Weibull(np.float64(distribution.k), np.exp(_float64(distribution.log_scale)))
@@ -31,15 +31,15 @@ def twin(distribution):
 
 
 def twin_divergence(q, p):
-    """KL(q || p) of the entries or rows, float64; without a registered KL the mean of the sixteen fixed draws of an
-    evaluation."""
+    """Return KL(q || p) of the entries or rows in float64; without a registered KL, the mean over the sixteen fixed
+    draws that evaluation uses."""
     try:
         return tfd.kl_divergence(twin(q), twin(p)).numpy()
     except NotImplementedError:
         draws = np.stack([q.sample(seed=random.fold_in(random.as_seed(0), i)) for i in range(16)])
         log_q, log_p = _float64(q.log_prob(draws)), _float64(p.log_prob(draws))
         if not q.event_shape.rank and p.event_shape.rank:
-            # Entries of q beside rows of p.
+            # q is a distribution of entries, p of rows.
             log_q = np.sum(p.keys.where_valid(log_q, 0.0), axis=-1)
         return np.mean(log_q - log_p, axis=0)
 
