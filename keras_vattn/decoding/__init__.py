@@ -1,4 +1,4 @@
-"""Decoding in graph, on any pure step function."""
+"""Decoding in a graph, with any pure step function."""
 
 from keras_vattn.decoding.beam_search import beam_search
 from keras_vattn.decoding.decode import decode, greedy, sample

@@ -19,39 +19,40 @@ def beam_search(
     length_penalty=0.0,
     forbidden_ids=(),
 ):
-    """Decode a batch by beam search, in graph, with a length penalty.
+    """Decode a batch by beam search with a length penalty, in a graph.
 
-    A sentence y has |y| words, the end-of-sentence token included; the length penalty a is from Wu et al. 2016
-    (eq. 14). A sentence that has ended keeps its place in the beam, unchanged, until better ones push it out: with one
-    beam the search is greedy decoding. The search ends when no unfinished sentence can enter the results any more, or
-    at `max_length`; a sentence that is cut off there ranks after all that have ended.
+    A sentence y has |y| words, including the end-of-sentence token; the length penalty a is from Wu et al. 2016
+    (eq. 14). A finished sentence stays in the beam until better sentences replace it, so the search with one beam is
+    greedy decoding. The search ends when no unfinished sentence can enter the results, or at `max_length`. Sentences
+    that are truncated at this length rank after all finished ones.
 
     Formula:
         "score"(y) = (log p(y)) / (((5 + abs(y)) / 6)^a)
 
     Args:
         step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
-            the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance the alignment
-            weights. N is B times `num_beams`: repeat what a step reads beside its arguments for each beam, before a
-            decoder prepares it, `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
-        state: Structure of tensors (B, ...) whose shapes and dtypes the step keeps; repeated for the beams here.
+            the next state, and a dictionary of (N, ...) tensors to store for every step, for instance the alignment
+            weights. N is B times `num_beams`: other tensors that the step reads must be repeated for each beam, before
+            a decoder prepares them, as in `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
+        state: Structure of tensors (B, ...), which `beam_search` repeats for the beams. A step must not change their
+            shapes and dtypes.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
-        max_length: Longest sentence in words, the end-of-sentence token included.
+        max_length: Maximum number of words, including the end-of-sentence token.
         num_beams: Number of beams.
-        num_results: Number of sentences returned, at most `num_beams`. Defaults to 1.
+        num_results: Number of sentences to return, at most `num_beams`. Defaults to 1.
         length_penalty: a, at least 0. Defaults to 0.0.
-        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
-            probabilities, so that log p(y) is the model's. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance padding and unknown words. Other words keep their
+            probabilities, so log p(y) is the model's. Defaults to `()`.
 
     Returns:
-        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
-        int32, with the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R)
-        float32; and the entries of `step`, (B, R, max_length, ...), zeros after the last word. If there are fewer
-        sentences than results, as when all logits are -inf, the other results have length 0 and score -inf.
+        A dictionary, best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
+        int32, including the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"`
+        (B, R) float32; and the entries of `step`, (B, R, max_length, ...), 0 after the last word. If there are fewer
+        sentences than results, for instance because all logits are -inf, the others have length 0 and score -inf.
 
     Raises:
-        ValueError: For options out of range, and a step that keeps something under a name of the result.
+        ValueError: If an option is out of range, or an entry of `step` has the name of a result.
 
     Example:
 
@@ -59,8 +60,8 @@ def beam_search(
     >>> table = tf.math.log(tf.constant([[0.1, 0.1, 0.1, 0.7], [0.0, 0.0, 0.6, 0.4], [0.5, 0.1, 0.1, 0.3],
     ...                                  [1.0, 0.0, 0.0, 0.0]]) + 1e-9)
     >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
-    >>> found = keras_vattn.decoding.beam_search(step, (), tf.constant([1]), end_id=3, max_length=4, num_beams=3)
-    >>> found["ids"][0, 0].numpy().tolist(), round(float(tf.exp(found["scores"][0, 0])), 2)
+    >>> results = keras_vattn.decoding.beam_search(step, (), tf.constant([1]), end_id=3, max_length=4, num_beams=3)
+    >>> results["ids"][0, 0].numpy().tolist(), round(float(tf.exp(results["scores"][0, 0])), 2)
     ([3, 0, 0, 0], 0.4)
     """
     max_length = positive_integer("max_length", max_length)
@@ -85,7 +86,7 @@ def beam_search(
         )
         vocabulary_size = logits.shape[-1]
         logits = tf.cast(logits, tf.float32)
-        # Logits that are all -inf have a softmax of NaN.
+        # The softmax of logits that are all -inf is NaN.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         log_words = exclude_words(log_words, forbidden_ids)
@@ -113,7 +114,7 @@ def beam_search(
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
-        # Without a step the arrays of an empty batch would have no shape.
+        # Without a first step, the arrays of an empty batch would have no shape.
         lambda position, beams, *_: (position == 0) | _may_change(beams, num_results, last_divisor),
         body,
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
@@ -131,16 +132,16 @@ def _may_change(beams, num_results, last_divisor):
     """Return whether an unfinished sentence may still become one of the results."""
     ended = tf.where(beams["ended"], beams["scores"], DEAD)
     threshold = tf.math.top_k(ended, num_results).values[:, -1:]
-    # No word adds to a log-probability.
+    # Further words cannot increase a log-probability.
     bound = beams["log_probabilities"] / last_divisor
     return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["log_probabilities"] > 0.5 * DEAD))
 
 
 def _first_beams(start_ids, num_beams):
-    """Return the state of the beams, (B, K) each: last ids, log p, scores, lengths, ended."""
+    """Return the initial state of the beams, (B, K) each: last ids, log p, scores, lengths, ended."""
     ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
     zeros = tf.zeros_like(ids, tf.float32)
-    # All beams hold the same empty sentence: one of them counts.
+    # All beams have the same empty sentence, so only the first one counts.
     first_beam_only = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
     return {
         "ids": ids,
@@ -152,11 +153,11 @@ def _first_beams(start_ids, num_beams):
 
 
 def _extend(beams, log_words, length_penalty, end_id):
-    """Return every beam with each of its most probable next words, (B, K, C) each."""
+    """Return every beam, extended by each of its C most probable next words, as tensors (B, K, C)."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
     # No more than K words of one beam can be among the K best of all.
     log_chosen, ids = tf.math.top_k(log_words, count)
-    # The first extension of an ended beam is the beam itself; it has no others.
+    # The only extension of a finished beam is the beam itself.
     ended = beams["ended"][..., None]
     log_chosen = tf.where(ended, tf.where(tf.range(count) == 0, 0.0, DEAD), log_chosen)
     extended = {
@@ -172,7 +173,7 @@ def _extend(beams, log_words, length_penalty, end_id):
 
 
 def _best(extended, num_beams):
-    """Return the K best of the extended beams, and the index (B, K) of the beam that each comes from."""
+    """Return the K best extended beams, and the index (B, K) of the parent of each."""
     shape = tf.shape(extended["scores"])
     flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items()}
     _, index = tf.math.top_k(flat["scores"], num_beams)
@@ -184,9 +185,9 @@ def _best(extended, num_beams):
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, entry_structure):
-    """Return the results, with their words and step entries, by going back from each beam to its parents."""
+    """Return the results; their words and step entries follow the parents of each beam backwards."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
-    # Ended ones first, dead ones last.
+    # Finished beams come first, dead beams last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
     order = tf.argsort(beams["scores"], direction="DESCENDING", stable=True)
     order = tf.gather(
@@ -195,7 +196,7 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    # A step that was not reached has no defined values: every beam is its own parent.
+    # Steps that were not reached have undefined values, so every beam is its own parent there.
     positions = tf.range(max_length)[:, None, None]
     parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
     # (L, B, R): the beam of each result before and after a step.

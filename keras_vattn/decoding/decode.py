@@ -7,33 +7,33 @@ from keras_vattn.support.ids import as_integers
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
-# The log probability of words that are never chosen: -inf would make NaN.
+# Log-probability of words that are never chosen; -inf would lead to NaN.
 DEAD = -1e30
 
 
 def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()):
-    """Decode a batch word by word, in graph, until every sentence has ended or `max_length` is reached.
+    """Decode a batch word by word, in a graph, until every sentence has ended or `max_length` is reached.
 
     Args:
         step: Function of ids (B,), the state and the position (a scalar); returns logits (B, V), the next state, and a
-            dictionary of (B, ...) tensors to keep for every step, for instance the alignment weights, or an empty one.
-        state: Structure of tensors whose shapes and dtypes the step keeps.
+            (possibly empty) dictionary of (B, ...) tensors to store for every step, such as the alignment weights.
+        state: Structure of tensors. A step must not change their shapes and dtypes.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
-        max_length: Longest sentence in words, the end-of-sentence token included: a positive integer or scalar tensor.
+        max_length: Maximum number of words, including the end-of-sentence token: a positive integer or scalar tensor.
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
             (B,).
-        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
-            probabilities, so that log p is the model's. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance padding and unknown words. Other words keep their
+            probabilities, so log p is the model's. Defaults to `()`.
 
     Returns:
-        A dictionary: `"ids"` (B, max_length) int32, with the end-of-sentence token if it was reached, and 0 after it;
-        `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
-        words in nats; and the entries of `step`, (B, max_length, ...), zeros after the last step. A sentence without an
-        allowed word at some step has length 0 and log probability -inf.
+        A dictionary: `"ids"` (B, max_length) int32, including the end-of-sentence token if it was reached, and 0 after
+        it; `"lengths"` (B,) int32, including this token; `"log_probabilities"` (B,) float32, the sum of log p of the
+        chosen words in nats; and the entries of `step`, (B, max_length, ...), 0 after the last step. A sentence has
+        length 0 and log-probability -inf if some step allows no word.
 
     Raises:
-        ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
+        ValueError: If `max_length` is not positive, or an entry of `step` has the name of a result.
 
     Example:
 
@@ -84,14 +84,14 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         tree.flatten(state),
     )
     position, _, _, dead, lengths, log_probabilities, arrays, _ = tf.while_loop(
-        # Without a step the arrays of an empty batch would have no shape.
+        # Without a first step, the arrays of an empty batch would have no shape.
         lambda position, ids, finished, *_: (position == 0) | ~tf.reduce_all(finished),
         body,
         loop_variables,
         maximum_iterations=max_length,
     )
 
-    # Rows of a TensorArray that were never written have no defined value.
+    # Rows of a TensorArray that were never written have undefined values.
     def zero_after_end(array):
         x = ops.swapaxes(array.stack(), 0, 1)
         condition = tf.range(max_length) < position
@@ -107,7 +107,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
 
 
 def greedy(step, state, start_ids, end_id, max_length, forbidden_ids=()):
-    """Decode with the most probable word at every step; arguments, result and errors as in `decode`.
+    """Decode with the most probable word at every step. Arguments, result and errors are as in `decode`.
 
     Example:
 
@@ -132,7 +132,7 @@ def sample(
     top_p=None,
     forbidden_ids=(),
 ):
-    """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`.
+    """Decode with words drawn from the model. Arguments and result are as in `decode` and `RandomSampler`.
 
     Example:
 
@@ -153,16 +153,16 @@ def allows_no_word(logits):
 
 
 def exclude_words(log_words, forbidden_ids):
-    """Return logits or log probabilities (..., V) without the words that are never chosen."""
+    """Return logits or log-probabilities (..., V) with `DEAD` for words that must not be chosen."""
     if not len(forbidden_ids):
         return log_words
-    # NumPy: a constant of the graph, and no work of a step.
+    # With NumPy this is a constant of the graph, which costs no time in a step.
     return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)
 
 
 def trace_entries(step, ids_shape, state, results):
-    """Return the structure of the entries that a step keeps, and a TensorSpec for each; ValueError if one has a name of
-    the results."""
+    """Return the structure of the entries of a step, and a TensorSpec for each. Raises ValueError if an entry has the
+    name of a result."""
     structure, specs = trace(
         lambda ids, state: step(ids, state, tf.constant(0))[2],
         tf.TensorSpec(ids_shape, tf.int32),
@@ -170,5 +170,5 @@ def trace_entries(step, ids_shape, state, results):
     )
     duplicates = set(results) & set(structure)
     if duplicates:
-        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(duplicates))}")
+        raise ValueError(f"Rename entries of `step` named like a result. Received: {', '.join(sorted(duplicates))}")
     return structure, specs

@@ -5,7 +5,7 @@ from keras_vattn.support.validation import number, positive_integer
 
 
 class GreedySampler:
-    """Takes the most probable word.
+    """Chooses the most probable word.
 
     Example:
 
@@ -59,11 +59,11 @@ class RandomSampler:
         return tf.argmax(logits + noise, axis=-1, output_type=tf.int32)
 
     def restrict(self, logits):
-        """Return the logits with the most negative finite number in place of every excluded word."""
+        """Return the logits, with the most negative finite number for every excluded word."""
         if self.top_k is None and self.top_p is None:
             return logits
         order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
-        # By rank and not by a threshold, which would keep every word that ties with the last one.
+        # Compare ranks: a threshold would also keep every word that ties with the last one.
         rank = tf.argsort(order, axis=-1)
         is_allowed = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:

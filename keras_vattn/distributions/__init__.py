@@ -1,4 +1,4 @@
-"""q and p: TensorFlow Probability distributions, parameters in log space, of the rows of an alignment; their KLs."""
+"""Distributions of the rows of an alignment, with parameters in log space, and their KLs."""
 
 from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
 from keras_vattn.distributions.dirichlet import Dirichlet

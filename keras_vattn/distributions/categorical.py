@@ -6,16 +6,16 @@ from keras_vattn.support import tfp
 
 
 class Categorical(tfp.Categorical):
-    """Distribution over the keys of each row, from logarithms of probabilities.
+    """Categorical distribution over the keys of each row, from log-probabilities.
 
-    The KL is never below 0. Where rounding would take it below, the value is 0 and the gradient still follows the
+    The KL is at least 0. If rounding would make it negative, the value is 0, and the gradient still follows the
     formula.
 
     Formula:
         "KL"(q || p) = sum_s q_s (log q_s - log p_s)
 
     Args:
-        log_probabilities: (B, T, S), -1e30 and not -inf at a masked key. Their exp must sum to 1, or the KL is wrong.
+        log_probabilities: (B, T, S), -1e30 (not -inf) at masked keys. Their exp must sum to 1, or the KL is wrong.
 
     Example:
 
@@ -42,8 +42,8 @@ def _to_categorical(q, p, name=None):
 class RelaxedCategorical(RowDistribution):
     """Gumbel-softmax draws of each row, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
-    The relaxed distribution has no KL in closed form. The KL of the underlying categoricals takes its place, a
-    surrogate that is 0 where they are equal, whatever the temperatures are. The mean of the draws is not known.
+    The KL of the relaxed distribution has no closed form. The KL of the underlying categorical distributions replaces
+    it, which is 0 if these are equal, whatever the temperatures are. The mean of the draws has no closed form.
 
     Formula:
         w_s = "softmax"_s((log p_s + g_s) / tau), quad g_s ~ "Gumbel"(0, 1), quad log p_s = "log_probabilities"_s
@@ -51,8 +51,8 @@ class RelaxedCategorical(RowDistribution):
 
     Args:
         temperature: tau, positive: a number or scalar tensor.
-        log_probabilities: (..., S), or what broadcasts to it with an axis of keys; their exp sums to 1.
-        keys: A `keras_vattn.Keys`: which entries are a row.
+        log_probabilities: (..., S), or a shape with an axis of keys that broadcasts to it; their exp sums to 1.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
 
     Example:
 

@@ -19,9 +19,9 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The plain formula cancels: in float32, terms of up to 1e5 leave an error of several nats. Here nothing large is
-    subtracted from its like; D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient by b is a difference of a
-    key and its row: for a key that holds nearly all of its row it has two or three digits.
+    The usual formula loses its digits by cancellation: in float32, terms of up to 1e5 leave an error of several nats.
+    This form subtracts no large terms; D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient with respect to
+    b is a difference between a key and its row. It has only two or three digits if the key is nearly the whole row.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
@@ -32,7 +32,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     Args:
         concentration: a, positive, (B, T, S).
         prior_concentration: b, positive, of a shape that broadcasts to the shape of a.
-        keys: Which entries are a row.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
     """
     a, b_narrow = ops.cast(concentration, "float32"), ops.cast(prior_concentration, "float32")
     b = b_narrow + ops.zeros_like(a)
@@ -49,15 +49,15 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # The gradient of the entries includes its gradient.
+    # `_entries` already has the gradient of this term.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """The summands of the KL. Their gradient by a and b is the gradient of the whole KL, including the sums of the row;
-    `prior` and `row`, which are functions of a and b, get none."""
+    """Return the summands of the KL. Their gradient with respect to a and b is the gradient of the whole KL, including
+    the sums of the row; `prior` and `row`, which are functions of a and b, get no gradient."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a
@@ -65,7 +65,7 @@ def _entries(a, b, prior, row):
     leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        # B / A - b / a, in the form that keeps more digits.
+        # B / A - b / a, in the more accurate of two forms.
         near = ops.abs(relative) < 0.5
         difference = ops.where(near, total_relative - relative, total_quotient - quotient)
         by_a = difference + a_row - scaled_trigamma(a) * relative / a
@@ -78,7 +78,7 @@ def _entries(a, b, prior, row):
 def _remainder(a, b_bent, relative, ratio):
     """Return D(a, b) of `dirichlet_divergence`, with relative = b / a - 1, ratio = log(b / a)."""
     slope = log_gamma_slope(a)
-    # ratio^2 / 2 times the curvature at a third of the way errs by 0.002 ratio^2 of D.
+    # ratio^2 / 2 times the curvature at one third of the way has a relative error of 0.002 ratio^2.
     near = ops.abs(ratio) < 0.15
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
@@ -92,9 +92,10 @@ def _total(concentration, keys):
 
 
 class Dirichlet(RowDistribution):
-    """Dirichlet over the valid keys of each row: a masked position is 0 in every draw and no part of the density.
+    """Dirichlet distribution over the valid keys of each row.
 
-    Draws are made of Gamma draws in log space. The KL to another Dirichlet is computed in a form that does not cancel.
+    A masked position is 0 in every draw and not part of the density. Draws are normalised Gamma draws, computed in log
+    space. The KL to another Dirichlet is computed in a form without cancellation.
 
     Formula:
         p(w) = Gamma(sum_s alpha_s) prod_s (w_s^(alpha_s - 1)) / (Gamma(alpha_s)), quad alpha_s = "concentration"_s
@@ -102,7 +103,7 @@ class Dirichlet(RowDistribution):
 
     Args:
         concentration: (..., S), positive, or what broadcasts to it with an axis of keys.
-        keys: A `keras_vattn.Keys`: which entries are a row.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
 
     Example:
 
@@ -122,7 +123,7 @@ class Dirichlet(RowDistribution):
         return self.keys.log_softmax(ops.log(self.concentration))
 
     def relative_variance(self):
-        # (1 - m) / m over the sum and 1; 0 for a mean of 0.
+        # (1 - m) / (m (sum + 1)) for a mean m; 0 if m is 0.
         mean = self._mean()
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)
@@ -137,8 +138,8 @@ class Dirichlet(RowDistribution):
 
 
 def log_gamma_sample(log_concentration, shape, seed):
-    """Return log S of S ~ Gamma(exp(log_concentration), 1), of the shape."""
-    # Gamma(a) is Gamma(a + 1) times u^(1/a).
+    """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
+    # A draw of Gamma(a) is a draw of Gamma(a + 1) times u^(1/a).
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

@@ -9,18 +9,18 @@ from keras_vattn.support.special import bounded_square
 
 
 class LogNormal(RowDistribution):
-    """Lognormal draws S of each row: log S is normal, of mean `loc` and standard deviation `scale`.
+    """Lognormal distribution of the entries S of each row: log S has the mean `loc` and standard deviation `scale`.
 
-    In the KL a distance of more than 1e14 standard deviations is bounded smoothly.
+    In the KL, distances of more than 1e14 standard deviations are bounded smoothly.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
         "KL"(q || p) = sum_s (log(sigma_p / sigma_q) + (sigma_q^2 + (mu_(q,s) - mu_(p,s))^2) / (2 sigma_p^2) - 1/2)
 
     Args:
-        loc: Mean of log S, (..., S), or what broadcasts to it with an axis of keys.
+        loc: Mean of log S, (..., S), or a shape with an axis of keys that broadcasts to it.
         scale: Standard deviation of log S, a positive number.
-        keys: A `keras_vattn.Keys`: which entries are a row.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
 
     Example:
 
@@ -48,7 +48,7 @@ class LogNormal(RowDistribution):
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
     def log_draw(self, normal):
-        """Return log S of a standard normal for each entry."""
+        """Return log S from a standard normal draw for each entry."""
         return self.loc + self.scale * normal
 
     def log_sample(self, shape, seed):
@@ -56,10 +56,10 @@ class LogNormal(RowDistribution):
 
 
 class LogisticNormal(RowDistribution):
-    """Lognormal draws of each row, normalised, on the simplex.
+    """Normalised lognormal draws of each row, on the simplex.
 
-    A constant added to all mu of a row changes nothing. n is the number of valid keys of a row, and a bar is the mean
-    over them. The mean of the draws is not known.
+    A constant added to all mu of a row has no effect. n is the number of valid keys of a row, and a bar denotes the
+    mean over them. The mean of the draws has no closed form.
 
     Formula:
         w_s = "softmax"_s(mu_s + sigma epsilon_s), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -69,9 +69,9 @@ class LogisticNormal(RowDistribution):
         R = sum_s (e_s - bar(e))^2 / (2 sigma_p^2), quad e_s = mu_(q,s) - mu_(p,s)
 
     Args:
-        loc: Mean of log S, up to a constant of each row, (..., S), or what broadcasts to it with an axis of keys.
+        loc: Mean of log S up to a constant per row, (..., S), or a shape with an axis of keys that broadcasts to it.
         scale: Standard deviation of log S, a positive number.
-        keys: A `keras_vattn.Keys`: which entries are a row.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
 
     Example:
 
@@ -95,7 +95,7 @@ class LogisticNormal(RowDistribution):
         return -0.5 * square - half + self.keys.spread((half - 0.5 * ops.log(count)) / count)
 
     def log_draw(self, normal):
-        """Return log w of a standard normal for each entry."""
+        """Return log w from a standard normal draw for each entry."""
         return self.keys.log_softmax(self.loc + self.scale * normal)
 
     def log_sample(self, shape, seed):
@@ -118,11 +118,11 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # Logits up to 1e4 stay below the bound where sigma is not tiny.
+    # Logits up to 1e4 stay below the bound unless sigma is tiny.
     return bounded_square if scale < 1e-9 else ops.square
 
 
 def _centred(x, keys):
-    """Return x without the mean of its row, 0 where it is masked."""
+    """Return x minus the mean of its row, and 0 at masked entries."""
     x = keys.zero_masked(x)
     return keys.zero_masked(x - keys.spread(keys.sum(x) / ops.maximum(keys.count(x), 1.0)))

@@ -6,14 +6,14 @@ from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import exponential_gap
 
-# sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
+# sigma is between 3.4e-4 and 2981, so draws fit into float16, and the KL into float32.
 MAX_LOG_SCALE = 8.0
 
 
 class Normal(tfp.Normal):
-    """Normal from its mean and log sigma, in float32.
+    """Normal distribution from its mean and log sigma, in float32.
 
-    The KL is of each entry, in a form in which no two terms cancel.
+    The KL is computed for each entry, in a form without cancellation.
 
     Formula:
         x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale"
@@ -48,7 +48,7 @@ class Normal(tfp.Normal):
 
 
 def clip_log_scale(log_scale):
-    """Return log sigma as float32 in [-8, 8]; the gradient passes, so that a sigma at the limit can come back."""
+    """Clip log sigma to [-8, 8], in float32. The gradient passes, so that a sigma at a limit can move back."""
     return _clipped(ops.cast(log_scale, "float32"))
 
 

@@ -4,23 +4,23 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.support import tfp
 
-# In place of a draw that is no float32.
+# Replaces draws that underflow in float32.
 SMALLEST = 1.2e-38
 
 
 class RowDistribution(tfp.Distribution):
-    """Base class: the distribution of the positive entries S of each row of an alignment, before they are normalised.
+    """Base class of distributions of the positive entries S of each row of an alignment, before normalisation.
 
-    A row is one event: `log_prob` and the KL are one value for each row, in nats, float32, over its valid keys alone,
-    and a masked position is 0 in every draw. (With `SegmentKeys` all entries (E,) are the event, and there is one value
-    for each of the N rows.) Parameters are in log space: `log_sample` and `log_density` stay in float32 where S does
-    not.
+    A row is one event: `log_prob` and the KL have one float32 value per row, in nats, over its valid keys only, and a
+    masked position is 0 in every draw. (With `SegmentKeys` the event is all entries (E,), and there is one value for
+    each of the N rows.) Parameters are in log space, so that `log_sample` and `log_density` stay finite if S leaves the
+    range of float32.
 
-    A subclass defines `log_density(log_value)`, the logarithm of the density of log S at each entry. The other methods
-    are optional. `log_mean()` and `relative_variance()`, log E[S] and Var[S] / E[S]^2 of each entry, give the moments.
-    `log_sample(shape, seed)` draws log S; the shape ends in the shape of the entries. `log_draw(noise)` is log S for
-    the noise of an alignment, for a KL at this very draw. `normalized()` is the distribution of the weights, for a KL
-    on the simplex.
+    A subclass implements `log_density(log_value)`, the log density of log S at each entry. The other methods are
+    optional. `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2 of each entry, for the moments.
+    `log_sample(shape, seed)` draws log S; the shape ends with the shape of the entries. `log_draw(noise)` returns log S
+    for the noise of an alignment, for a KL at an existing draw. `normalized()` returns the distribution of the weights,
+    for a KL on the simplex.
 
     Formula:
         log p(S) = sum_s ("log_density"(log S_s) - log S_s)
@@ -29,9 +29,9 @@ class RowDistribution(tfp.Distribution):
         on_simplex: Whether the entries of a row sum to one.
 
     Args:
-        like: A tensor of the shape of the entries, or one that broadcasts to it.
-        keys: A `keras_vattn.Keys`: which entries are a row.
-        parameters: The arguments of the subclass, a dictionary.
+        like: A tensor with the shape of the entries, or with a shape that broadcasts to it.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        parameters: Dictionary of the arguments of the subclass.
 
     Example:
 
@@ -62,16 +62,16 @@ class RowDistribution(tfp.Distribution):
         """Return the distribution of the weights w = S / sum_s S of a row, on the simplex."""
         if self.on_simplex:
             return self
-        raise ValueError(f"The distribution of normalised draws is not known. Received: {type(self).__name__}")
+        raise ValueError(f"Normalised draws have no known distribution. Received: {type(self).__name__}")
 
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
 
     def log_mean(self):
-        raise NotImplementedError(f"The mean of a {type(self).__name__} is not known.")
+        raise NotImplementedError(f"{type(self).__name__} does not implement `log_mean`.")
 
     def relative_variance(self):
-        raise NotImplementedError(f"The variance of a {type(self).__name__} is not known.")
+        raise NotImplementedError(f"{type(self).__name__} does not implement `relative_variance`.")
 
     def _log_prob(self, value):
         log_value = ops.log(ops.maximum(self.keys.where_valid(value, 1.0), SMALLEST))
@@ -108,7 +108,7 @@ class RowDistribution(tfp.Distribution):
         return self._shape_tensor()[-1:]
 
     def __getitem__(self, slices):
-        raise NotImplementedError(f"A {type(self).__name__} is one of all rows: slice what it returns.")
+        raise NotImplementedError(f"A {type(self).__name__} covers all rows: slice its results instead.")
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
@@ -116,7 +116,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return `log_density` of normalised rows, the density of a row spread over its n entries.
+    """Return `log_density` of normalised rows: the log density of a row, divided among its n entries.
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n
@@ -127,7 +127,7 @@ def relaxed_density(x, power, keys):
 
 
 def closed_divergence(q, p, keys):
-    """Return the registered KL(q || p) of each row, or `None` where there is no closed form."""
+    """Return the registered KL(q || p) of each row, or `None` if there is no closed form."""
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
@@ -144,7 +144,7 @@ def mean_divergence(q, p, keys, seed, num_draws):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
 
     first = drawn_divergence(q, p, keys, random.fold_in(seed, 0))
-    # XLA takes the gradient of a loop whose length it knows.
+    # XLA can differentiate only loops of known length.
     _, total = tf.while_loop(
         lambda draw, total: draw < num_draws, add, (1, first), parallel_iterations=1, maximum_iterations=num_draws - 1
     )
@@ -162,14 +162,14 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         noise: Noise of an existing draw, for a q with a `log_draw`; `None` for a new draw. Defaults to `None`.
 
     Raises:
-        ValueError: If q has no gradient through its draws.
+        ValueError: If the draws of q have no gradient.
     """
     if isinstance(q, RowDistribution) and isinstance(p, RowDistribution):
         log_draw = q.log_sample(ops.shape(q.like), seed) if noise is None else q.log_draw(noise)
         return keys.sum(q.log_density(log_draw) - p.log_density(log_draw))
     if q.reparameterization_type != tfp.FULLY_REPARAMETERIZED:
         raise ValueError(
-            "A KL that is not registered is estimated at draws, which need a gradient: take a fully reparameterized "
+            "A KL that is not registered is estimated from draws, which need a gradient: use a fully reparameterized "
             f"distribution, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
         )
     draw = q.sample(seed=seed)
@@ -180,5 +180,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _row_values(x, distribution, keys):
-    """Return one value for each row: x of a distribution of whole rows, the sum of x for a distribution of entries."""
+    """Return one value per row: x itself for a distribution of rows, the sum of x for a distribution of entries."""
     return x if distribution.event_shape.rank else keys.sum(x)

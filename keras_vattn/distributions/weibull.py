@@ -11,7 +11,7 @@ EULER = 0.5772156649015329
 
 
 class Weibull(RowDistribution):
-    """Weibull draws S of each row, from the logarithm of their mean.
+    """Weibull distribution of the entries S of each row, from the logarithm of their mean.
 
     The KL is to another `Weibull`, with Euler's constant gamma; see `Gamma` for the KL to a Gamma.
 
@@ -22,10 +22,10 @@ class Weibull(RowDistribution):
 
     Args:
         k: Shape, a positive number.
-        log_mean: (..., S), or (..., E) of `SegmentKeys`.
-        keys: A `keras_vattn.Keys`: which entries are a row.
-        sums_to_one: Whether E[S] sums to one over the valid keys. `True` makes the KL to a Gamma cheaper, and wrong if
-            the sum is another. Defaults to `False`.
+        log_mean: (..., S), or (..., E) with `SegmentKeys`.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        sums_to_one: Whether E[S] sums to one over the valid keys. `True` makes the KL to a Gamma cheaper, but wrong if
+            the sum is not one. Defaults to `False`.
 
     Example:
 
@@ -71,12 +71,12 @@ class Weibull(RowDistribution):
 
 
 class NormalizedWeibull(RowDistribution):
-    """Weibull draws of each row, normalised, on the simplex.
+    """Normalised Weibull draws of each row, on the simplex.
 
-    A factor on all lambda of a row changes nothing; n is the number of valid keys of a row. No KL is in closed form: it
-    is estimated at draws, as log q(w) - log p(w). The estimate is 0 at every draw where q and p are equal, and grows
-    with k times the distance of the logits, not with the exponential of it. The KL of w is never above the KL of the
-    draws S, because w is a function of S. The mean of the draws is not known.
+    A common factor of all lambda of a row has no effect; n is the number of valid keys of a row. The KL has no closed
+    form, and is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q and p are equal, and
+    grows with k times the distance of the logits, not with its exponential. The KL of w is at most the KL of the draws
+    S, because w is a function of S. The mean of the draws has no closed form.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s
@@ -84,8 +84,8 @@ class NormalizedWeibull(RowDistribution):
 
     Args:
         k: Shape, a positive number.
-        log_scale: log lambda, up to a constant of each row, (..., S), or what broadcasts to it with an axis of keys.
-        keys: A `keras_vattn.Keys`: which entries are a row.
+        log_scale: log lambda up to a constant per row, (..., S), or a shape with an axis of keys that broadcasts to it.
+        keys: A `keras_vattn.Keys`, which defines the entries of each row.
 
     Example:
 
@@ -114,13 +114,13 @@ class NormalizedWeibull(RowDistribution):
 
 
 def log_noise(k, shape, seed):
-    """Return log S of draws with lambda = 1, log(-log(1 - u)) / k: finite, because u is never 0 or 1."""
+    """Return log S for lambda = 1, log(-log(1 - u)) / k, which is finite because u is never 0 or 1."""
     return ops.log(-ops.log1p(-random.uniform(shape, seed))) / k
 
 
 @tfp.RegisterKL(Weibull, Weibull)
 def _to_weibull(q, p, name=None):
-    # With log Gamma(1 + k' / k) beside the distance what is left is exp(x) - 1 - x, at least 0.
+    # Adding log Gamma(1 + k' / k) to the distance leaves exp(x) - 1 - x, which is at least 0.
     ratio = p.k / q.k
     log_gamma = math.lgamma(1.0 + ratio)
     constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)

@@ -10,12 +10,12 @@ from keras_vattn.support.validation import integer, refuse_ignore_class
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class NegativeBound(SequenceLoss):
-    """Loss of a model whose output is a log-likelihood, or a bound of it: summed over time, averaged over the batch.
+    """Loss of a model whose output is a log-likelihood or a bound on it: summed over time, averaged over the batch.
 
     For models that take the targets as an input and end in `keras_vattn.LatentLogLikelihood`. With the KL that
     `keras_vattn.CategoricalAttention` adds, the total is the negative ELBO in nats (Deng et al. 2018, section 3).
 
-    The Keras mask of `y_pred` removes steps, and so does `ignore_class`. Removed steps cost nothing and have no
+    The Keras mask of `y_pred` removes steps, and so does `ignore_class`. Removed steps have zero loss and zero
     gradient.
 
     Formula:
@@ -28,8 +28,8 @@ class NegativeBound(SequenceLoss):
         name: Name of the loss. Defaults to `"negative_bound"`.
 
     Call arguments:
-        y_true: Integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, such as votes
-            (B, V), and is not read.
+        y_true: Integer labels, with the shape of `y_pred`. It is not read if `ignore_class` is `None`, and may then be
+            anything, such as votes (B, V).
         y_pred: The bound of each step, (B, T), or of each example, (B,), in nats.
         sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
 
@@ -37,7 +37,7 @@ class NegativeBound(SequenceLoss):
         A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: If the shapes do not fit, or for votes beside `ignore_class`.
+        ValueError: If the shapes do not match, or `y_true` holds votes and `ignore_class` is set.
 
     Example:
 

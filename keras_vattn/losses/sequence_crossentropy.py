@@ -15,7 +15,7 @@ class SequenceCrossentropy(SequenceLoss):
     With KLs summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy averages over
     tokens and makes such a KL T times too strong.
 
-    The Keras mask of `y_pred` removes steps, which cost nothing and have no gradient.
+    The Keras mask of `y_pred` removes steps, which then have zero loss and zero gradient.
 
     Labels may be weights of all words: a distribution over words, or votes. Votes that sum to n count n times; to count
     once, divide them by their sum.
@@ -45,7 +45,7 @@ class SequenceCrossentropy(SequenceLoss):
         A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: If an argument is out of range or the shapes do not fit.
+        ValueError: If an argument is out of range or the shapes do not match.
 
     Example:
 
@@ -96,15 +96,15 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     Args:
         y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
         logits: (B, T, V), of any float dtype.
-        mask: Boolean (B, T), whether a step counts. `None` takes the Keras mask of `logits`, if it has one. Defaults to
+        mask: Boolean (B, T), whether a step counts. `None` uses the Keras mask of `logits`, if it has one. Defaults to
             `None`.
-        ignore_class: Integer label whose steps are left out. Defaults to `None`.
+        ignore_class: Integer label whose steps do not count. Defaults to `None`.
 
     Returns:
         Float32 (B,), in nats.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not match.
 
     Example:
 
@@ -118,8 +118,8 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and whether the step counts,
-    boolean (B, T); the arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
+    """Return the log-likelihood of each step, float32 (B, T), 0 if the step does not count, and whether it counts,
+    boolean (B, T). The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
     if mask is None:
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)

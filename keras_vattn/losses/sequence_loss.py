@@ -7,7 +7,7 @@ from keras_vattn.support.masks import fits
 class SequenceLoss(keras.losses.Loss):
     """Base class of the losses of whole sequences: summed over time, reduced over the batch.
 
-    A subclass computes the log-likelihood of the steps, and says which steps count.
+    A subclass computes the log-likelihood of the steps, and which steps count.
 
     Args:
         reduction: As in `keras.losses.Loss`, over the batch.
@@ -19,12 +19,12 @@ class SequenceLoss(keras.losses.Loss):
         self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
     def log_likelihood(self, y_true, y_pred):
-        """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and whether the step
-        counts, boolean (B, T); both (B,) where an example has no steps."""
+        """Return the log-likelihood of each step, float32 (B, T), 0 if the step does not count, and whether the step
+        counts, boolean (B, T); both are (B,) if examples have no time axis."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
-    # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
-    # is silently wrong. Hence the mask is spent here, before the sum over time.
+    # `Loss.__call__` would apply the (B, T) mask to the result of `call`, which has no time axis: with B == T that is
+    # silently wrong. So the mask is applied here, before the sum over time.
     def __call__(self, y_true, y_pred, sample_weight=None):
         with keras.name_scope(self.name):
             log_likelihood, valid = self.log_likelihood(y_true, y_pred)
@@ -52,6 +52,6 @@ def _check_step_weight(sample_weight, log_likelihood):
     single_step = (*expected[:1], *(1 for _ in expected[1:]))
     if not (fits(received, expected) or fits(received, single_step)):
         raise ValueError(
-            "`sample_weight` must be a scalar, (batch,), or (batch, time) beside losses of steps. "
+            "`sample_weight` must be a scalar, (batch,), or (batch, time) for losses with a time axis. "
             f"Received: sample_weight.shape={received} for losses of shape {expected}"
         )

@@ -1,4 +1,4 @@
-"""Beam search against the enumeration of all sequences, and on the decoder of the library."""
+"""Beam search against enumeration of all sequences, and with the decoder of the library."""
 
 import itertools
 
@@ -15,7 +15,7 @@ from keras_vattn.decoding import beam_search, greedy
 VOCABULARY, START, END, PAD, LENGTH, SOURCE = 4, 1, 2, 0, 4, 3
 GENERATOR = np.random.default_rng(3)
 TABLE = GENERATOR.normal(size=(VOCABULARY, VOCABULARY), scale=1.5).astype("float32")
-# Attention that depends on the previous word and the position.
+# Attention scores that depend on the previous word and the position.
 SCORES = GENERATOR.normal(size=(VOCABULARY, LENGTH, SOURCE), scale=2.0).astype("float32")
 STARTS = np.array([1, 3, 2], "int32")
 MASK = np.array([[True, True, True], [True, True, False], [True, False, False]])
@@ -40,7 +40,7 @@ def search(num_beams, starts=STARTS, **options):
 
 
 def all_sentences():
-    """Every sentence that ends, and every one of the longest length that does not."""
+    """Yield every sentence that ends, and every unfinished sentence of the maximum length."""
     for length in range(1, LENGTH + 1):
         for words in itertools.product(range(VOCABULARY), repeat=length):
             if END not in words[:-1] and (words[-1] == END or length == LENGTH):
@@ -48,7 +48,7 @@ def all_sentences():
 
 
 def score_of(words, example, length_penalty=0.0):
-    """Whether the sentence ends, its score, log p and the attention (t, S), in NumPy."""
+    """Return whether the sentence ends, its score, log p and its attention (t, S), computed with NumPy."""
     mask, previous, log_probability, weights = MASK[example], STARTS[example], 0.0, []
     for position, word in enumerate(words):
         logits = TABLE[previous] + 0.5 * position * np.arange(VOCABULARY)
@@ -62,7 +62,7 @@ def score_of(words, example, length_penalty=0.0):
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_a_beam_wider_than_all_sentences_enumerates_them(length_penalty):
-    """Every one of the five best sentences, with its score, log p, length and attention."""
+    """The five best sentences match, with score, log p, length and attention."""
     results = search(200, num_results=5, length_penalty=length_penalty)
     for example in range(len(STARTS)):
         scored = [(*score_of(words, example, length_penalty), words) for words in all_sentences()]
@@ -80,7 +80,7 @@ def test_a_beam_wider_than_all_sentences_enumerates_them(length_penalty):
 
 
 def test_a_narrow_beam_matches_a_plain_loop():
-    """Two beams, step by step in NumPy: the best two of what has ended and of all next words."""
+    """In NumPy, each step keeps the best two of the finished sentences and all extensions."""
     for example in range(len(STARTS)):
         beams = [((), 0.0)]
         for _ in range(LENGTH):
@@ -109,7 +109,7 @@ def test_one_beam_is_greedy_decoding(length_penalty):
 
 
 def test_forbidden_ids():
-    """They are never chosen, and the others keep their probabilities."""
+    """They are never chosen, and the other words keep their probabilities."""
     results = search(200, num_results=3, forbidden_ids=(3, 0))
     for example in range(len(STARTS)):
         allowed = [words for words in all_sentences() if not {0, 3} & set(words)]
@@ -120,7 +120,7 @@ def test_forbidden_ids():
 
 
 def test_truncated_sentences_rank_last():
-    """Word 3 goes on for ever with probability 1, and comes after the sentences that end."""
+    """Word 3 repeats forever with probability 1, but ranks after the finished sentence."""
     table = np.log(np.array([[0.25] * 4, [0.1, 0.1, 0.2, 0.6], [0.25] * 4, [1e-9, 1e-9, 1e-9, 1.0]]))
     step = lambda ids, state, position: (tf.gather(tf.constant(table, tf.float32), ids), state, {})  # noqa: E731
     results = beam_search(step, (), tf.constant([START]), END, 5, num_beams=2, num_results=2)
@@ -129,7 +129,7 @@ def test_truncated_sentences_rank_last():
 
 
 def test_fewer_sentences_than_results():
-    """Only one sentence has a probability: the word 2 ends."""
+    """Only the sentence of word 2, the end token, has a probability above 0."""
     step = lambda ids, state, position: (  # noqa: E731
         tf.where(tf.range(4) == END, 0.0, float("-inf")) + tf.zeros_like(ids, tf.float32)[:, None],
         state,
@@ -148,7 +148,7 @@ def test_a_beam_without_a_word_is_missing(num_beams):
     table[START, [3, 4]], table[4, END], table[END, END] = np.log([0.7, 0.3]), 0.0, 0.0
     step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
     results = beam_search(step, (), tf.constant([START, 4]), END, 3, num_beams=num_beams, num_results=num_beams)
-    # One beam does not find the sentence that ends.
+    # A single beam misses the sentence that ends.
     best, score = ([4, END, 0], np.log(0.3)) if num_beams == 2 else ([0, 0, 0], -np.inf)
     for row, words, expected in ((0, best, score), (1, [END, 0, 0], 0.0)):
         assert results["ids"][row].numpy().tolist() == [words, *[[0, 0, 0]] * (num_beams - 1)]
@@ -167,7 +167,7 @@ def test_graph_and_xla(jit_compile):
 
 
 def test_an_unknown_batch_size(tmp_path):
-    """One sentence gives in a batch what it gives alone, from a SavedModel too."""
+    """A sentence has the same result alone and in a batch, also from a SavedModel."""
     module = tf.Module()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
@@ -203,7 +203,7 @@ def test_errors(options, message):
 
 @pytest.mark.parametrize("attention", slow_after(["additive", "location_sensitive", "latent"]))
 def test_the_decoder_of_the_library(attention):
-    """On `AttentionDecoder.step`: the score of a result is what a call with its words as inputs gives."""
+    """With `AttentionDecoder.step`, the score of a result equals the score of a call with its words as inputs."""
     vocabulary, width, num_beams, end = 9, 6, 4, 2
     options = {"feeding": "expected"} if attention == "latent" else {}
     inner = keras_vattn.DeterministicAttention("additive" if attention == "latent" else attention)
@@ -215,7 +215,7 @@ def test_the_decoder_of_the_library(attention):
     mask = tf.constant([[True] * 5, [True] * 3 + [False] * 2])
 
     def log_words(outputs, memory, mask):
-        """(N, T, V) from what a decoder gives for T steps."""
+        """Return log-probabilities (N, T, V) from the outputs of a decoder for T steps."""
         if attention != "latent":
             hidden = ops_concatenate(outputs["hidden"], outputs["context"])[:, :, None]
             return output(hidden)[:, :, 0]

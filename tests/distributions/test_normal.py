@@ -34,7 +34,7 @@ def test_with_a_mean_and_a_log_scale_of_the_prior():
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-5])
 def test_close_to_the_prior(distance):
-    """KL = d^2 - 2/3 d^3 + ... for log sigmas that are d apart; the plain formula has rounding alone left of it."""
+    """KL = d^2 - 2/3 d^3 + ... for log sigmas at distance d; the usual formula would return only rounding errors."""
     prior = GENERATOR.normal(size=50).astype("float32")
     log_scale = prior + np.float32(distance)
     log_ratio = 2.0 * (np.float64(log_scale) - np.float64(prior))
@@ -49,7 +49,7 @@ def test_close_to_the_prior(distance):
 
 
 def test_at_every_distance_from_the_prior():
-    """Where a series ends and the exponential begins no digit is lost."""
+    """No digit is lost where the implementation switches from a series to the exponential."""
     log_scale = np.linspace(-0.6, 0.6, 2401).astype("float32")
     log_ratio = 2.0 * np.float64(log_scale)
     gap = sum(log_ratio**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 25))
@@ -77,7 +77,7 @@ def test_densities():
 
 
 def test_gradients():
-    """Those of the closed form, in float64, also where the two are equal."""
+    """Gradients match the closed form in float64, also if both distributions are equal."""
     mean, log_scale, prior_mean, prior_log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(4))
     prior_mean[:5], prior_log_scale[:5] = mean[:5], log_scale[:5]
     arguments = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]

@@ -1,4 +1,4 @@
-"""Distributions of rows: densities, draws and KLs against plain ones of TensorFlow Probability in float64."""
+"""Distributions of rows: densities, draws and KLs against TensorFlow Probability in float64."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_shapes_and_masked_entries(name):
 
 @every_family
 def test_broadcast_parameters(name):
-    """As a prior has them; its draws are of the shape of what the mask tells apart."""
+    """A prior has such parameters; the shape of its draws is the shape of the mask."""
     q, p = MAKE[name](X), MAKE[name](Y[:, :1])
     expected = rows(twin_divergence(q, p)) if name in ENTRIES and name != "gamma" else None
     assert (p.batch_shape, p.sample(seed=(0, 1)).shape) == ((B, T), (B, T, S))
@@ -87,7 +87,7 @@ def test_broadcast_parameters(name):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_draws(name):
-    """Means and standard deviations of log S within 5 standard errors of 20,000 draws."""
+    """Means and standard deviations of log S are within 5 standard errors, from 20,000 draws."""
     q, count = MAKE[name](X[:1], DenseKeys()), 20_000
     draws = np.log(q.sample(count, seed=(0, 3)).numpy())
     expected = np.log(twin(q).sample(count, seed=(0, 4)).numpy())
@@ -106,7 +106,7 @@ def test_a_draw_has_a_gradient():
             total = tf.reduce_sum(MAKE[name](x).sample(seed=(0, 1)) ** 2)
         gradient = tape.gradient(total, x).numpy()
         assert np.isfinite(gradient).all() and (gradient[~MASK] == 0.0).all()
-        # Of the one key of a row a Dirichlet is a point.
+        # A Dirichlet draw of a row with one key is constant.
         assert (gradient[0] != 0.0).all()
 
 
@@ -119,7 +119,7 @@ def test_weibulls_of_different_k(other):
 
 @pytest.mark.parametrize("log_rate", [-14.0, 0.0, 6.0, 12.0])
 def test_a_weibull_and_a_gamma(log_rate):
-    """By products where the mean sums to one and the rate is no larger than 1,000."""
+    """Both forms are covered: by products, if the mean sums to one and the rate is small, and the general one."""
     log_mean = KEYS.log_softmax(X)
     p = distributions.Gamma(tf.constant(Y), log_rate, KEYS)
     for sums_to_one in (False, True):
@@ -144,7 +144,7 @@ def test_segment_keys_have_one_value_per_row():
 
 
 def test_estimates_of_any_pair():
-    """Ours of rows, and TensorFlow Probability's of entries: the mean of 4,000 within 5 standard errors."""
+    """Distributions of rows, and of entries from TensorFlow Probability: means of 4,000 within 5 standard errors."""
     x, y = (np.tile(z, (4_000, *(1 for _ in z.shape))) for z in (X, Y))
     plain, log_normals = tfd.LogNormal(x, 0.8), (distributions.LogNormal(X, 0.8, KEYS), MAKE["lognormal"](Y))
     for q, p, *twins in (

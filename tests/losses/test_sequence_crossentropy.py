@@ -11,7 +11,7 @@ LENGTHS = (4, 2, 1, 0)
 
 
 class WithMask(keras.layers.Layer):
-    """Puts the mask of the model's tokens on the logits."""
+    """Passes the mask of the tokens on to the logits."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -40,7 +40,7 @@ def masked(logits, mask):
 
 
 def steps(labels, logits):
-    """-log p of each step, in float64 NumPy."""
+    """Return -log p of each step, in float64 with NumPy."""
     log_probabilities = log_softmax(logits.astype("float64"), axis=-1)
     return -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
 
@@ -54,11 +54,11 @@ def test_value(data):
 
 
 def test_mask_where_batch_and_time_have_the_same_size(data):
-    """The trap: (B,) losses beside a (B, T) mask broadcast without an error when B == T."""
+    """With B == T, (B,) losses and a (B, T) mask would broadcast without an error."""
     labels, logits, mask = data
     expected = (steps(labels, logits) * mask).sum(axis=1).mean()
     np.testing.assert_allclose(SequenceCrossentropy()(labels, masked(logits, mask)), expected, rtol=1e-6)
-    # The last row costs nothing and counts in the batch.
+    # The last row has zero loss, but counts in the batch.
     per_row = SequenceCrossentropy(reduction=None)(labels, masked(logits, mask))
     assert float(per_row[3]) == 0.0
     assert float(SequenceCrossentropy()(labels, masked(logits, np.zeros_like(mask)))) == 0.0
@@ -127,7 +127,7 @@ def test_label_smoothing(data, from_logits):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_votes(data, from_logits, label_smoothing):
-    """sum_v votes_v log p(v), and its gradient votes - n p; votes under the mask do not count, whatever they are."""
+    """The value is sum_v votes_v log p(v), with the gradient votes - n p; masked votes may have any value."""
     _, logits, mask = data
     votes = np.random.default_rng(1).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(BATCH, TIME))
     smoothed = (1 - label_smoothing) * votes + label_smoothing * 10 / VOCABULARY
