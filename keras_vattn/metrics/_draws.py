@@ -1,4 +1,4 @@
-"""Checks of the arguments of the metrics on draws."""
+"""Argument checks of the metrics on draws."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def probabilities(draws, min_draws=1):
     if draws.ndim != 3 or draws.shape[0] < min_draws or draws.shape[1] < 1 or draws.shape[2] < 2:
         at_least = f"at least {min_draws} draw{'s' * (min_draws > 1)}, 1 example and 2 classes"
         raise ValueError(
-            f"`draws` must have shape (num_samples, N, C) with {at_least}; a prediction p without draws is p[None]. "
+            f"`draws` must have shape (num_samples, N, C) with {at_least}; pass a single prediction p as p[None]. "
             f"Received: draws.shape={draws.shape}"
         )
     draws = draws.astype("float64")
@@ -32,7 +32,7 @@ def class_labels(labels, num_examples, num_classes):
     labels = np.asarray(labels)
     if labels.shape != (num_examples,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"`labels` must be integers of shape ({num_examples},), as many as the draws have examples. "
+            f"`labels` must be integers of shape ({num_examples},), one for each example of the draws. "
             f"Received: labels.shape={labels.shape}, labels.dtype={labels.dtype}"
         )
     if labels.min() < 0 or labels.max() >= num_classes:

@@ -1,4 +1,4 @@
-"""Sets of classes that hold the true class as often as required."""
+"""Sets of classes that contain the true class with a required probability."""
 
 import math
 
@@ -11,18 +11,18 @@ SCORES = ("lac", "aps")
 
 
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
-    """Return the sets of classes of split conformal prediction, which hold the true class with probability 1 - alpha.
+    """Return the prediction sets of split conformal prediction, which have the true class with probability 1 - alpha.
 
-    Whatever the model, a new example's class is in its set with probability 1 - alpha to 1 - alpha + 1 / (n + 1), if
-    the n calibration examples are exchangeable with the new one and unseen in training, and the scores have no ties.
-    This probability is a mean over examples and over calibration sets: for a single class or for hard examples it may
-    be less.
+    For any model, the set of a new example contains its class with a probability from 1 - alpha to
+    1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the new one and were not used in
+    training, and the scores have no ties. This probability is a mean over examples and calibration sets: for a single
+    class or for hard examples it may be lower.
 
-    - `score="lac"`: the smallest sets on average. A set may be empty: no class is likely enough.
-    - `score="aps"`: the probability of c and of all likelier classes; of equally likely ones the first is likelier.
-      Sets grow with the uncertainty of the prediction, and cover hard examples better. Nothing is drawn at random.
+    - `score="lac"`: the smallest sets on average. A set is empty if no class is likely enough.
+    - `score="aps"`: the probability of c and of all likelier classes; in a tie the first class counts as likelier.
+      Sets grow with the uncertainty of the prediction, and cover hard examples better. There is no randomisation.
 
-    Where k > n, so that n is too small for alpha, every set has all classes.
+    If k > n, that is if n is too small for alpha, every set has all classes.
 
     Formula:
         "set"(x) = {c : s(x, c) <= "threshold"}
@@ -31,7 +31,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         s(x, c) = bar(p)(c | x) + sum_(j : bar(p)(j | x) > bar(p)(c | x)) bar(p)(j | x) quad ("aps")
 
     Args:
-        calibration_draws: Probabilities (num_samples, n, C), of which the mean counts; one prediction p is p[None].
+        calibration_draws: Probabilities (num_samples, n, C), which are averaged; a single prediction p is p[None].
         calibration_labels: Integers (n,).
         draws: Probabilities (num_samples, N, C) of the new examples.
         alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
@@ -41,8 +41,8 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         Boolean (N, C): which classes are in the set of each example.
 
     Raises:
-        ValueError: If the draws are no probabilities or differ in their classes, the labels lie outside the classes,
-            alpha outside (0, 1), or the score is unknown.
+        ValueError: If the draws are not probabilities or differ in their classes, a label is not a class, alpha is not
+            in (0, 1), or the score is unknown.
 
     Reference:
         Sadinle et al. 2019, https://arxiv.org/abs/1609.00451 (LAC); Romano et al. 2020,
@@ -51,8 +51,8 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
     Example:
 
     >>> import numpy as np
-    >>> known = np.array([[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]])
-    >>> sets = keras_vattn.metrics.conformal_sets(known, [0, 0, 0, 1], [[[0.7, 0.3], [0.5, 0.5]]], alpha=0.4)
+    >>> draws = np.array([[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]])
+    >>> sets = keras_vattn.metrics.conformal_sets(draws, [0, 0, 0, 1], [[[0.7, 0.3], [0.5, 0.5]]], alpha=0.4)
     >>> sets.tolist()  # k = 3: a class needs a probability of 0.7
     [[True, False], [False, False]]
     """
@@ -67,7 +67,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the threshold of `conformal_sets`, all that a server needs of the calibration examples.
+    """Return the threshold of `conformal_sets`, with which a server needs no calibration examples.
 
     With `score="lac"` a class is in the set if 1 - its mean probability is at most the threshold.
 
@@ -78,15 +78,15 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
         score: `"lac"` or `"aps"`. Defaults to `"lac"`.
 
     Returns:
-        A float; infinity where there are too few examples for alpha.
+        A float; infinity if there are too few examples for alpha.
 
     Raises:
-        ValueError: As `conformal_sets`.
+        ValueError: As in `conformal_sets`.
 
     Example:
 
-    >>> known = [[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]]
-    >>> round(keras_vattn.metrics.conformal_threshold(known, [0, 0, 0, 1], alpha=0.4), 3)
+    >>> draws = [[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]]
+    >>> round(keras_vattn.metrics.conformal_threshold(draws, [0, 0, 0, 1], alpha=0.4), 3)
     0.3
     """
     alpha, score = number("alpha", alpha, above=0, below=1), one_of("score", score, SCORES)

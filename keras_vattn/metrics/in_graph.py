@@ -1,11 +1,11 @@
-"""`predictive_entropy` and `mutual_information` of tensors."""
+"""`predictive_entropy` and `mutual_information` for tensors."""
 
 import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return the mean of draws of probabilities (S, ..., C), and the entropy and the mutual information of the
-    prediction (...), in nats: a dictionary of tensors."""
+    """Return a dictionary of tensors: the mean of draws of probabilities (S, ..., C), and the entropy and the mutual
+    information of the prediction (...), in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)
@@ -14,5 +14,5 @@ def predictive_statistics(draws):
 
 def entropy(probabilities):
     """Return the entropy (nats) along the last axis, a tensor."""
-    # Subtracted from 0, because -0.0 is printed with its sign.
+    # The subtraction from 0 avoids -0.0, which is printed with its sign.
     return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

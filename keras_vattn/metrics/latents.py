@@ -1,4 +1,4 @@
-"""How much a Gaussian latent variable says of its input: nothing, where a posterior has collapsed onto its prior."""
+"""Information of a Gaussian latent variable about its input, which is 0 after a posterior collapse."""
 
 import math
 
@@ -6,20 +6,20 @@ import numpy as np
 
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
-# Rows of the matrix of all densities at once.
+# Number of rows of the density matrix that are computed at a time.
 _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return how many units of a latent variable vary with the input: units whose posterior mean has a variance above
-    the threshold.
+    """Return the number of active units of a latent variable, whose posterior mean has a variance over inputs above the
+    threshold.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: Defaults to 0.01.
+        threshold: Variance above which a unit is active. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.
@@ -42,9 +42,9 @@ def active_units(means, threshold=0.01):
 def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     """Return the mutual information of an input and its Gaussian latent variable under q, in nats.
 
-    The mean KL is the sum of this and KL(q(z) || p(z)), so a KL that is not small may still say nothing of x. The
-    estimate is made from draws, and is at most log N: take a thousand inputs, or as many as there are.
-    `mutual_information` is another measure, of a prediction and the draws of a model.
+    The mean KL is the sum of this and KL(q(z) || p(z)), so z may have no information about x although the KL is large.
+    The Monte Carlo estimate is at most log N: use a thousand inputs, or all that are available. `mutual_information`
+    is another measure, between a prediction and the draws of a model.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
@@ -52,36 +52,36 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     Args:
         means: Posterior means (N, Z), of N inputs.
         log_scales: log sigma (N, Z).
-        num_samples: Draws of each input. Defaults to 1.
+        num_samples: Number of draws per input. Defaults to 1.
         seed: Integer. Defaults to 0.
 
     Returns:
-        A float in nats, which draws may put a little below 0.
+        A float in nats, which may be slightly below 0 because of sampling noise.
 
     Raises:
-        ValueError: If means and log sigma are not finite numbers of one shape (N, Z).
+        ValueError: If means and log sigma are not finite numbers of the same shape (N, Z).
 
     Reference:
         Hoffman and Johnson 2016, "ELBO surgery"; He et al. 2019, https://arxiv.org/abs/1901.05534, section 4.2.
 
     Example:
 
-    >>> means = [[-9.0], [9.0]]  # two inputs that z tells apart
+    >>> means = [[-9.0], [9.0]]  # z identifies the input
     >>> round(keras_vattn.metrics.latent_mutual_information(means, [[0.0], [0.0]]), 3)  # log 2
     0.693
     """
     means, log_scales = _finite("means", means), _finite("log_scales", log_scales)
     if means.shape != log_scales.shape:
         raise ValueError(
-            "`means` and `log_scales` must have one shape. "
+            "`means` and `log_scales` must have the same shape. "
             f"Received: means.shape={means.shape}, log_scales.shape={log_scales.shape}"
         )
-    # Squares are multiplied out below: of numbers about 0 less is lost.
+    # The squares are expanded below, which is more accurate for centred means.
     means = means - means.mean(axis=0)
-    # Not the numbers that the seed alone gives: a toy's inputs may be made of those.
+    # The seed alone could repeat the random numbers from which toy inputs were generated.
     generator, total = np.random.default_rng((seed, len(means))), 0.0
     precisions = np.exp(-2.0 * log_scales)
-    # log q(z | x) up to the constant that all have.
+    # log q(z | x) up to a common constant.
     constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
     for _ in range(positive_integer("num_samples", num_samples)):
         noise = generator.standard_normal(means.shape)

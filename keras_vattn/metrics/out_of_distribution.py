@@ -1,4 +1,4 @@
-"""Does an uncertainty tell examples of another distribution apart?"""
+"""Detection of out-of-distribution examples by an uncertainty score."""
 
 import numpy as np
 
@@ -6,26 +6,26 @@ from keras_vattn.support.validation import positive_number
 
 
 def out_of_distribution_detection(in_scores, out_scores):
-    """Return how well a score, larger for examples out of distribution, tells them from examples within.
+    """Return how well a score detects out-of-distribution examples, which should have larger scores.
 
-    Scores: `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
-    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), or `energy` of logits. No threshold separates equal scores.
+    Possible scores are `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
+    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), and `energy` of logits. No threshold separates equal scores.
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
 
     Args:
-        in_scores: (N,), of examples within the distribution.
-        out_scores: (K,), of examples out of it, which are the positive class.
+        in_scores: (N,), scores of in-distribution examples.
+        out_scores: (K,), scores of out-of-distribution examples, which are the positive class.
 
     Returns:
-        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an example out of distribution has the larger
-        score, a tie counting one half; 0.5 for a score that says nothing. `"aupr"`: the average precision; K / (K + N)
-        for a score that says nothing. `"fpr95"`: the share of examples within the distribution from the threshold on
-        that finds 95 % of the examples out of it; less is better.
+        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an out-of-distribution example has the larger
+        score, where a tie counts one half; 0.5 for an uninformative score. `"aupr"`: the average precision; K / (K + N)
+        for an uninformative score. `"fpr95"`: the false positive rate at the threshold that detects 95 % of the
+        out-of-distribution examples; lower is better.
 
     Raises:
-        ValueError: If a score is NaN, or one kind has no examples.
+        ValueError: If a score is NaN, or an argument is empty.
 
     Reference:
         Hendrycks and Gimpel 2017, https://arxiv.org/abs/1610.02136, section 2; Liang et al. 2018,
@@ -33,8 +33,8 @@ def out_of_distribution_detection(in_scores, out_scores):
 
     Example:
 
-    >>> found = keras_vattn.metrics.out_of_distribution_detection([0.1, 0.2, 0.3], [0.2, 0.9])
-    >>> {name: round(value, 3) for name, value in found.items()}
+    >>> results = keras_vattn.metrics.out_of_distribution_detection([0.1, 0.2, 0.3], [0.2, 0.9])
+    >>> {name: round(value, 3) for name, value in results.items()}
     {'auroc': 0.75, 'aupr': 0.75, 'fpr95': 0.667}
     """
     scores = [np.asarray(x, "float64") for x in (in_scores, out_scores)]
@@ -45,7 +45,7 @@ def out_of_distribution_detection(in_scores, out_scores):
             f"{np.isnan(scores[1]).sum()} NaN"
         )
     thresholds = np.unique(np.concatenate(scores))[::-1]
-    # Shares of each kind at a threshold, the largest score first: equal scores are one step.
+    # Numbers of examples at each threshold, the largest first; equal scores are one step.
     false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in scores)
     recall, false_rate = true_positives / len(scores[1]), false_positives / len(scores[0])
     precision = true_positives / (true_positives + false_positives)
@@ -57,9 +57,9 @@ def out_of_distribution_detection(in_scores, out_scores):
 
 
 def energy(logits, temperature=1.0):
-    """Return the energy of logits, larger for an example that no class fits.
+    """Return the energy of logits, which is larger for examples that fit no class.
 
-    It sees the size of the logits, which a softmax does not. For draws, take the mean over the first axis.
+    It depends on the overall size of the logits, which a softmax discards. For draws, average over the first axis.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"
@@ -69,7 +69,7 @@ def energy(logits, temperature=1.0):
         temperature: T, above 0. Defaults to 1.0.
 
     Returns:
-        (...,), in nats where T is 1.
+        (...,), in nats if T is 1.
 
     Raises:
         ValueError: If the temperature is not above 0.

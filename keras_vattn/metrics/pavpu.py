@@ -14,17 +14,17 @@ SMALLEST = 2.0**-126
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PavpuResult:
-    """What `keras_vattn.metrics.pavpu` returns.
+    """Result of `keras_vattn.metrics.pavpu`.
 
     Attributes:
-        n_ac: Accurate and certain examples; a sum of accuracies, so not whole for accuracies between 0 and 1.
+        n_ac: Number of accurate and certain examples; a sum of accuracies, so it may be fractional.
         n_au: Accurate and uncertain.
         n_ic: Inaccurate and certain.
         n_iu: Inaccurate and uncertain.
-        p_values: (N,), of the test of the two best classes.
+        p_values: (N,), from the test of the two best classes.
         certain: Boolean (N,), Cer_i.
         predictions: (N,), the best class.
-        num_draws: Number of draws: only results of the same number compare.
+        num_draws: Number of draws; only results with the same number are comparable.
 
     Example:
 
@@ -49,23 +49,23 @@ class PavpuResult:
 
 
 def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities", accuracies=None):
-    """Return the accuracy versus uncertainty of predictions: is the model certain where it is right?
+    """Return the accuracy versus uncertainty of predictions (PAvPU): is the model certain when it is right?
 
     A prediction is certain (Cer_i = 1) if its two best classes, by the mean of the draws, differ in a two-sided t-test
-    over the draws with p < significance. Acc_i is its accuracy, 0 or 1 for labels.
+    over the draws, with p < significance. Acc_i is its accuracy, 0 or 1 for labels.
 
-    **Only results of the same number of draws compare.** The test asks whether the two *means* differ, and more draws
-    find ever smaller differences: certainty grows with the number of draws by construction. Two draws, the default of
-    the published code, test next to nothing; use 20 or more.
+    **Compare only results with the same number of draws.** The test is about the two *means*, and more draws detect
+    smaller differences, so certainty grows with the number of draws by construction. Two draws, the default of the
+    published code, detect almost nothing; use 20 or more.
 
     - `test="welch"` is the two-sample t-test of the paper, without the assumption of equal variances; it treats the
-      draws of the two classes as unrelated. `test="paired"` tests their differences, draw by draw.
+      draws of the two classes as independent. `test="paired"` tests their differences, draw by draw.
     - `on="log_probabilities"` tests logarithms. The normaliser cancels in a difference, so with `test="paired"` this is
       the paired test on *logits* of the published code (which also takes the classes from the mean probabilities).
       Smaller probabilities count as 2^-126, the smallest normal float32.
-    - Where nothing varies there is no t: if both classes (for "paired": their difference) are the same in every draw, p
-      is 0 where the means differ and 1 where they are equal. A deterministic model is certain of everything but a tie.
-    - Where classes tie for best or second best, the class of lower index goes first; two best that tie are uncertain.
+    - Without variance there is no t: if both probabilities (for "paired": their difference) are the same in every draw,
+      p is 0 if the means differ and 1 if they are equal. A deterministic model is certain unless the classes tie.
+    - Ties for the best or second-best class go to the lower index; if the two best tie, they are uncertain.
 
     Formula:
         "PAvPU" = (n_("ac") + n_("iu")) / (n_("ac") + n_("au") + n_("ic") + n_("iu"))
@@ -73,20 +73,20 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         n_("ic") = sum_i (1 - "Acc"_i) "Cer"_i, quad n_("iu") = sum_i (1 - "Acc"_i)(1 - "Cer"_i)
 
     Args:
-        draws: Probabilities (num_samples, N, C), for instance of `keras_vattn.posterior_predictive`; at least 2 draws.
+        draws: Probabilities (num_samples, N, C), such as from `keras_vattn.posterior_predictive`; at least 2 draws.
         labels: Integers (N,), or `None` with `accuracies`.
         significance: The threshold of p, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), of which
-            the predicted class's is used. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
+            the predicted class is selected. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
         A `PavpuResult`: `pavpu`, the four counts, p-values, certainties and predictions.
 
     Raises:
-        ValueError: If the draws are no probabilities, or fewer than 2; for labels outside the classes, accuracies
-            outside [0, 1], both or neither of them; for an unknown test or quantity, a significance outside (0, 1).
+        ValueError: If the draws are not probabilities, or fewer than 2; if labels, accuracies or the significance are
+            out of range; if both or neither of labels and accuracies are given; if `test` or `on` is unknown.
 
     Reference:
         Fan et al. 2020, appendix B.2.1; Mukhoti and Gal 2018, https://arxiv.org/abs/1811.12709.
@@ -104,7 +104,7 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     one_of("on", on, QUANTITIES)
     significance = number("significance", significance, above=0, below=1)
     if (labels is None) == (accuracies is None):
-        raise ValueError(f"Give `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
+        raise ValueError(f"Pass `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
     draws = _draws.probabilities(draws, min_draws=2)
     num_draws, num_examples, num_classes = draws.shape
     mean = draws.mean(axis=0)
@@ -150,7 +150,7 @@ def _welch(first, second):
     variances = [_variance(x) for x in (first, second)]
     total = variances[0] + variances[1]
     share = variances[0] / np.where(total > 0, total, 1.0)
-    # From the shares, because squares of small variances underflow.
+    # Computed from the share, because squares of small variances underflow.
     freedom = (len(first) - 1) / (share**2 + (1.0 - share) ** 2)
     return _p_value(first.mean(axis=0) - second.mean(axis=0), total, len(first), freedom)
 
@@ -163,7 +163,7 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Exactly 0 for equal draws, although their mean may be rounded.
+    # Exactly 0 for equal draws, even if their mean is rounded.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 

@@ -11,14 +11,14 @@ KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Perplexity(keras.metrics.Metric):
-    """Perplexity per token over a whole data set, whose name says which likelihood it is made of.
+    """Perplexity per token over a whole data set. Its kind is the likelihood that it is computed from.
 
-    T_b counts every step that is not masked, the end-of-sentence token included. Perplexities of different kinds do
-    not compare, except "predictive" with "exact"; "elbo" and "iw" are upper bounds.
+    T_b counts every step that is not masked, including the end-of-sentence token. Perplexities of different kinds are
+    not comparable, except "predictive" with "exact"; "elbo" and "iw" are upper bounds.
 
     | kind | log p(y given x) |
     |---|---|
-    | "plug-in" | under mean attention weights: what the model outputs at inference |
+    | "plug-in" | under mean attention weights, as in the output of the model at inference |
     | "predictive" | log-mean over draws of a posterior that does not see y, see `predictive_log_likelihood` |
     | "exact" | latent alignments enumerated |
     | "elbo" | evidence lower bound |
@@ -31,8 +31,8 @@ class Perplexity(keras.metrics.Metric):
         kind: One of the kinds above. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
         ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. A training step
-            has draws and dropout: its likelihood is of no kind.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. In training,
+            the likelihood has draws and dropout, and is none of these kinds.
         dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
 
     Call arguments:
@@ -60,7 +60,7 @@ class Perplexity(keras.metrics.Metric):
         self.kind = kind
         self.from_logits = from_logits
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
-        # In float32 a sum of ones stays at 2**24.
+        # A float32 sum of ones cannot exceed 2**24.
         self.negative_log_likelihood, self.num_tokens = (
             self.add_weight(initializer="zeros", name=name, dtype="float64")
             for name in ("negative_log_likelihood", "num_tokens")
@@ -131,7 +131,7 @@ def predictive_log_likelihood(log_likelihoods):
         (B,), in nats.
 
     Raises:
-        ValueError: If `log_likelihoods` has not two axes.
+        ValueError: If `log_likelihoods` does not have two axes.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""How certain the draws of a model are of the sequences that it has written."""
+"""Uncertainty of generated sequences, from draws of the model."""
 
 import tensorflow as tf
 
@@ -9,17 +9,17 @@ from keras_vattn.support.validation import positive_integer
 
 
 def sequence_uncertainty(draw, num_samples, targets, mask):
-    """Return the uncertainty of written sequences under draws of the model, word by word and as a whole.
+    """Return the uncertainty of generated sequences under draws of the model, per word and per sequence.
 
-    A written sequence y of T words is read once more under each draw m (teacher forcing), so it does not matter how it
-    was found: by greedy decoding, by sampling or by beam search. H is the entropy over the vocabulary.
+    Every draw m scores a generated sequence y of T words by teacher forcing, so the sequence may come from greedy
+    decoding, sampling or beam search. H is the entropy over the vocabulary.
 
-    The entropy is the whole uncertainty, the mutual information the part of it that the draws disagree on: the chain
-    rule along the one sequence y, every draw with the same weight at every word (the "product of expectations" of the
-    reference). The last figure is the reference's estimate of the disagreement from the sequence alone, 0 or more.
+    The entropy is the total uncertainty, and the mutual information is the part on which the draws disagree. Both use
+    the chain rule along the sequence y, with equal weights of the draws at every word (the "product of expectations" of
+    the reference). The reverse mutual information is the reference's estimate of the disagreement from the sequence
+    alone, at least 0.
 
-    The draws are made one after the other. For all words of the vocabulary, (B, T, V), one draw and a sum are in
-    memory.
+    Draws are computed one after another, so only one draw and one sum of shape (B, T, V) are in memory.
 
     Formula:
         p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)
@@ -30,22 +30,22 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         "reverse_mutual_information" = 1/T ("predictive_log_likelihood" - 1/M sum_m "log_likelihoods"_m)
 
     Args:
-        draw: Function of the number of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
-            in nats. A draw is the noise of a whole sequence, for instance of a `keras_vattn.Sampler`. In a
+        draw: Function of the index of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
+            in nats. A draw has the same noise for a whole sequence, for instance from a `keras_vattn.Sampler`. In a
             `tf.function` it is traced once.
-        num_samples: M, a positive integer, or a scalar tensor of one.
+        num_samples: M, a positive integer or a scalar integer tensor.
         targets: y, integers (B, T).
-        mask: Boolean (B, T): the words that count, with the end of the sequence and without the padding.
+        mask: Boolean (B, T): the words that count, including the end of the sequence but not the padding.
 
     Returns:
-        A dictionary of float32 tensors in nats. Of words, 0 where the mask is false: `"word_log_likelihoods"` (M, B,
-        T), `"word_entropy"` and `"word_mutual_information"` (B, T). Of sequences: `"log_likelihoods"` (M, B) and
+        A dictionary of float32 tensors in nats. Per word, 0 where the mask is false: `"word_log_likelihoods"` (M, B,
+        T), `"word_entropy"` and `"word_mutual_information"` (B, T). Per sequence: `"log_likelihoods"` (M, B) and
         `"predictive_log_likelihood"` (B,), sums over the words; `"entropy"`, `"mutual_information"` and
-        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, the T of each.
+        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, T of each sequence.
 
     Raises:
-        ValueError: If `num_samples` is not positive, `targets` or `mask` have not the shape (B, T), or a draw has not
-            (B, T, V).
+        ValueError: If `num_samples` is not positive, `targets` or `mask` do not have the shape (B, T), or a draw does
+            not have the shape (B, T, V).
         tf.errors.InvalidArgumentError: In a `tf.function`, if a tensor `num_samples` is not positive.
 
     Reference:
@@ -56,30 +56,30 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
 
     >>> import numpy as np
     >>> log_p = np.log([[[[0.5, 0.5], [0.9, 0.1]]], [[[0.5, 0.5], [0.1, 0.9]]]]).astype("float32")  # (M, B, T, V)
-    >>> found = keras_vattn.metrics.sequence_uncertainty(lambda number: log_p[number], 2, [[0, 0]], [[True, True]])
-    >>> np.array(found["word_entropy"], float).round(4).tolist()  # log 2, twice
+    >>> results = keras_vattn.metrics.sequence_uncertainty(lambda number: log_p[number], 2, [[0, 0]], [[True, True]])
+    >>> np.array(results["word_entropy"], float).round(4).tolist()  # log 2, twice
     [[0.6931, 0.6931]]
-    >>> np.array(found["word_mutual_information"], float).round(4).tolist()  # the draws agree on the first word
+    >>> np.array(results["word_mutual_information"], float).round(4).tolist()  # the draws agree on the first word
     [[0.0, 0.3681]]
     """
     targets, mask = tf.convert_to_tensor(targets), tf.cast(mask, "bool")
     if len(targets.shape) != 2 or not mask.shape.is_compatible_with(targets.shape):
         raise ValueError(
-            "`targets` and `mask` must have one shape, (batch, words). "
+            "`targets` and `mask` must have the same shape, (batch, words). "
             f"Received: targets.shape={tuple(targets.shape)}, mask.shape={tuple(mask.shape)}"
         )
     if not tf.is_tensor(num_samples):
         num_samples = positive_integer("num_samples", num_samples)
     with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
         num_samples = tf.identity(tf.cast(num_samples, "int32"))
-    # What stands at padding need not be a word.
+    # Ids at padding may lie outside the vocabulary.
     targets = tf.where(mask, as_integers("targets", targets, "int32"), 0)
 
     def body(number, total, entropies, log_likelihoods):
         log_words = tf.cast(draw(number), "float32")  # (B, T, V)
         if len(log_words.shape) != 3 or not log_words.shape[:2].is_compatible_with(targets.shape):
             raise ValueError(
-                f"A draw must have log-probabilities of shape (batch, words, vocabulary), of words {targets.shape}. "
+                f"A draw must have log-probabilities of shape (batch, words, vocabulary), for words {targets.shape}. "
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)
@@ -88,7 +88,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
-    # The first draw brings the size of the vocabulary.
+    # The vocabulary size is not known before the first draw.
     start = (
         tf.constant(0),
         tf.zeros((1, 1, 1)),

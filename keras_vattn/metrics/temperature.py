@@ -1,4 +1,4 @@
-"""A temperature of the logits, fitted to held-out labels."""
+"""Temperature of logits, fitted to held-out labels."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vattn.metrics import _draws
 
-# Temperatures that are tried before the search between two of them.
+# The grid of temperatures, of which the best is refined by a golden-section search.
 _LOG_TEMPERATURES = np.linspace(math.log(0.01), math.log(100.0), 64)
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -14,24 +14,24 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(logits, labels):
     """Return the temperature T that makes held-out labels most likely under softmax(logits / T).
 
-    A T above 1 makes the probabilities less sure; the predicted class of a single prediction stays the same. Fit T on
-    examples that the model was not trained on, and divide the logits of new ones by it. The likelihood of the mean of
-    several draws may have several maxima: the best of 64 temperatures is refined.
+    T above 1 makes the probabilities less confident, without changing the class of a single prediction. Fit T on
+    examples that were not used in training, and divide the logits of new examples by it. With several draws the
+    likelihood may have several maxima, so the search starts from the best of 64 temperatures.
 
     Formula:
         T = "argmax"_(0.01 <= T <= 100) 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
         p_m(c | x_i) = "softmax"_c("logits"_(m,i,c) / T)
 
     Args:
-        logits: (N, C); or of draws (num_samples, N, C), of which the mean probability is scored.
+        logits: (N, C), or draws (num_samples, N, C), whose mean probability is scored.
         labels: Integers (N,).
 
     Returns:
-        A float. It is 0.01 or 100 where the likelihood would grow further: where every label has the largest logit, or
+        A float. It is 0.01 or 100 if the maximum lies at or beyond this limit: if every label has the largest logit, or
         most labels have the smallest.
 
     Raises:
-        ValueError: If the logits are not finite, or the labels lie outside the classes.
+        ValueError: If the logits are not finite, or a label is not a class.
 
     Reference:
         Guo et al. 2017, https://arxiv.org/abs/1706.04599, section 4.2.
@@ -39,7 +39,7 @@ def fit_temperature(logits, labels):
     Example:
 
     >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)  # sure of 98 %, and right in 3 of 4
+    >>> logits = np.array([[4.0, 0.0]] * 4)  # 98 % confidence, 3 of 4 correct
     >>> round(keras_vattn.metrics.fit_temperature(logits, [0, 0, 0, 1]), 3)  # 4 / log 3
     3.641
     """
@@ -62,7 +62,7 @@ def fit_temperature(logits, labels):
     if best in (0, len(_LOG_TEMPERATURES) - 1):
         return float(np.exp(_LOG_TEMPERATURES[best]))
     low, high = _LOG_TEMPERATURES[best - 1], _LOG_TEMPERATURES[best + 1]
-    # The width falls to 1e-9: rounding of the loss hides what is nearer.
+    # The interval shrinks to 1e-9; smaller differences are hidden by rounding of the loss.
     for _ in range(40):
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         low, high = (low, right) if loss(left) <= loss(right) else (left, high)

@@ -11,21 +11,21 @@ from keras_vattn.support.validation import positive_integer
 def negative_log_likelihood(draws, labels):
     """Return the mean negative log-likelihood of the labels under the mean of the draws, in nats.
 
-    It is infinite where every draw gives a label probability 0. `keras_vattn.metrics.predictive_log_likelihood` does
+    It is infinite if all draws give some label probability 0. `keras_vattn.metrics.predictive_log_likelihood` computes
     the same for sequences, from log-likelihoods.
 
     Formula:
         "NLL" = - 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
 
     Returns:
         A float, in nats.
 
     Raises:
-        ValueError: If the draws are no probabilities or the labels lie outside the classes.
+        ValueError: If the draws are not probabilities or a label is not a class.
 
     Reference:
         Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4: predict by the mean over draws.
@@ -51,14 +51,14 @@ def brier_score(draws, labels):
         "Brier" = 1/N sum_i sum_c (bar(p)(c | x_i) - [c = y_i])^2, quad bar(p)(c | x_i) = 1/M sum_m p_m(c | x_i)
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
 
     Returns:
         A float, no unit.
 
     Raises:
-        ValueError: If the draws are no probabilities or the labels lie outside the classes.
+        ValueError: If the draws are not probabilities or a label is not a class.
 
     Reference:
         Brier 1950, Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
@@ -83,7 +83,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
         "ECE" = sum_b n_b / N abs("accuracy"_b - "confidence"_b)
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
         num_bins: Number of bins of equal width. The error depends on it. Defaults to 15.
 
@@ -91,7 +91,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
         A float in [0, 1].
 
     Raises:
-        ValueError: If the draws are no probabilities, the labels lie outside the classes or `num_bins` is not positive.
+        ValueError: If the draws are not probabilities, a label is not a class or `num_bins` is not positive.
 
     Reference:
         Guo et al. 2017, https://arxiv.org/abs/1706.04599, eq. 3.
@@ -99,7 +99,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Example:
 
     >>> draws = [[[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]]]
-    >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # right in 2 of 4, confident 0.75
+    >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # 2 of 4 correct, confidence 0.75
     0.25
     """
     counts, confidence, accuracy = confidence_bins(draws, labels, num_bins)
@@ -117,19 +117,19 @@ def confidence_bins(draws, labels, num_bins):
 
 
 def predictive_entropy(draws):
-    """Return the entropy of the mean of the draws of each example: the whole uncertainty of a prediction.
+    """Return the entropy of the mean of the draws of each example: the total uncertainty of a prediction.
 
     Formula:
         H[bar(p)] = - sum_c bar(p)(c) log bar(p)(c), quad bar(p)(c) = 1/M sum_m p_m(c)
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
 
     Returns:
         (N,), in nats, from 0 to log C.
 
     Raises:
-        ValueError: If the draws are no probabilities.
+        ValueError: If the draws are not probabilities.
 
     Reference:
         Gal et al. 2017, https://arxiv.org/abs/1703.02910.
@@ -143,9 +143,9 @@ def predictive_entropy(draws):
 
 
 def mutual_information(draws):
-    """Return the mutual information of each example's class and the draw (BALD): the disagreement of the draws.
+    """Return the mutual information of the class and the draw (BALD) for each example: the disagreement of the draws.
 
-    It is 0 where all draws agree, however unsure each draw is, and the whole predictive entropy where each draw is
+    It is 0 if all draws agree, however uncertain each draw is, and equal to the predictive entropy if each draw is
     certain.
 
     Formula:
@@ -158,7 +158,7 @@ def mutual_information(draws):
         (N,), in nats, from 0 to the predictive entropy.
 
     Raises:
-        ValueError: If the draws are no probabilities.
+        ValueError: If the draws are not probabilities.
 
     Reference:
         Houlsby et al. 2011, https://arxiv.org/abs/1112.5745, eq. 2.
@@ -173,29 +173,29 @@ def mutual_information(draws):
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
-    """Return the area under the risk-coverage curve: does the uncertainty put the mistakes last?
+    """Return the area under the risk-coverage curve: are mistakes among the most uncertain examples?
 
-    The examples are accepted from the least uncertain on. The risk at coverage k / N is the share of mistakes among the
-    first k examples. Constant uncertainty gives the error rate.
+    Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the share of mistakes among
+    the first k examples. Constant uncertainty gives the error rate.
 
-    Among examples of equal uncertainty no order is better than another: the area is the mean over all their orders.
-    This counts each mistake among j tied examples as 1 / j of a mistake at each of them.
+    For examples of equal uncertainty, the area is the mean over all their orders. So each mistake among j tied examples
+    counts as 1 / j of a mistake at each of them.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None]. The predicted class is the best class of
-            the mean.
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. The predicted class is the best
+            class of the mean.
         labels: Integers (N,).
         uncertainty: (N,), larger for less certain examples, such as the `p_values` of `keras_vattn.metrics.pavpu`,
             `predictive_entropy` or `mutual_information`. Defaults to minus the largest mean probability.
 
     Returns:
-        A float in [0, 1]; less is better.
+        A float in [0, 1]; lower is better.
 
     Raises:
-        ValueError: If the draws are no probabilities, the labels lie outside the classes, or the uncertainty has
+        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has
             another length or holds NaN.
 
     Reference:
@@ -231,6 +231,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return the largest mean probability (N,), and 1.0 where its class, the first of equals, is wrong."""
+    """Return the largest mean probability (N,), and 1.0 where its class (the first in a tie) is wrong."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")

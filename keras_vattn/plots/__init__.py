@@ -1,5 +1,5 @@
-"""Pictures of alignments and of predictions: matplotlib figures made without pyplot, so no state is left behind, and
-interactive charts of Altair."""
+"""Plots of alignments and predictions: matplotlib figures, created without pyplot and its global state, and interactive
+Altair charts."""
 
 from keras_vattn.plots.alignment_heat_map import alignment_heat_map
 from keras_vattn.plots.image_attention import image_attention

@@ -19,31 +19,31 @@ def alignment_heat_map(
 ):
     """Draw attention weights: one row per target token, one column per source token.
 
-    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared. With other weights over them,
-    a cell is grey where both agree, red where `weights` are larger and blue where the others are.
+    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared. With `other`, a cell is grey
+    if both weights agree, red if `weights` is larger, and blue if `other` is larger.
 
     Args:
-        weights: (T, S) array in [0, 1], or a sequence of P of them for P panels, for instance the rows of a table or
-            several draws.
+        weights: (T, S) array in [0, 1], or a sequence of P such arrays for P panels, for instance the rows of a table
+            or several draws.
         source_tokens: List of S strings; for several panels with different sentences, a list of P such lists.
-        target_tokens: List of T strings; likewise.
+        target_tokens: List of T strings, or a list of P such lists.
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. Each is drawn as an
-            orange circle of proportional area; a circle that fills its cell means 0.5. `None` in a sequence is a panel
-            without. Defaults to `None`.
-        panels_per_row: Number of panels beside each other, whatever their width, or `None` for as many as fit a page.
-            Defaults to `None`.
+        spread: Standard deviations of the weights over draws, with the shape of `weights`, or `None`. Each is drawn as
+            an orange circle with proportional area; a circle that fills its cell means 0.5. A sequence may have `None`
+            for panels without circles. Defaults to `None`.
+        panels_per_row: Number of panels in a row, whatever their width, or `None` to fit the row to a page. Defaults to
+            `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
-        other: Weights that are drawn over `weights`, in the same cells, for instance of a posterior over those of a
-            prior; of their shape, `None` in a sequence for a panel without. Defaults to `None`.
+        other: Weights to draw in the same cells as `weights` and with the same shape, for instance a posterior over a
+            prior. A sequence may have `None` for panels without other weights. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not match.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -58,7 +58,7 @@ def alignment_heat_map(
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 
     Reference:
-        Bahdanau et al. 2015, figure 3, for this picture; Deng et al. 2018, figures 3 and 4, for two in one.
+        Bahdanau et al. 2015, figure 3; Deng et al. 2018, figures 3 and 4, for two distributions in one panel.
     """
     require_matplotlib()
     panels = _panels("weights", weights)
@@ -152,12 +152,12 @@ def alignment_heat_map(
 
 
 def _overlay_colors(weights, other):
-    """Return colours (T, S, 3): `weights` leave red alone, the others blue; equal ones are grey."""
+    """Return colours (T, S, 3): red where `weights` is larger, blue where `other` is larger, else grey."""
     return np.clip(1.0 - np.stack([other, np.maximum(weights, other), weights], axis=-1), 0.0, 1.0)
 
 
 def _optional_panels(name, arrays, count):
-    """Return the arrays that stand beside `count` panels of weights, `None` where there is none."""
+    """Return an array for each of `count` panels of weights, or `None` for panels without one."""
     if arrays is None:
         return [None] * count
     if isinstance(arrays, (list, tuple)) and any(array is None for array in arrays):
@@ -174,7 +174,7 @@ def _panels(name, arrays):
     panels = [np.asarray(panel, "float64") for panel in arrays]
     if not panels or any(panel.ndim != 2 or panel.size == 0 for panel in panels):
         raise ValueError(
-            f"`{name}` must be (target, source), neither empty, or several such panels. "
+            f"`{name}` must be a non-empty (target, source) array, or several such arrays. "
             f"Received: {name} of shapes {[panel.shape for panel in panels]}"
         )
     return panels

@@ -1,8 +1,8 @@
-"""What every interactive chart is made with: Altair, and a look that fits light and dark pages."""
+"""Shared parts of the interactive charts: Altair, and a theme for light and dark pages."""
 
 from keras_vattn.plots.text import visible
 
-# The colour of the text around the chart, whatever the page is.
+# The text colour of the page around the chart.
 INK = "currentColor"
 _QUIET = {f"{part}Color": INK for part in ("label", "title", "tick", "domain", "grid")}
 CONFIG = {
@@ -26,24 +26,24 @@ def require_altair():
 
 
 def styled(chart):
-    """Return a chart with the look of `CONFIG`, as a notebook or a file of its own shows it."""
-    # A canvas would not follow the page from light to dark.
+    """Return a chart with the theme `CONFIG`, for a notebook or a separate file."""
+    # Unlike a canvas, SVG follows when the page switches from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 
 
 def number_tokens(tokens):
-    """Return tokens with their places before them, so that equal ones are different and stay in their order."""
-    # Altair writes data into a script as they are: a joiner, which nobody sees, keeps `</script>` from ending it.
+    """Return tokens with their positions as prefixes, so that equal tokens differ and the order is kept."""
+    # Altair writes data into a script without escapes: an invisible joiner keeps `</script>` from ending it.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{place:05d} {word}" for place, word in enumerate(words)]
 
 
-# Takes the places away again, in an expression of Vega about `datum.value`.
+# Vega expression that removes the position from `datum.value`.
 WITHOUT_NUMBER = "substring(datum.value, 6)"
 
 
 def selector(name, values):
-    """Return a parameter whose value is chosen from a list above or below the chart."""
+    """Return a chart parameter with a drop-down list of values."""
     import altair as alt
 
     return alt.param(name, value=values[0], bind=alt.binding_select(options=values, name=f"{name} "))

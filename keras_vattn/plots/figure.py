@@ -1,11 +1,11 @@
-"""Shared parts of the pictures: colours, a figure without pyplot, and its file."""
+"""Shared parts of the figures: colours, a figure without pyplot, and its file."""
 
 import os
 import pathlib
 
 from keras_vattn.plots.text import readable, write
 
-# Okabe and Ito's palette: it can be told apart by colour-blind readers and in print.
+# Okabe and Ito's palette, which colour-blind readers can distinguish, also in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
@@ -36,7 +36,7 @@ def finish(figure, path, dpi):
         figure.savefig(temporary, dpi=dpi, format="png", facecolor="white")
         os.replace(temporary, path)
     except OSError as error:
-        # A full disk is an error of a write, which names no file.
+        # The error of a full disk does not name the file.
         error.filename = error.filename or str(path)
         raise
     finally:
@@ -48,8 +48,8 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
     """Return a figure of curves in the unit square.
 
     Args:
-        curves: Dictionary from the labels of the legend to the x and y of points and the options of the line.
-        diagonal: Whether the diagonal is drawn as well.
+        curves: Dictionary from legend labels to x values, y values and line options.
+        diagonal: Whether to draw the diagonal.
         x, y: Labels of the axes.
     """
     figure = new_figure(4.6, 4.2, layout="constrained")

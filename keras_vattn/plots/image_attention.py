@@ -4,8 +4,8 @@ from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
 from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
-# A fog of this grey lies over what is not attended, and this much is seen through it. To darken the image instead would
-# hide a dark photo, to bleach it a white one.
+# The grey of the fog over regions without attention, and the share of the image that is visible through it. Darkening
+# would hide a dark photo, and brightening a white one.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 
@@ -22,28 +22,28 @@ def image_attention(
     path=None,
     dpi=150,
 ):
-    """Draw where attention looked: the image, clear where the attended regions are and in a grey fog elsewhere.
+    """Draw an image with its attended regions: these are clear, and a grey fog covers the rest.
 
-    A pixel has the summed weight of the regions that contain it, which is the probability that the attended region
-    contains it; weights are not divided by areas. The fog lifts with the square root of this weight, and fully at the
-    largest weight in the figure, so that panels can be compared. The region of the largest weight is outlined, unless
-    several share it, and its weight is written below.
+    The weight of a pixel is the summed weight of the regions that contain it: the probability that the attended region
+    contains it; weights are not divided by areas. The fog decreases with the square root of this weight, and
+    vanishes at the largest weight in the figure, so panels can be compared. The region with the largest weight is
+    outlined, unless several regions tie, and its weight is written below.
 
     Args:
-        images: (H, W, 3) uint8 array for all panels, or a sequence of P of them, which may differ in size.
-        weights: Sequence of P arrays (R,) with the weights of the regions, one array a panel; or one such array.
-        boxes: (R, 4) array of x0, y0, x1, y1 in [0, 1] for all panels, or a sequence of P of them. A region of weight 0
-            may have an empty box, as padding has.
-        titles: List of strings, or `None`: one a panel, such as the word; with `row_labels` one a column. Defaults to
-            `None`.
-        row_labels: List of L strings, or `None`. With labels the panels are L rows of P / L: the first P / L panels are
-            the first row, and so on, for instance draws from the prior above draws from the posterior. Defaults to
+        images: (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
+        weights: Sequence of P arrays (R,) with the weights of the regions, one array per panel; or a single array.
+        boxes: (R, 4) array of x0, y0, x1, y1 in [0, 1] for all panels, or a sequence of P arrays. A region of weight 0,
+            such as padding, may have an empty box.
+        titles: List of strings, or `None`: one per panel, such as the word; with `row_labels`, one per column. Defaults
+            to `None`.
+        row_labels: List of L strings, or `None`. With labels, the panels form L rows of P / L: the first P / L panels
+            are the first row, and so on, for instance draws from the prior above draws from the posterior. Defaults to
             `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. The one of the
-            largest weight is written beside it. Defaults to `None`.
-        panels_per_row: Number of panels beside each other, or `None` for as many as fit a page. Longer rows continue
-            below, all L together. Defaults to `None`.
+        spread: Standard deviations of the weights over draws, with the shape of `weights`, or `None`. The deviation of
+            the largest weight is written beside it. Defaults to `None`.
+        panels_per_row: Number of panels in a row, or `None` to fit the row to a page. Longer rows continue below, in
+            blocks of L rows. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
 
@@ -51,7 +51,7 @@ def image_attention(
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the shapes do not fit, or a weight or a box is not valid.
+        ValueError: If the shapes do not match, or a weight or a box is not valid.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -64,7 +64,7 @@ def image_attention(
     ['left', 'right']
 
     Reference:
-        Xu et al. 2015, figure 3, and Fan et al. 2020, figure 1, for such pictures.
+        Xu et al. 2015, figure 3; Fan et al. 2020, figure 1.
     """
     require_matplotlib()
     panels = _per_panel("weights", weights, 1, "(regions,)")
@@ -79,7 +79,7 @@ def image_attention(
     titles = [""] * num_columns if titles is None else [text or "" for text in titles]
     if num_rows * num_columns != num_panels or len(titles) != num_columns:
         raise ValueError(
-            "Expected as many panels for each of `row_labels`, and one title for each column of panels. Received: "
+            "Expected the same number of panels for each row label, and one title for each column. Received: "
             f"{num_panels} panels, row_labels={row_labels!r}, {len(titles)} titles"
         )
     positive_integer("panels_per_row", panels_per_row, optional=True)
@@ -143,19 +143,19 @@ def _color_bar(figure, brightest, x, top, height):
 
     figure_width, figure_height = figure.get_size_inches()
     axes = figure.add_axes((x, 1.0 - (top + height) / figure_height, 0.15 / figure_width, height / figure_height))
-    # Those of the fog over a white image.
+    # The greys of the fog over a white image.
     greys = LinearSegmentedColormap.from_list("fog", [str(_SEEN + (1.0 - _SEEN) * _FOG), "1.0"])
     bar = figure.colorbar(ScalarMappable(PowerNorm(0.5, 0.0, brightest), greys), cax=axes, label="weight")
     bar.set_ticks([0.0, brightest], labels=["0", f"{brightest:.2f}"])
 
 
 def _light(image, weights, boxes):
-    """Summed weight of the regions that contain each pixel, (H, W)."""
+    """Return the summed weight of the regions that contain each pixel, (H, W)."""
     height, width = image.shape[:2]
     light = np.zeros((height, width))
     for weight, (x0, y0, x1, y1) in zip(weights, boxes, strict=True):
         left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
-        # A region narrower than a pixel has one.
+        # Every region covers at least one pixel.
         light[top : max(round(y1 * height), top + 1), left : max(round(x1 * width), left + 1)] += weight
     return light
 

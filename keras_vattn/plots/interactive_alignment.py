@@ -5,35 +5,35 @@ import numpy as np
 from keras_vattn.plots.chart import INK, WITHOUT_NUMBER, number_tokens, require_altair, selector, styled
 from keras_vattn.plots.figure import COLORS
 
-# Pixels of a cell of the alignment.
+# Width and height of a cell in pixels.
 _CELL = 24
-# Pixels of panels beside each other.
+# Maximum width of a row of panels in pixels.
 _ROW = 960
-# What is chosen where there are several.
+# Fields that get a drop-down list if they have several values.
 _CHOICES = ("example", "layer", "head")
 
 
 def interactive_alignment(weights, source_tokens, target_tokens, spread=None, title=None):
     """Draw attention weights as an interactive chart: one row per target token, one column per source token.
 
-    The picture of `alignment_heat_map` as an object that shows itself in a notebook. A cell is the darker the larger
-    its weight. The area of an orange circle is proportional to the standard deviation; a circle that fills its cell is
-    0.5. The pointer shows the numbers of a cell. Where there are several heads or layers, a list chooses one.
+    The chart is an interactive version of `alignment_heat_map`, which notebooks display. Cells with larger weights are
+    darker. The area of an orange circle is proportional to the standard deviation; a circle that fills its cell is 0.5.
+    Hovering over a cell shows its values. Drop-down lists select one of several heads or layers.
 
     Args:
-        weights: (T, S) array in [0, 1]; (heads, T, S) or (layers, heads, T, S) for several of them; or a dictionary
-            from names, "p" and "q" for instance, to such arrays, which stand beside each other.
+        weights: Array in [0, 1] of shape (T, S), (heads, T, S) or (layers, heads, T, S); or a dictionary from names,
+            such as "p" and "q", to such arrays, which are shown side by side.
         source_tokens: List of S strings.
         target_tokens: List of T strings.
-        spread: Standard deviations of the weights over draws, of the shape of `weights`; a dictionary may leave out
-            names. Defaults to `None`.
+        spread: Standard deviations of the weights over draws, with the shape of `weights`; a dictionary may omit names.
+            Defaults to `None`.
         title: Title of the chart, or `None`. Defaults to `None`.
 
     Returns:
         An `altair.FacetChart`. `chart.save("alignment.html", inline=True)` writes a file that needs no network.
 
     Raises:
-        ValueError: If the shapes do not fit, or a weight lies outside [0, 1].
+        ValueError: If the shapes do not match, or a weight lies outside [0, 1].
         ImportError: If Altair is not installed.
 
     Example:
@@ -46,7 +46,7 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
     'panel'
 
     Reference:
-        Bahdanau et al. 2015, figure 3, for this picture.
+        Bahdanau et al. 2015, figure 3.
     """
     require_altair()
     weights = _by_name("weights", weights, len(target_tokens), len(source_tokens), 1.0)
@@ -63,12 +63,12 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
 
 
 def alignment_chart(pairs):
-    """Return the chart of several pairs of sentences, one of which is chosen, without a configuration; and its data
-    sets, which come last: whatever is added to a chart copies all that it has.
+    """Return a chart of several pairs of sentences, with a list to select one, without a configuration; and its data
+    sets. Add the data sets last, because every change to a chart copies all its contents.
 
     Args:
-        pairs: List of dictionaries: "title", which differs from pair to pair; "source" and "target", lists of strings;
-            "weights" and "spread", dictionaries from names to arrays as `interactive_alignment` has them.
+        pairs: List of dictionaries with the keys "title", unique for each pair; "source" and "target", lists of
+            strings; "weights" and "spread", dictionaries from names to arrays as in `interactive_alignment`.
     """
     import altair as alt
 
@@ -102,7 +102,7 @@ def alignment_chart(pairs):
     layers = [layer.encode(tooltip=tooltip) for layer in layers]
     cells = alt.layer(*layers, data=alt.NamedData("cells")).properties(width=alt.Step(_CELL), height=alt.Step(_CELL))
     panels = list(dict.fromkeys(row["panel"] for row in rows))
-    # Two at least, so that p is beside q.
+    # At least two columns, so that p and q are side by side.
     columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
     chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
     for name, values in choices.items():
@@ -112,13 +112,13 @@ def alignment_chart(pairs):
     chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])
     for name, key in words.items():
         chart = chart.transform_calculate(**{name: WITHOUT_NUMBER.replace("value", key)})
-    # Sentences differ in length.
+    # The chart resizes because sentences differ in length.
     return chart.properties(autosize=alt.AutoSizeParams(type="pad", resize=True)), {"cells": rows}
 
 
 def _rows(pair, has_spread):
-    """Return a row for every target token of every panel, layer and head, with the weights as a list; with a spread,
-    perhaps of nothing, if `drawn`."""
+    """Return a row for every target token of every panel, layer and head, with the weights as a list and, if
+    `has_spread`, the spread, which may be a list of `None`."""
     source, target, rows = number_tokens(pair["source"]), number_tokens(pair["target"]), []
     for panel, weights in pair["weights"].items():
         weights = np.asarray(weights)
@@ -137,7 +137,7 @@ def _rows(pair, has_spread):
 
 
 def _by_name(argument, arrays, num_targets, num_sources, largest):
-    """Return checked arrays by the names of their panels."""
+    """Return a dictionary of checked arrays by panel name."""
     arrays = arrays if isinstance(arrays, dict) else {"": arrays}
     arrays = {str(name): np.asarray(array, "float64") for name, array in arrays.items()}
     for array in arrays.values():

@@ -5,14 +5,14 @@ from keras_vattn.plots.figure import MARKERS, draw_curves, draws_by_model, finis
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
     """Draw the accuracy of the predicted class against its confidence, the largest mean probability.
 
-    A point is a bin of `keras_vattn.metrics.expected_calibration_error`: the mean confidence and the accuracy of its
-    examples. The area of its mark is the bin's share of all examples. Below the diagonal the model is too sure. The
-    legend has the error, the mean distance to the diagonal weighted by the number of examples; a bin with few examples
-    may lie anywhere.
+    A point shows a bin of `keras_vattn.metrics.expected_calibration_error`, by the mean confidence and accuracy of its
+    examples. The area of its marker is the bin's share of all examples. Below the diagonal the model is overconfident.
+    The legend shows the calibration error, which is the mean distance to the diagonal weighted by the number of
+    examples. Bins with few examples may be far from it by chance.
 
     Args:
-        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary from names of models to
-            such arrays, for one curve each.
+        draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
+            such arrays, with one curve for each.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.
@@ -23,7 +23,7 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the draws are no probabilities, the labels lie outside the classes or `num_bins` is not positive.
+        ValueError: If the draws are not probabilities, a label is not a class or `num_bins` is not positive.
         ImportError: If matplotlib is not installed.
 
     Reference:

@@ -5,14 +5,14 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Draw the share of mistakes among the examples that are accepted, from the least uncertain on.
+    """Draw the share of mistakes among accepted examples, which are accepted in order of increasing uncertainty.
 
-    The legend has the area under the curve, `keras_vattn.metrics.risk_coverage_area`; at coverage 1 the risk is the
+    The legend shows the area under the curve, `keras_vattn.metrics.risk_coverage_area`; at coverage 1 the risk is the
     error rate.
 
     Args:
-        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary from names of models to
-            such arrays, for one curve each.
+        draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
+            such arrays, with one curve for each.
         labels: Integers (N,).
         uncertainty: Function of the draws of a model that returns (N,), larger for less certain examples, such as
             `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
@@ -24,7 +24,7 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the draws are no probabilities, the labels lie outside the classes, or the uncertainty has
+        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has
             another length or holds NaN.
         ImportError: If matplotlib is not installed.
 

@@ -1,4 +1,4 @@
-"""Text in figures: words in any script, made readable and measured, in fonts that have their letters."""
+"""Text in figures: readable tokens in any script, their widths, and fonts that have their characters."""
 
 import functools
 import unicodedata
@@ -16,14 +16,14 @@ def label_axis(axis, tokens, size, **options):
 
 
 def write(method, *arguments, **options):
-    """Calls a matplotlib text method with the text made readable, no $formulas$, and fonts that have its letters."""
+    """Call a matplotlib text method with readable text, without $formulas$, in fonts that have its characters."""
     *place, text = arguments
     text = readable(text, longest=None, spaces=False)
     return method(*place, text, parse_math=False, fontfamily=_families(text), **options)
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Returns what `visible` does, and spells out letters that no installed font has."""
+    """Return a visible token in which characters that no installed font has are spelled out."""
     return "".join(
         character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]"
         for character in visible(token, longest, spaces)
@@ -31,7 +31,7 @@ def readable(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def visible(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Makes white space visible, and shortens long tokens."""
+    """Return a token with visible white space, and shortened if it is long."""
     text = unicodedata.normalize("NFC", str(token))
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -39,7 +39,7 @@ def visible(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def text_width(text):
-    """Width in narrow characters."""
+    """Return the width of a text in narrow characters."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in str(text)
     )
@@ -56,14 +56,14 @@ def _families(text):
 
 @functools.cache
 def _font_with(character):
-    """Family of an installed font that has the character; DejaVu Sans, which ships with matplotlib, before others."""
+    """Return the family of an installed font with the character; DejaVu Sans, which matplotlib has, is preferred."""
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist
     plain = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
     preference = {"DejaVu Sans": 0}
     for entry in sorted(plain, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
-        # Fonts of formulas have letters at other places, and the last resort draws boxes.
+        # Math fonts have letters at other code points, and Last Resort draws boxes.
         if entry.name.startswith(("Last Resort", "STIX", "cm")):
             continue
         if ord(character) in _characters(entry.fname):

@@ -1,4 +1,4 @@
-"""From draws to decisions: a temperature, sets of classes, and what is out of distribution."""
+"""From draws to decisions: temperature, prediction sets, and out-of-distribution detection."""
 
 import hypothesis
 import numpy as np
@@ -18,7 +18,7 @@ from keras_vattn.metrics import (
 
 
 def logits_and_labels(num_examples, num_classes=4, seed=0, scale=2.0):
-    """Return logits and labels that are drawn from their softmax."""
+    """Return logits, and labels drawn from their softmax."""
     generator = np.random.default_rng(seed)
     logits = scale * generator.normal(size=(num_examples, num_classes))
     labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
@@ -35,7 +35,7 @@ def mean_loss(log_temperature, logits, labels):
 
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
 def test_the_temperature_undoes_a_factor_of_the_logits(factor):
-    """And is where SciPy finds the minimum of the loss."""
+    """SciPy finds the minimum of the loss at the same temperature."""
     logits, labels = logits_and_labels(4000)
     result = fit_temperature(factor * logits, labels)
     assert result == pytest.approx(factor, rel=0.06)
@@ -68,7 +68,7 @@ def test_without_a_minimum_the_temperature_is_a_limit_of_the_range():
 @pytest.mark.parametrize("score", ["lac", "aps"])
 @pytest.mark.parametrize(("num_calibration", "alpha"), [(19, 0.2), (50, 0.1), (199, 0.05)])
 def test_coverage_over_many_splits(score, num_calibration, alpha):
-    """Between 1 - alpha and 1 - alpha + 1 / (n + 1), of a model that is much too sure: four standard errors."""
+    """From 1 - alpha to 1 - alpha + 1 / (n + 1), within four standard errors, for a highly overconfident model."""
     logits, labels = logits_and_labels(2000)
     probabilities, generator = softmax(3.0 * logits, axis=-1), np.random.default_rng(3)
     covered = []
@@ -81,21 +81,21 @@ def test_coverage_over_many_splits(score, num_calibration, alpha):
         covered.append(sets[np.arange(len(new)), labels[new]].mean())
     error = 4.0 * np.std(covered) / np.sqrt(len(covered))
     assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_calibration + 1) + error
-    # The upper end is far from the lower one where there are few examples.
+    # With few examples the interval is wider than the error.
     assert error < 0.5 / (num_calibration + 1) or num_calibration > 19
 
 
 def test_sets_by_hand():
     calibration = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]])
     new = np.array([[[0.55, 0.3, 0.15], [0.4, 0.35, 0.25]]])
-    # LAC, scores 0.1, 0.5, 0.3: k = ceil(4 * 0.75) = 3, p(c) >= 0.5.
+    # LAC, scores 0.1, 0.5, 0.3: k = ceil(4 * 0.75) = 3, so p(c) >= 0.5.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.25).tolist() == [[True, False, False], [False, False, False]]
-    # APS, scores 0.9, 0.5, 0.7: the first classes up to 0.9.
+    # APS, scores 0.9, 0.5, 0.7: the likeliest classes up to a sum of 0.9.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.25, "aps").tolist() == [
         [True, True, False],
         [True, True, False],
     ]
-    # k = 4 of 3 examples.
+    # k = 4 exceeds the 3 examples.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.1).all()
     threshold = conformal_threshold(calibration, [0, 1, 2], 0.25)
     assert ((1.0 - np.mean(new, axis=0)) <= threshold).tolist() == [[True, False, False], [False, False, False]]
@@ -112,7 +112,7 @@ def test_sets_depend_on_the_mean_of_the_draws():
 
 
 def test_a_rank_is_not_rounded_up():
-    """30 * (1 - 0.3) is 21, not the 22 of floating point's 21.000000000000004."""
+    """A product such as 10 * (1 - 0.7) is slightly above an integer in floating point."""
     assert 30 * (1 - 0.3) == 21.0 and 10 * (1 - 0.7) > 3
     confidences = np.linspace(0.55, 0.95, 9)
     calibration = np.stack([confidences, 1 - confidences], axis=-1)[None]
@@ -132,7 +132,7 @@ def scores(draw):
 @hypothesis.given(scores())
 @hypothesis.settings(max_examples=100)
 def test_detection_matches_scikit_learn(pair):
-    """With ties, which small integers have."""
+    """Small integers have many ties."""
     in_scores, out_scores = pair
     labels = np.repeat([0, 1], [len(in_scores), len(out_scores)])
     result = out_of_distribution_detection(in_scores, out_scores)
@@ -148,7 +148,7 @@ def test_energy():
     np.testing.assert_allclose(energy(logits, 2.0), -2.0 * logsumexp(logits / 2.0, axis=-1), rtol=1e-12)
 
 
-# What they refuse.
+# Errors.
 
 
 def test_errors():

@@ -88,7 +88,7 @@ def test_in_fit_and_evaluate(data, jit_compile):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_counts_beyond_the_float32_integers(two_replicas, jit_compile):
-    """A float32 sum of ones stays at 2**24: under XLA, and on two replicas without."""
+    """A float32 sum of ones would stay at 2**24; checked under XLA, and on two replicas without XLA."""
     with contextlib.nullcontext() if jit_compile else two_replicas.scope():
         metric = Perplexity("elbo")
     metric.num_tokens.assign(2.0**26)
@@ -108,7 +108,7 @@ def test_predictive_log_likelihood():
     expected = logsumexp(values, axis=0) - np.log(6)
     np.testing.assert_allclose(predictive_log_likelihood(values), expected, rtol=1e-12)
     np.testing.assert_allclose(predictive_log_likelihood(values[:1]), values[0])
-    # One draw that explains the sentence is enough; none leaves it impossible.
+    # A sentence is possible if at least one draw gives it a probability above 0.
     impossible = np.array([[-np.inf, -np.inf], [0.0, -np.inf]])
     np.testing.assert_allclose(predictive_log_likelihood(impossible), [-np.log(2), -np.inf])
     with pytest.raises(ValueError, match=r"Received: log_likelihoods\.shape=\(3,\)"):

@@ -1,4 +1,4 @@
-"""Uncertainty of written sequences, against enumeration of a tiny model."""
+"""Uncertainty of generated sequences, against enumeration with a tiny model."""
 
 import itertools
 
@@ -15,7 +15,7 @@ SENTENCES = np.array(list(itertools.product(range(VOCABULARY), repeat=NUM_WORDS)
 
 
 def log_words_of(sentences, seed=0):
-    """log p_m(v | y_<t) of a model whose draws have a table of logits for every beginning, (M, B, T, V)."""
+    """Return log p_m(v | y_<t), (M, B, T, V), of a model whose draws have a table of logits for every prefix."""
     generator = np.random.default_rng(seed)
     tables = [generator.normal(size=(NUM_DRAWS, VOCABULARY**t, VOCABULARY)) for t in range(NUM_WORDS)]
     powers = VOCABULARY ** np.arange(NUM_WORDS)
@@ -31,7 +31,7 @@ def numpy_results(log_words, targets, mask=None):
 
 
 def test_enumeration():
-    """The draws' probabilities of all sentences sum to 1, and every figure is that of its formula."""
+    """The probabilities of all sentences sum to 1 in every draw, and every result matches its formula."""
     log_words = log_words_of(SENTENCES)
     results = numpy_results(log_words, SENTENCES)
     np.testing.assert_allclose(np.exp(results["log_likelihoods"]).sum(axis=1), 1.0, rtol=1e-5)
@@ -55,7 +55,7 @@ def test_enumeration():
 
 
 def test_the_reverse_mutual_information():
-    """Averaged over all sentences it is KL(p || p_m), averaged over the draws."""
+    """Its mean over all sentences is the mean of KL(p || p_m) over the draws."""
     log_words = log_words_of(SENTENCES)
     results = numpy_results(log_words, SENTENCES)
     p = np.exp(results["predictive_log_likelihood"])
@@ -65,7 +65,7 @@ def test_the_reverse_mutual_information():
 
 
 def test_padding_does_not_count_and_the_end_does():
-    """A sentence beside a longer one has the figures that it has alone, whatever stands at the padding."""
+    """A sentence has the same results alone and next to a longer one, whatever the padding contains."""
     log_words, targets = log_words_of(SENTENCES[:2]), SENTENCES[:2].copy()
     mask = np.array([[True, True, False], [True, True, True]])
     targets[0, 2] = 99
@@ -77,7 +77,7 @@ def test_padding_does_not_count_and_the_end_does():
         if name.startswith("word_"):
             assert (both[..., 0, 2] == 0.0).all() and (both[..., 1, 2] != 0.0).all(), name
             both = both[..., :2]
-        # The axis of sentences is the second of those with draws.
+        # Results with draws have the sentences on the second axis.
         axis = 1 if "log_likelihoods" in name else 0
         np.testing.assert_allclose(np.take(both, [0], axis=axis), x, rtol=1e-5, err_msg=name)
 
@@ -91,7 +91,7 @@ def test_equal_draws_have_no_mutual_information():
 
 
 def test_impossible_words_add_nothing():
-    """A draw that is certain has no entropy, and two that differ disagree on all of it."""
+    """A certain draw has no entropy; if two certain draws differ, all uncertainty is disagreement."""
     log_words = np.full((2, 1, 1, 3), -np.inf)
     log_words[0, 0, 0, 0] = log_words[1, 0, 0, 1] = 0.0
     results = numpy_results(log_words, np.array([[0]]))
@@ -122,5 +122,5 @@ def test_errors():
         sequence_uncertainty(draw, 0, targets, targets == 0)
     with pytest.raises(ValueError, match=r"Received: targets.shape=\(2, 3\), mask.shape=\(2,\)"):
         sequence_uncertainty(draw, 1, targets, [True, True])
-    with pytest.raises(ValueError, match=r"of words \(2, 3\). Received: draw\(number\).shape=\(2, 3\)"):
+    with pytest.raises(ValueError, match=r"for words \(2, 3\). Received: draw\(number\).shape=\(2, 3\)"):
         sequence_uncertainty(lambda number: tf.zeros((2, 3)), 1, targets, targets == 0)

@@ -49,7 +49,7 @@ def top_two(values, draws):
     return [values[:, np.arange(values.shape[1]), order[:, rank]] for rank in (0, 1)]
 
 
-# Proper scores, against scikit-learn.
+# Proper scores, compared with scikit-learn.
 
 
 def test_negative_log_likelihood(draws, labels):
@@ -74,11 +74,11 @@ def test_brier_score(draws, labels):
     assert brier_score([[[1.0, 0.0]]], [1]) == 2.0
 
 
-# Calibration and selective prediction, by hand.
+# Calibration and selective prediction, computed by hand.
 
 
 def binary_draws(*confidences):
-    """One draw of examples whose class 0 has these probabilities."""
+    """Return one draw, in which class 0 has these probabilities."""
     return np.stack([confidences, 1.0 - np.array(confidences)], axis=-1)[None]
 
 
@@ -92,7 +92,7 @@ def test_expected_calibration_error_by_hand():
 
 
 def test_a_confidence_on_a_bin_edge_is_in_the_lower_bin():
-    # In (0.6, 0.7] together, of ten bins: mean confidence 0.675, accuracy 1/2. 0.7 * 10 is above 7 in floating point.
+    # Both are in (0.6, 0.7], although a product with 10 may be rounded up: mean confidence 0.675, accuracy 1/2.
     assert expected_calibration_error(binary_draws(0.65, 0.7), [0, 1], num_bins=10) == pytest.approx(0.175)
     assert expected_calibration_error(binary_draws(0.7, 0.75), [0, 1], num_bins=10) == pytest.approx((0.3 + 0.75) / 2)
 
@@ -111,7 +111,7 @@ def test_risk_coverage_area_by_hand():
 
 
 def test_ties_are_averaged_over_their_orders():
-    """Of three tied examples one is wrong: the mean of the areas of its three places."""
+    """One of three tied examples is wrong, so the area is the mean over its three possible positions."""
     draws = binary_draws(0.9, 0.8, 0.8, 0.8)
     risks = [[0, 1 / 2, 1 / 3, 1 / 4], [0, 0, 1 / 3, 1 / 4], [0, 0, 0, 1 / 4]]
     for labels in ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]):
@@ -158,7 +158,7 @@ def test_p_values_match_scipy(num_draws, spread):
 
 
 def certain_and_uncertain():
-    """Ten draws of four examples; class 0 is best: surely, hardly, surely, hardly."""
+    """Return ten draws of four examples; class 0 is best, by turns with certainty and by a small margin."""
     noise = 0.2 * np.linspace(-1, 1, 10)
     certain_draws, uncertain_draws = 0.8 + 0.1 * noise, 0.51 + noise
     first = np.stack([certain_draws, uncertain_draws, certain_draws, uncertain_draws], axis=-1)
@@ -201,7 +201,7 @@ def test_significance(draws, labels):
 @pytest.mark.parametrize("test", ["welch", "paired"])
 @pytest.mark.parametrize("on", ["probabilities", "log_probabilities"])
 def test_without_variance_different_means_are_certain(test, on):
-    """0.1 is no binary fraction: the variance of ten of them is not 0 in floating point."""
+    """In floating point, ten equal values such as 0.1 may have a variance above 0."""
     draws = np.tile([[[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [1.0, 0.0, 0.0]]], (10, 1, 1))
     result = pavpu(draws, [0, 0, 0], test=test, on=on)
     assert result.p_values.tolist() == [0.0, 1.0, 0.0]
@@ -222,7 +222,7 @@ def test_p_values_are_never_nan(test, on):
 
 @pytest.mark.parametrize("test", ["welch", "paired"])
 def test_certainty_grows_with_the_number_of_draws(test):
-    """The same model, 3 to 1000 draws: nearly all of its predictions become certain."""
+    """From 3 to 1000 draws of the same model, nearly all predictions become certain."""
     draws = softmax(random_logits(1000, 200, spread=1.0), axis=-1)
     labels = np.zeros(200, int)
     shares = [pavpu(draws[:count], labels, test=test).certain.mean() for count in (3, 20, 100, 1000)]
@@ -230,7 +230,7 @@ def test_certainty_grows_with_the_number_of_draws(test):
     assert shares[0] < 0.2 and shares[-1] > 0.9
 
 
-# What every function refuses.
+# Errors of every function.
 
 
 @pytest.mark.parametrize("function", LABELLED + UNLABELLED)

@@ -49,7 +49,7 @@ def test_heat_map_of_several_panels():
 
 
 def test_other_weights_over_the_weights():
-    """Red where the first are larger, blue where the others are, the grey of a panel without them where they agree."""
+    """Cells are red if the first weight is larger, blue if the other is, and the usual grey if they agree."""
     first, other = np.array([[1.0, 0.0, 0.25]]), np.array([[0.0, 1.0, 0.25]])
     figure = plots.alignment_heat_map([first, first], ["a", "b", "c"], ["d"], other=[other, None])
     assert colors(figure, 0)[0].tolist() == [[1, 0, 0], [0, 0, 1], [0.75, 0.75, 0.75]]
@@ -115,7 +115,7 @@ def test_heat_map_errors():
         plots.alignment_heat_map([weights(1, 1)] * 2, [["a"]], ["c"])
     with pytest.raises(ValueError, match="Received: weights of shapes"):
         plots.alignment_heat_map(np.zeros(3), ["a"], ["c"])
-    with pytest.raises(ValueError, match="neither empty"):
+    with pytest.raises(ValueError, match="non-empty"):
         plots.alignment_heat_map(np.zeros((0, 1)), ["a"], [])
 
 
