@@ -1,4 +1,4 @@
-"""State of a converted model beside its weights, and files of converted models."""
+"""State of converted models apart from their weights, and files of converted models."""
 
 import keras
 import keras_hub
@@ -128,7 +128,7 @@ def test_vocabularies_and_statistics_are_copied():
 # KerasHub before 0.32 with Keras 3.15.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 def test_presets_hold_the_original(tmp_path):
-    """KerasHub searches the registered classes for that of a preset, so converted classes are not registered."""
+    """KerasHub searches the registered classes for the class of a preset, so converted classes are not registered."""
     # KerasHub 0.25 cannot save a task without a preprocessor.
     tokenizer = keras_hub.tokenizers.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"])
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)

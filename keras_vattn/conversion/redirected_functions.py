@@ -28,7 +28,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# The attribute for the softmax of attention layers that have none themselves.
+# The attribute for the softmax that is added to attention layers without a softmax layer.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
 # The softmax of the attention layer that this thread is calling.
@@ -50,7 +50,7 @@ def non_keras_functions(layer_class):
 
 
 def _softmax(x, axis=-1):
-    # Attention weights have at least two axes, of which the last one is the keys.
+    # Attention weights have at least two axes, and their last axis is the keys.
     if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
         return ops.softmax(x, axis)
     return ops.cast(_SUBSTITUTE.get()(x), x.dtype)

@@ -43,7 +43,7 @@ def _has_generator(layer):
 def follow_requests(layer):
     """Make the calls of a layer use the requested `training`, unless it lacks the argument or reads requests itself."""
     signature = inspect.signature(layer.call)
-    reads_requests = getattr(layer, "asks_for_dropout", False) or hasattr(layer.call, "follows_requests")
+    reads_requests = getattr(layer, "reads_dropout_requests", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:
         return
     instance_call = vars(layer).get("call")

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Number of times that the cut may move back; after that, nothing is shared.
+# Number of times that the cut may move back; if this does not suffice, all operations run for every draw.
 _MAX_ROUNDS = 16
 
 

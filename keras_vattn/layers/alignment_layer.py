@@ -14,7 +14,7 @@ class AlignmentLayer(StochasticLayer):
     """
 
     # `draw_seeds` reads the request to drop.
-    asks_for_dropout = True
+    reads_dropout_requests = True
     # What else a subclass takes for a prior, for an error message.
     _other_priors = ""
 

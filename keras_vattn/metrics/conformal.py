@@ -11,7 +11,7 @@ SCORES = ("lac", "aps")
 
 
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
-    """Return the prediction sets of split conformal prediction, which have the true class with probability 1 - alpha.
+    """Return the sets of split conformal prediction, which contain the true class with probability 1 - alpha.
 
     For any model, the set of a new example contains its class with a probability from 1 - alpha to
     1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the new one and were not used in
@@ -20,7 +20,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
     - `score="lac"`: the smallest sets on average. A set is empty if no class is likely enough.
     - `score="aps"`: the probability of c and of all likelier classes; in a tie the first class counts as likelier.
-      Sets grow with the uncertainty of the prediction, and cover hard examples better. There is no randomisation.
+      Sets grow with the uncertainty of the prediction, and cover hard examples better. The score is not randomised.
 
     If k > n, that is if n is too small for alpha, every set has all classes.
 

@@ -32,7 +32,7 @@ class Perplexity(keras.metrics.Metric):
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
         ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
         name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. In training,
-            the likelihood has draws and dropout, and is none of these kinds.
+            draws and dropout are active, so the likelihood belongs to no kind.
         dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
 
     Call arguments:

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vattn.metrics import _draws
 
-# The grid of temperatures, of which the best is refined by a golden-section search.
+# A golden-section search refines the best temperature of this grid.
 _LOG_TEMPERATURES = np.linspace(math.log(0.01), math.log(100.0), 64)
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 

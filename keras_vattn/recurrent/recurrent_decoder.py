@@ -45,7 +45,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
     # `draw_noise` reads the request to drop.
-    asks_for_dropout = True
+    reads_dropout_requests = True
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -85,7 +85,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
 
 
 def test_graph_nodes_are_not_repeated():
-    """With as many edges as nodes, the shapes do not show that the arrays cannot be repeated."""
+    """With equal numbers of edges and nodes, the shapes do not show that the arrays cannot be repeated."""
     inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
     model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
     nodes, edges = np.ones((3, 4), "float32"), np.array([[0, 1], [1, 2], [2, 0]], "int32")

@@ -34,9 +34,9 @@ def signature(function):
     return {name: (tuple(spec.shape), spec.dtype.name) for name, spec in function.structured_input_signature[1].items()}
 
 
-def ask(function, seed, **inputs):
-    answer = function(**{name: tf.constant(x) for name, x in inputs.items()}, seed=tf.constant(seed))
-    return {name: x.numpy() for name, x in answer.items()}
+def request(function, seed, **inputs):
+    outputs = function(**{name: tf.constant(x) for name, x in inputs.items()}, seed=tf.constant(seed))
+    return {name: x.numpy() for name, x in outputs.items()}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_outputs_are_statistics_of_draws(exported, num_rows):
     draws = np.asarray(noise.draws(predict, {name: tf.constant(value) for name, value in x.items()}, 20, 7, 16))
     assert draws.shape == (20, num_rows, 3) and (draws.std(axis=0) > 1e-3).all()
     assert len(np.unique(draws[..., 0])) == draws[..., 0].size
-    results = ask(serve, 7, **x)
+    results = request(serve, 7, **x)
     np.testing.assert_allclose(results["mean"], draws.mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(results["entropy"], metrics.predictive_entropy(draws), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(results["mutual_information"], metrics.mutual_information(draws), rtol=1e-3, atol=1e-5)
@@ -72,7 +72,7 @@ def test_the_seed_determines_the_draws(exported):
         "memory": ((None, 3), "float32"),
         "seed": ((), "int32"),
     }
-    one, same, other = (ask(serve, seed, **x) for seed in (1, 1, 2))
+    one, same, other = (request(serve, seed, **x) for seed in (1, 1, 2))
     for name in one:
         np.testing.assert_array_equal(one[name], same[name])
         assert (one[name] != other[name]).all()
@@ -85,7 +85,7 @@ def test_values_have_a_mean_and_a_standard_deviation(tmp_path):
     export_draws(model, tmp_path, num_samples=50, outputs="values", dropout=True)
     serve = loaded(tmp_path)
     assert signature(serve) == {"inputs": ((None, None, D), "float32"), "seed": ((), "int32")}
-    results = ask(serve, 3, inputs=X)
+    results = request(serve, 3, inputs=X)
     assert results.keys() == {"mean", "sd"} and results["mean"].shape == results["sd"].shape == (5, T, 2)
     kernel = model.layers[-1].kernel.numpy()
     # Dropout at rate 0.5 returns 0 or 2 x, which has the variance x^2.
@@ -111,7 +111,7 @@ def test_a_subclass(tmp_path):
     with pytest.raises(ValueError, match="pass `input_signature`"):
         export_draws(model, tmp_path)
     export_draws(model, tmp_path, input_signature=signature)
-    assert ask(loaded(tmp_path), 1, measured=X[:, 0])["mean"].shape == (5, 3)
+    assert request(loaded(tmp_path), 1, measured=X[:, 0])["mean"].shape == (5, 3)
 
 
 def test_a_graph_gets_one_draw_per_call(tmp_path):
@@ -120,7 +120,7 @@ def test_a_graph_gets_one_draw_per_call(tmp_path):
     model = keras.Model([features, edges], attended)
     export_draws(model, tmp_path, num_samples=3)
     ring = np.array([[0, 1], [1, 2], [2, 0], [1, 0]], "int32")
-    results = ask(loaded(tmp_path), 1, features=X[:3, 0], edges=ring)
+    results = request(loaded(tmp_path), 1, features=X[:3, 0], edges=ring)
     assert results["mean"].shape == (3, 3) and (results["mutual_information"] > 0).all()
 
 
@@ -131,7 +131,7 @@ def test_a_temperature(exported, tmp_path):
     export_draws(model, tmp_path, outputs="logits", max_rows=16, temperature=2.5)
     tempered = lambda x: tf.nn.softmax(model(x, training=False) / 2.5)  # noqa: E731
     draws = Sampler(model).draws(tempered, {name: tf.constant(x) for name, x in inputs.items()}, 20, 7, 16)
-    results = ask(loaded(tmp_path), 7, **inputs)["mean"]
+    results = request(loaded(tmp_path), 7, **inputs)["mean"]
     np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
 
@@ -165,7 +165,7 @@ def test_a_request_whose_outputs_are_not_probabilities(tmp_path):
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not probabilities: export with outputs"):
-        ask(loaded(tmp_path), 1, inputs=np.full((2, 1), 2.0, "float32"))
+        request(loaded(tmp_path), 1, inputs=np.full((2, 1), 2.0, "float32"))
 
 
 def test_a_function_before_the_model(tmp_path):
@@ -181,7 +181,7 @@ def test_a_function_before_the_model(tmp_path):
         export_draws(model, tmp_path, preprocessor=preprocess)
     export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=preprocess)
     draws = Sampler(model).draws(model, preprocess(texts), 4, 1)
-    results = ask(loaded(tmp_path), 1, texts=texts)["mean"]
+    results = request(loaded(tmp_path), 1, texts=texts)["mean"]
     np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)
 
 
@@ -209,6 +209,6 @@ def test_tables_that_a_preprocessor_reaches(kind, tmp_path):
     signature = tf.TensorSpec([None], tf.string, "texts")
     options = {"num_samples": 2, "outputs": "values", "input_signature": signature}
     export_draws(model, tmp_path, preprocessor=preprocessors[kind], **options)
-    results = ask(loaded(tmp_path), 1, texts=["good", "bad"])["mean"]
+    results = request(loaded(tmp_path), 1, texts=["good", "bad"])["mean"]
     draws = Sampler(model).draws(model, tf.constant([[1.0], [0.0]]), 2, 1)
     np.testing.assert_allclose(results, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)

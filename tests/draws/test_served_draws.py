@@ -26,16 +26,16 @@ serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 dtypes = {name: spec.dtype for name, spec in serve.structured_input_signature[1].items()}
 requests = json.loads(sys.stdin.read())
 
-def ask(request):
-    answer = serve(**{name: tf.constant(value, dtypes[name]) for name, value in request.items()})
-    return {name: x.numpy() for name, x in answer.items()}
+def call(request):
+    outputs = serve(**{name: tf.constant(value, dtypes[name]) for name, value in request.items()})
+    return {name: x.numpy() for name, x in outputs.items()}
 
-alone = [ask(request) for request in requests]
+one_by_one = [call(request) for request in requests]
 with concurrent.futures.ThreadPoolExecutor(8) as threads:
-    together = list(threads.map(ask, requests))
-equal = [all(np.array_equal(x, two[name]) for name, x in one.items()) for one, two in zip(alone, together)]
+    threaded = list(threads.map(call, requests))
+equal = [all(np.array_equal(x, two[name]) for name, x in one.items()) for one, two in zip(one_by_one, threaded)]
 print("RESULT" + json.dumps({
-    "answers": [{name: x.tolist() for name, x in answer.items()} for answer in alone[:4]],
+    "outputs": [{name: x.tolist() for name, x in outputs.items()} for outputs in one_by_one[:4]],
     "equal": sum(equal),
     "project": sorted({name.split(".")[0] for name in sys.modules} & {"keras_vattn", "keras_hub"}),
 }))
@@ -73,8 +73,8 @@ def test_a_task_takes_strings_from_many_threads(tmp_path):
     requests = [{"texts": texts, "seed": number % 50} for number, texts in enumerate(rows)]
     results = result_elsewhere(SERVING_PROGRAM, tmp_path, folder=tmp_path, text=json.dumps(requests))
     assert (results["equal"], results["project"]) == (1000, [])
-    for request, answer in zip(requests, results["answers"]):
+    for request, outputs in zip(requests, results["outputs"]):
         inputs = {name: tf.constant(value) for name, value in request.items()}
         expected = serve(**inputs)
-        for name, value in answer.items():
+        for name, value in outputs.items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)

@@ -29,24 +29,24 @@ def rows_of_each_layer():
     }
 
 
-def answers(case):
+def format_results(case):
     """Return "yes" for each format in `HEAD` in which the model of a battery row returns the outputs of Keras, "Flex"
     if LiteRT needs the Flex operations of TensorFlow, and "no" if the format fails."""
     model, arrays = build_model(case, case.make()), {**case.arrays(), **case.masks()}
     arrays = {name: np.asarray(x) for name, x in arrays.items()}
     expected = np.asarray(model(arrays, training=False))
     with tempfile.TemporaryDirectory() as folder:
-        return [_answer(function, model, arrays, folder, expected) for function in (_saved_model, _onnx, _litert)]
+        return [_result(function, model, arrays, folder, expected) for function in (_saved_model, _onnx, _litert)]
 
 
-def _answer(function, model, arrays, folder, expected):
+def _result(function, model, arrays, folder, expected):
     try:
-        answer = function(model, arrays, folder)
+        outputs = function(model, arrays, folder)
     except ImportError:
         raise
     except Exception as error:
         return "Flex" if "Select TensorFlow op(s)" in str(error) else "no"
-    return "yes" if np.allclose(answer, expected, rtol=1e-4, atol=1e-5) else "no"
+    return "yes" if np.allclose(outputs, expected, rtol=1e-4, atol=1e-5) else "no"
 
 
 def _saved_model(model, arrays, folder):
@@ -67,12 +67,12 @@ def _onnx(model, arrays, folder):
 def _litert(model, arrays, folder):
     model.export(f"{folder}/model.tflite", format="litert", verbose=False)
     run = tf.lite.Interpreter(f"{folder}/model.tflite").get_signature_runner("serving_default")
-    (answer,) = run(**arrays).values()
-    return answer
+    (outputs,) = run(**arrays).values()
+    return outputs
 
 
 def table_row(name, case):
-    return f"| `{name}` | {' | '.join(answers(case))} |"
+    return f"| `{name}` | {' | '.join(format_results(case))} |"
 
 
 if __name__ == "__main__":
