@@ -125,7 +125,7 @@ def test_vocabularies_and_statistics_are_copied():
         np.testing.assert_allclose(other(model_inputs), model(model_inputs), rtol=1e-5, atol=1e-6)
 
 
-# KerasHub before 0.32 with Keras 3.15.
+# KerasHub before 0.32 raises this warning with Keras 3.15.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 def test_presets_hold_the_original(tmp_path):
     """KerasHub searches the registered classes for the class of a preset, so converted classes are not registered."""

@@ -43,13 +43,13 @@ def concentrations(size, distance, center=None, seed=0):
 
 CENTERS = [None, -9.5, -2.0, 0.0, 2.0, 9.5]
 DISTANCES = [1e-3, 1e-2, 0.15, 1.0, 5.0, 20.0]
-# Every pair of distance and center, with one of the three sizes.
+# Every pair of values of any two of the three parameters.
 PAIRS = [((2, 64, 512)[(i + j) % 3], x, y) for i, x in enumerate(DISTANCES) for j, y in enumerate(CENTERS)]
 
 
 @pytest.mark.parametrize(("size", "distance", "center"), PAIRS)
 def test_accuracy_in_float32(size, distance, center):
-    """Relative error 2e-5, or 5e-4 in rows of two, where one key may be nearly all; gradients to 8 ulp of a and b."""
+    """The error is at most 2e-5, or 5e-4 in rows of two keys, where one may dominate; gradients to 8 ulp of a and b."""
     a, b = concentrations(size, distance, center)
     (value, *gradients), (expected, *expected_gradients) = divergence_and_gradients(a, b), float64_reference(a, b)
     assert value.dtype == np.float32

@@ -14,7 +14,7 @@ def draw(model, num_samples):
 
 
 class TwoCells(recurrent.RecurrentDecoder):
-    """Two cells whose part has its own dropout rate, followed by attention that their state queries."""
+    """Two cells in a part with its own dropout rate; their state is the query of the attention."""
 
     gives = ("lower_hidden", "context", "weights")
 

@@ -24,7 +24,7 @@ def test_latent_draws_have_the_posterior_moments():
 
 @pytest.mark.parametrize("max_rows", [1, 64])
 def test_rows_batches_and_draws_do_not_share_noise(max_rows):
-    """2 batches of equal examples, 8 draws: no pair of rows (of 120) correlates by more than 5 standard errors."""
+    """2 batches of equal examples, 8 draws: in 120 pairs of rows, no correlation exceeds 5 standard errors."""
     inputs = keras.Input((500,))
     latent = GaussianLatent(500)
     model = keras.Model(inputs, latent(inputs))

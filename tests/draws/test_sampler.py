@@ -88,7 +88,7 @@ def test_outer_requests_have_no_effect():
 
 
 def test_every_layer_has_its_own_seeds():
-    """Also a Keras layer that draws in a loop, and a layer without its own seed generator."""
+    """One layer draws in a loop, and another has no seed generator."""
 
     class Loops(layers.Layer):
         def __init__(self):

@@ -13,7 +13,7 @@ from finetuning_cases import PIECES
 
 from keras_vattn import Sampler, export_draws
 
-# KerasHub before 0.32 with Keras 3.15.
+# KerasHub before 0.32 raises this warning with Keras 3.15.
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 # Loads the SavedModel with TensorFlow alone, and sends the requests one by one, then from eight threads at once.
 SERVING_PROGRAM = """
