@@ -11,7 +11,7 @@ from keras_vattn.support import keras_private
 __all__ = ["prepare", "shard"]
 
 # Rows of a replica in a training step over their mean over replicas; the replicas of a process are threads.
-_SHARE = contextvars.ContextVar("share_of_a_batch", default=1.0)
+_REPLICA_WEIGHT = contextvars.ContextVar("share_of_a_batch", default=1.0)
 
 
 def prepare(model):
@@ -62,20 +62,20 @@ def prepare(model):
             f"with jit_compile=False. Received: jit_compile={model.jit_compile}, "
             f"steps_per_execution={model.steps_per_execution}"
         )
-    model.train_step = _step_on_share(model, _plain(model.train_step), strategy, trains=True)
-    model.test_step = _step_on_share(model, _plain(model.test_step), strategy, trains=False)
+    model.train_step = _step_on_shard(model, _original_method(model.train_step), strategy, trains=True)
+    model.test_step = _step_on_shard(model, _original_method(model.test_step), strategy, trains=False)
     if model.optimizer is not None:
-        model.optimizer.apply = _summed_first(_plain(model.optimizer.apply))
+        model.optimizer.apply = _sum_gradients_first(_original_method(model.optimizer.apply))
         keras_private.skip_gradient_sum(getattr(model.optimizer, "inner_optimizer", model.optimizer))
-    build = _plain(keras_private.symbolic_build(model))
+    build = _original_method(keras_private.symbolic_build(model))
 
-    def of_one_replica(iterator=None, data_batch=None):
+    def build_from_first_replica(iterator=None, data_batch=None):
         if iterator is not None:
             *_, batches = next(iter(iterator))
             data_batch = tree.map_structure(lambda x: strategy.experimental_local_results(x)[0], next(batches))
         build(data_batch=data_batch)
 
-    keras_private.set_symbolic_build(model, _instead_of(build, of_one_replica))
+    keras_private.set_symbolic_build(model, _replacement_for(build, build_from_first_replica))
     return model
 
 
@@ -111,56 +111,56 @@ def shard(batches, strategy):
     # Nobody reads beyond the last batch, and TensorFlow need not ask all workers before every step whether it has come.
     batches = batches.repeat() if is_finite else batches
 
-    def of_worker(context):
+    def worker_dataset(context):
         num_replicas = context.num_replicas_in_sync
         num_local = num_replicas // context.num_input_pipelines
         first = num_local * context.input_pipeline_id
 
-        def of_replicas(*batch):
+        def split_batch(*batch):
             batch = batch if isinstance(batches.element_spec, tuple) else batch[0]
             lengths = [tf.shape(x, tf.int64)[0] for x in tf.nest.flatten(batch)]
             rows = lengths[0]
             tf.debugging.assert_equal(lengths, rows, "tensors of a batch must have as many rows")
 
-            def of_replica(replica):
+            def replica_rows(replica):
                 start, stop = rows * replica // num_replicas, rows * (replica + 1) // num_replicas
                 return tf.nest.map_structure(lambda x: x[start:stop], batch)
 
-            return tf.data.Dataset.range(first, first + num_local).map(of_replica)
+            return tf.data.Dataset.range(first, first + num_local).map(replica_rows)
 
-        dataset = batches.flat_map(of_replicas)
+        dataset = batches.flat_map(split_batch)
         if num_batches != tf.data.UNKNOWN_CARDINALITY:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return dataset.prefetch(2 * num_local)
 
-    dataset = strategy.distribute_datasets_from_function(of_worker)
+    dataset = strategy.distribute_datasets_from_function(worker_dataset)
     if is_finite:
         # The number of steps, which Keras asks for.
         keras_private.set_cardinality(dataset, num_batches)
     return dataset
 
 
-def _instead_of(plain, method):
-    """Return a method with the name of a plain one, which `_plain` finds."""
-    method = functools.wraps(plain)(method)
-    method.instead_of = plain
-    return method
+def _replacement_for(original, replacement):
+    """Return a method with the name of a plain one, which `_original_method` returns."""
+    replacement = functools.wraps(original)(replacement)
+    replacement.original_method = original
+    return replacement
 
 
-def _plain(method):
-    return getattr(method, "instead_of", method)
+def _original_method(method):
+    return getattr(method, "original_method", method)
 
 
-def _step_on_share(model, step, strategy, trains):
+def _step_on_shard(model, step, strategy, trains):
     """Return a step on a share of a batch, which may have no rows."""
     # With several workers Keras averages over the first axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
-    def step_on_share(data):
+    def step_on_shard(data):
         rows = tf.shape(next(x for x in tree.flatten(data) if x is not None))[0]
         if trains:
             num_rows = tf.cast(rows, "float32")
-            _SHARE.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
+            _REPLICA_WEIGHT.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
         # A share without rows gets a row of ones that counts nowhere: the mean over no rows would be NaN.
         missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
@@ -174,7 +174,7 @@ def _step_on_share(model, step, strategy, trains):
         logs = logs | {name: x for name, x in model.get_metrics_result().items() if name in logs}
         return tree.map_structure(lambda x: tf.convert_to_tensor(x)[None] if stacks else x, logs)
 
-    return _instead_of(step, step_on_share)
+    return _replacement_for(step, step_on_shard)
 
 
 def _ones(x):
@@ -193,19 +193,19 @@ def _sums_of_metrics(model):
     return list({id(x): x.value for x in variables}.values())
 
 
-def _summed_first(apply):
+def _sum_gradients_first(apply):
     """Return the `apply` of an optimizer that sums the gradients of the replicas, each by its share, before anything
     else."""
 
-    def summed_first(grads, trainable_variables=None):
+    def sum_and_apply(grads, trainable_variables=None):
         def weighted(x):
             if isinstance(x, tf.IndexedSlices):
                 return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
             # A share of 0 makes 0 of any number.
-            return tf.math.multiply_no_nan(x, tf.cast(_SHARE.get(), x.dtype))
+            return tf.math.multiply_no_nan(x, tf.cast(_REPLICA_WEIGHT.get(), x.dtype))
 
         gradients = [weighted(x) for x in grads if x is not None]
         summed = iter(tf.distribute.get_replica_context().all_reduce("sum", gradients))
         return apply([None if x is None else next(summed) for x in grads], trainable_variables)
 
-    return _instead_of(apply, summed_first)
+    return _replacement_for(apply, sum_and_apply)

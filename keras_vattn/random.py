@@ -1,15 +1,15 @@
 """Seeds and noise. Every stochastic layer draws through these functions.
 
-Noise is made of the bits of Philox, because they are the same with and without XLA. With TensorFlow 2.21 the numbers of
-`stateless_uniform` and `stateless_normal`, which `keras.random` draws, are not, `alg="philox"` or not. Uniforms are
-never 0 or 1, so a logarithm of the draw, or of one minus the draw, is finite. Bits are uint32, because most of
-TensorFlow's GPU kernels keep int32 tensors in host memory; seeds are int32 pairs, because TensorFlow Probability
-refuses int64.
+Noise is computed from the bits of Philox, which are the same with and without XLA. In TensorFlow 2.21 this is not true
+of `stateless_uniform` and `stateless_normal`, which `keras.random` uses, even with `alg="philox"`. Uniforms are never 0
+or 1, so the logarithms of the draw and of one minus the draw are finite. Bits are uint32, because most of TensorFlow's
+GPU kernels keep int32 tensors in host memory. Seeds are pairs of int32, because TensorFlow Probability does not accept
+int64.
 
-Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
-each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
-draws. Any other use of the bits changes the draws of every seed, which the changelog has to say. Tested in
-tests/test_random.py, and replicas in tests/battery/test_replicas.py.
+Before a change: two draws from one seed are equal, so code that draws twice must fold a different number into the seed
+each time. Draws and folded seeds use different counters (`_DRAW_COUNTER`, `_FOLD_COUNTER`); otherwise a folded seed
+would equal a draw. Any change in the use of the bits changes the draws of every seed and must be listed in the
+changelog. Tested in tests/test_random.py, and with replicas in tests/battery/test_replicas.py.
 """
 
 import math
@@ -37,7 +37,7 @@ __all__ = [
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
 # The upper words of the counters of draws (either branch of a condition) and of seeds.
-_DRAWN, _ALSO_DRAWN, _FOLDED = range(3)
+_DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
 # The key of (-2**31, -2**31), which `dropout_mask` takes for a condition that never holds.
 _NO_SEED = 0x8000000080000000
@@ -113,7 +113,7 @@ def fold_in(seed, number):
     """
     seed = as_seed(seed) if isinstance(seed, numbers.Integral) else tf.cast(seed, tf.int32)
     number = int(number) % 2**64 if isinstance(number, numbers.Integral) else tf.cast(number, tf.uint64)
-    return _philox((2,), tf.reshape(_key(seed), (1,)), (number, _FOLDED), tf.int32)
+    return _philox((2,), tf.reshape(_key(seed), (1,)), (number, _FOLD_COUNTER), tf.int32)
 
 
 def _philox(shape, key, counter, dtype):
@@ -147,9 +147,9 @@ def as_seed(seed):
     """
     if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
         return tf.stack([_word(int(seed)), _word(max(int(seed), 0) >> 32)])
-    given, seed = seed, tf.convert_to_tensor(seed)
+    received, seed = seed, tf.convert_to_tensor(seed)
     if not seed.dtype.is_integer or seed.shape.as_list() not in ([], [2]):
-        raise ValueError(f"A seed is an integer, or an integer tensor of shape () or (2,). Received: seed={given!r}")
+        raise ValueError(f"A seed is an integer, or an integer tensor of shape () or (2,). Received: seed={received!r}")
     seed = tf.cast(seed, tf.int32)
     return seed if seed.shape.rank else tf.stack([seed, tf.zeros_like(seed)])
 
@@ -190,10 +190,10 @@ def _bits(shape, seed):
         # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
-    return _entries(shape, generate, tf.equal(key, 0), _ALSO_DRAWN, _DRAWN)
+    return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)
 
 
-def _undecided(draw, condition, word, otherwise):
+def _draw_once(draw, condition, word, otherwise):
     """Return draw(word) where the condition holds, draw(otherwise) elsewhere: bits that XLA on a CPU draws once.
 
     It would fuse the generator into everything that uses the bits, and run it once for each of them (1.26 instead of
@@ -211,16 +211,16 @@ def _undecided(draw, condition, word, otherwise):
     return tf.cond(condition, lambda: draw(word), lambda: draw(otherwise))
 
 
-def _entries(shape, generate, *undecided):
+def _entries(shape, generate, *draw_arguments):
     """Return bits as the entries of a shape.
 
     Args:
         shape: Shape of the result.
-        generate: Function of a number of pairs of words and of what `_undecided` decides on: the bits, (n, 2).
-        *undecided: The other arguments of `_undecided`.
+        generate: Function of a number of pairs of words and of the word that `_draw_once` chooses: the bits, (n, 2).
+        *draw_arguments: The other arguments of `_draw_once`.
     """
     size = _size(shape)
-    bits = _undecided(lambda word: generate((size + 1) // 2, word), *undecided)
+    bits = _draw_once(lambda word: generate((size + 1) // 2, word), *draw_arguments)
     bits = tf.reshape(bits, (-1,))
     return tf.reshape(bits if isinstance(size, int) and size % 2 == 0 else bits[:size], shape)
 

@@ -39,7 +39,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
             # A call with a cache is not training, so it adds no KL.
-            weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
+            weights, _ = self.draw_weights(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
@@ -48,10 +48,10 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 
-    def _counts(self, inputs):
+    def _is_unmasked(self, inputs):
         # In half precision some models add -1e4 to the logits of hidden keys.
         hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN_GAP
-        return both(super()._counts(inputs), ops.logical_not(hidden))
+        return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
         """Return the projected keys for the prior, before any rotation: (B, H, S, D), with the keys of a group repeated

@@ -45,6 +45,6 @@ class Dropout(keras.layers.Dropout):
             shape = tuple(shape[axis] if size is None else size for axis, size in enumerate(self.noise_shape))
         elif inputs.shape.is_fully_defined():
             shape = tuple(inputs.shape)
-        kept = random.dropout_mask(shape, self.rate, random.dropout_seed(self.seed_generator))
-        dropped = tf.where(kept, inputs * (1.0 / (1.0 - self.rate)), tf.zeros((), inputs.dtype))
+        keep_mask = random.dropout_mask(shape, self.rate, random.dropout_seed(self.seed_generator))
+        dropped = tf.where(keep_mask, inputs * (1.0 / (1.0 - self.rate)), tf.zeros((), inputs.dtype))
         return tf.ensure_shape(dropped, inputs.shape)

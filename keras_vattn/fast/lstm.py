@@ -48,7 +48,7 @@ class LSTM(keras.layers.LSTM):
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
-        if not self._takes_our_loop(has_gpu):
+        if not self._uses_library_loop(has_gpu):
             if has_gpu and mask is not None:
                 return self._without_empty_rows(sequences, initial_state, mask, training)
             return super().inner_loop(sequences, initial_state, mask, training)
@@ -66,10 +66,10 @@ class LSTM(keras.layers.LSTM):
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
             # What a masked step gives: zeros, or the output before it, which is zeros at first.
-            kept = inputs["mask"]
+            is_output = inputs["mask"]
             if not self.zero_output_for_mask:
-                kept = ops.cumsum(ops.cast(kept, "int32"), axis=1) > 0
-            outputs = ops.where(ops.expand_dims(kept, -1), outputs, ops.zeros_like(outputs))
+                is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0
+            outputs = ops.where(ops.expand_dims(is_output, -1), outputs, ops.zeros_like(outputs))
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
@@ -83,13 +83,13 @@ class LSTM(keras.layers.LSTM):
         outputs = ops.where(ops.expand_dims(is_empty, -1), ops.zeros_like(outputs), outputs)
         return last, outputs, [ops.where(is_empty, *pair) for pair in zip(initial_state, states, strict=True)]
 
-    def _takes_our_loop(self, has_gpu):
+    def _uses_library_loop(self, has_gpu):
         cell = self.cell
-        usual = type(cell) is keras.layers.LSTMCell and cell.activation is keras.activations.tanh
-        usual = usual and cell.recurrent_activation is keras.activations.sigmoid
-        one_mask = not cell.dropout or cell.implementation == 2
-        wanted_otherwise = self.unroll or self.recurrent_dropout or self.use_cudnn is True
-        return usual and one_mask and not wanted_otherwise and (not has_gpu or self.use_cudnn is False)
+        has_default_activations = type(cell) is keras.layers.LSTMCell and cell.activation is keras.activations.tanh
+        has_default_activations = has_default_activations and cell.recurrent_activation is keras.activations.sigmoid
+        has_one_mask = not cell.dropout or cell.implementation == 2
+        needs_keras = self.unroll or self.recurrent_dropout or self.use_cudnn is True
+        return has_default_activations and has_one_mask and not needs_keras and (not has_gpu or self.use_cudnn is False)
 
     def _step(self, inputs, states):
         summed = inputs["projected"] + product(states[0], self.cell.recurrent_kernel)

@@ -40,7 +40,7 @@ class AddedDivergences:
     def add(self, divergence):
         self._divergences.append(divergence)
 
-    def keep_only(self, losses):
+    def prune(self, losses):
         """Drop the KLs whose losses the layer has cleared, and return the KLs of these losses."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]

@@ -60,7 +60,7 @@ class AlignmentLayer(StochasticLayer):
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
-    def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
+    def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
         """Return what `add_divergence` takes for a call: the KL of each query, summed over the heads and with the KL of
         a context, the queries that count, the number of entries and the floor.
 
@@ -89,7 +89,7 @@ class AlignmentLayer(StochasticLayer):
                     # A head without a key has no KL, whatever the family says; a query has one where a head has a key.
                     divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
                 divergence = ops.sum(divergence, axis=head_axis)
-                entries, floor = (_over_heads(x, shape, head_axis) for x in (entries, floor))
+                entries, floor = (_sum_over_heads(x, shape, head_axis) for x in (entries, floor))
         if context is not None:
             divergence = context[0] if divergence is None else divergence + context[0]
             entries += context[1]
@@ -140,13 +140,13 @@ class AlignmentLayer(StochasticLayer):
     def _bind(self, arguments, options):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
-        given = bind_call(self.call, arguments, options)
-        for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(given):
-            given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
-        return given
+        bound = bind_call(self.call, arguments, options)
+        for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(bound):
+            bound[name] = None if bound[name] is None else ops.cast(bound[name], self.compute_dtype)
+        return bound
 
 
-def _over_heads(x, shape, axes):
+def _sum_over_heads(x, shape, axes):
     """Return the sum over an axis of heads, or several, of x, which broadcasts to the shape; `None` for `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)

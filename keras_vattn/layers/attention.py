@@ -10,13 +10,13 @@ from keras_vattn.layers.attention_steps import AttentionSteps
 from keras_vattn.layers.chunked_attention import chunk_size
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
+    boolean_masks,
     check_mask,
     check_masks,
     check_sequences,
     check_shape,
     combine_masks,
     first_mask,
-    given_masks,
 )
 from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import fraction
@@ -112,8 +112,8 @@ class Attention(AttentionSteps):
         super().__init__(**kwargs)
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
-        for name, part in (("score", self.score), ("context", self.context)):
-            require_dtype(self, name, part)
+        for name, sublayer in (("score", self.score), ("context", self.context)):
+            require_dtype(self, name, sublayer)
         self.set_alignment(VariationalAlignment(alignment, prior, warm_start_steps, dtype=self.dtype_policy))
         self.dropout = fraction("dropout", dropout)
         self.query_chunk_size = chunk_size(query_chunk_size)
@@ -140,8 +140,8 @@ class Attention(AttentionSteps):
     def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
         check_sequences(query_shape, value_shape, key_shape)
-        for name, part in (("score", self.score), ("context", self.context), ("prior", self.alignment_prior)):
-            claim(self, name, part)
+        for name, sublayer in (("score", self.score), ("context", self.context), ("prior", self.alignment_prior)):
+            claim(self, name, sublayer)
         if not self.score.built:
             self.score.build(query_shape, key_shape)
         if not self.context.built:
@@ -151,7 +151,7 @@ class Attention(AttentionSteps):
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):
-            query, arguments, options = _unpacked(query, arguments, options)
+            query, arguments, options = _unpack_list(query, arguments, options)
         return super().__call__(query, *arguments, **options)
 
     def call(
@@ -172,7 +172,7 @@ class Attention(AttentionSteps):
         posterior_logits = as_finite_float32(posterior_logits)
         size = self.chunk_size_of(1, ops.shape(query)[1], ops.shape(value)[1], return_attention_scores)
         if size is not None:
-            masks = given_masks(query, value, value_mask, key_mask, attention_mask)
+            masks = boolean_masks(query, value, value_mask, key_mask, attention_mask)
             inputs = [query], [value, value if key is None else key], posterior_logits
             return self._in_chunks(inputs, masks, size, training, query_mask, use_causal_mask)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
@@ -228,26 +228,28 @@ class Attention(AttentionSteps):
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)
-        mean = self._at_the_mean(arguments, options)[1]["mean"]
+        mean = self._attend_at_mean(arguments, options)[1]["mean"]
         return self.context.distribution(mean, self.context.posterior_parameters(mean))
 
     def prior_distribution(self, *arguments, **options):
         if not self.context.has_divergence:
             return super().prior_distribution(*arguments, **options)
-        memory, attended, _ = self._at_the_mean(arguments, options)
+        memory, attended, _ = self._attend_at_mean(arguments, options)
         return self.context.prior_distribution(attended["mean"], memory["prior_mean"])
 
     def _scored(self, arguments, options):
-        memory, attended, posterior_logits = self._at_the_mean(arguments, options)
-        return self.inputs_of_alignment(memory, attended["logits"], posterior_logits)
+        memory, attended, posterior_logits = self._attend_at_mean(arguments, options)
+        return self.alignment_inputs(memory, attended["logits"], posterior_logits)
 
-    def _at_the_mean(self, arguments, options):
+    def _attend_at_mean(self, arguments, options):
         """Return the memory, the result of `attend` without noise, and the posterior logits of a call."""
-        given = self._bind(arguments, options)
-        query, value, key, posterior_logits = (given[name] for name in ("query", "value", "key", "posterior_logits"))
-        self._check(query, value, key, given["query_mask"], posterior_logits)
+        call_arguments = self._bind(arguments, options)
+        query, value, key, posterior_logits = (
+            call_arguments[name] for name in ("query", "value", "key", "posterior_logits")
+        )
+        self._check(query, value, key, call_arguments["query_mask"], posterior_logits)
         posterior_logits = as_finite_float32(posterior_logits)
-        masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
+        masks = (call_arguments[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         memory = self.prepare_memory(value, key, combine_masks(query, value, *masks))
         return memory, self.attend(query, memory, {}, posterior_logits=posterior_logits), posterior_logits
 
@@ -259,13 +261,13 @@ class Attention(AttentionSteps):
         return self.context.compute_output_shape((*query_shape[:-1], value_shape[-2]), value_shape)
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(Attention.call, self), arguments, options)
-        query, value = given["query"], given["value"]
-        self._check(query, value, *(given[name] for name in ("key", "query_mask", "posterior_logits")))
-        check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
+        call_arguments = bind_call(partial(Attention.call, self), arguments, options)
+        query, value = call_arguments["query"], call_arguments["value"]
+        self._check(query, value, *(call_arguments[name] for name in ("key", "query_mask", "posterior_logits")))
+        check_masks(query, value, *(call_arguments[name] for name in ("value_mask", "key_mask", "attention_mask")))
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
-        self.chunk_size_of(1, query.shape[1], value.shape[1], given["return_attention_scores"])
-        if not given["return_attention_scores"]:
+        self.chunk_size_of(1, query.shape[1], value.shape[1], call_arguments["return_attention_scores"])
+        if not call_arguments["return_attention_scores"]:
             return context
         return context, keras.KerasTensor((*query.shape[:-1], value.shape[-2]), dtype=self.compute_dtype)
 
@@ -286,7 +288,7 @@ class Attention(AttentionSteps):
         }
 
 
-def _unpacked(inputs, arguments, options):
+def _unpack_list(inputs, arguments, options):
     """Return query, the other positional arguments and the options of a call with a list, as `keras.layers.Attention`
     takes it."""
     if not 2 <= len(inputs) <= 3 or arguments:

@@ -18,19 +18,19 @@ class AttentionAxes:
 
     def __init__(self, axes, rank):
         self.axes = tuple(range(1, rank - 1)) if axes is None else tuple(axis % rank for axis in axes)
-        self.others = tuple(axis for axis in range(rank - 1) if axis not in self.axes)
+        self.batch_axes = tuple(axis for axis in range(rank - 1) if axis not in self.axes)
         self.count = len(self.axes)
         inside = axes is None or all(-rank <= axis < rank for axis in axes)
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
         # Whether an input is (B, T, D), of which Keras makes masks.
         self.is_plain = rank == 3 and self.axes == (1,)
         # From the axes of a projected tensor to others, heads, attention axes, width.
-        self.order = (*self.others, rank - 1, *self.axes, rank)
+        self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
         """Return the shape of the logits, (..., H, T1, T2, S1, S2), from the shapes of the inputs."""
-        others = (query_shape[axis] for axis in self.others)
-        return (*others, num_heads, *(shape[axis] for shape in (query_shape, value_shape) for axis in self.axes))
+        batch_sizes = (query_shape[axis] for axis in self.batch_axes)
+        return (*batch_sizes, num_heads, *(shape[axis] for shape in (query_shape, value_shape) for axis in self.axes))
 
     def by_head(self, x):
         """Return a projected tensor (..., S1, S2, H, D) as (..., H, S, D)."""
@@ -57,17 +57,17 @@ class AttentionAxes:
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")
-        for _ in range(len(self.others) + 1 + 2 * self.count - len(mask.shape)):
+        for _ in range(len(self.batch_axes) + 1 + 2 * self.count - len(mask.shape)):
             mask = ops.expand_dims(mask, -2 * self.count - 1)
         return mask
 
-    def mask_of_keys(self, mask):
+    def expand_key_mask(self, mask):
         """Return a mask of the keys, (B, ..., S1, S2), with the axes of the logits, (..., 1, 1, 1, S1, S2)."""
-        mask = ops.transpose(ops.cast(mask, "bool"), (*self.others, *self.axes))
+        mask = ops.transpose(ops.cast(mask, "bool"), (*self.batch_axes, *self.axes))
         shape = ops.shape(mask)
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
-    def order_mask(self, query_shape, value_shape, is_causal, window=None):
+    def position_mask(self, query_shape, value_shape, is_causal, window=None):
         """Return which query sees which key by their positions on the one attention axis, (T, S), or `None` where order
         hides nothing: causal queries see the keys up to their own position, a window those nearer than its size."""
         if not is_causal and window is None:
@@ -85,7 +85,7 @@ class AttentionAxes:
 
     def fold_queries(self, x):
         """Return (..., T) from a value for each query, (B, ...)."""
-        return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.others, *self.axes)), -self.count, None)
+        return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.batch_axes, *self.axes)), -self.count, None)
 
 
 def _merge(x, start, stop):

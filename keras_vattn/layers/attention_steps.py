@@ -65,10 +65,10 @@ class AttentionSteps(ChunkedAttention):
         """
         state = {} if state is None else {"state": state}
         logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
-        scored = self.inputs_of_alignment(memory, logits, posterior_logits)
+        scored = self.alignment_inputs(memory, logits, posterior_logits)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        dropped = weights * noise["dropout"] if "dropout" in noise else weights
-        mean = self.context.call(dropped, memory["value"])
+        weights_after_dropout = weights * noise["dropout"] if "dropout" in noise else weights
+        mean = self.context.call(weights_after_dropout, memory["value"])
         attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
         if "alignment" in noise or posterior_logits is not None:
             attended["expected_weights"] = ops.cast(self.variational.expected_weights(scored), self.compute_dtype)
@@ -84,7 +84,7 @@ class AttentionSteps(ChunkedAttention):
             attended["context"] = self.context.sample(mean, parameters, context_noise, temperature)
         return attended
 
-    def inputs_of_alignment(self, memory, logits, posterior_logits):
+    def alignment_inputs(self, memory, logits, posterior_logits):
         keys, log_psi = memory["keys"], memory["log_psi"]
         if self.score.hides_keys:
             keys = keys.without_hidden(logits)
@@ -113,9 +113,9 @@ class AttentionSteps(ChunkedAttention):
             p = self.context.prior_distribution(mean, memory["prior_mean"])
             context = q.kl_divergence(p), mean.shape[-1]
         if "logits" in attended:
-            scored = self.inputs_of_alignment(memory, attended["logits"], posterior_logits)
+            scored = self.alignment_inputs(memory, attended["logits"], posterior_logits)
             keys = scored.keys
-        return self.divergence_of(scored, noise, keys, query_mask, training, context=context, chunk=chunk)
+        return self.divergence_terms(scored, noise, keys, query_mask, training, context=context, chunk=chunk)
 
 
 def _where_any_valid(keys, context_noise):

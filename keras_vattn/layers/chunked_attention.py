@@ -93,22 +93,22 @@ class ChunkedAttention(AlignmentLayer):
         """
         queries, keys, entries = inputs
         length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
-        masks = [_with_rows_beyond(x, length, size) for x in masks]
+        masks = [_pad_mask_rows(x, length, size) for x in masks]
         # `tf.cast` to the same dtype returns a variable unread, which the loops would read.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self.draw_seeds(training)
         skips_hidden_keys = is_causal and not in_xla()
 
-        def visible(group, first, num_visible):
+        def visible_keys(group, first, num_visible):
             """Return the `DenseKeys` of a chunk for the first `num_visible` keys."""
-            places = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
-            positions = tf.range(num_keys)[:num_visible]
-            valid = places >= positions if is_causal else None
-            valid = valid if window is None else both(valid, tf.abs(places - positions) < window)
+            query_positions = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
+            key_positions = tf.range(num_keys)[:num_visible]
+            valid = query_positions >= key_positions if is_causal else None
+            valid = valid if window is None else both(valid, tf.abs(query_positions - key_positions) < window)
             head = None if num_heads == 1 else group % num_heads
             for mask in masks:
-                valid = both(valid, _chunk_of_mask(mask, group // num_heads, head, first, size)[..., :num_visible])
+                valid = both(valid, _slice_mask(mask, group // num_heads, head, first, size)[..., :num_visible])
             return DenseKeys(valid)
 
         def step(names, rows, keys, shared, group, chunk):
@@ -123,7 +123,7 @@ class ChunkedAttention(AlignmentLayer):
                     rows[: len(queries)],
                     [x[None, ..., :num_visible, :] for x in keys],
                     entries,
-                    visible(group, first, num_visible),
+                    visible_keys(group, first, num_visible),
                     Chunk(number, seeds.fold_in(number), num_keys if skips_hidden_keys else None),
                 )
             results = {"context": context, "divergence": _columns(divergence)}
@@ -132,8 +132,8 @@ class ChunkedAttention(AlignmentLayer):
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
         # A prediction leaves out the KL, which nothing reads.
-        together = training or tf.executing_eagerly()
-        for names in [("context", "divergence")] if together else [("context",), ("divergence",)]:
+        in_one_pass = training or tf.executing_eagerly()
+        for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)
         by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
         divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
@@ -148,7 +148,7 @@ def chunk_size(value):
     return value if value == "auto" else integer("query_chunk_size", value, 1, optional=True, expected=expected)
 
 
-def _with_rows_beyond(mask, length, size):
+def _pad_mask_rows(mask, length, size):
     """Return a mask with a row for each query, and rows for the end of the last chunk; unchanged with one row."""
     if mask.shape[-2] == 1:
         return mask
@@ -158,7 +158,7 @@ def _with_rows_beyond(mask, length, size):
     return tf.pad(mask, [*[[0, 0]] * (len(mask.shape) - 2), [0, size], [0, 0]])
 
 
-def _chunk_of_mask(mask, example, head, first, size):
+def _slice_mask(mask, example, head, first, size):
     """Return the entries of a chunk of a mask (B or 1, [H or 1,] T or 1, S or 1)."""
     shape = ops.shape(mask)
     if mask.shape[0] != 1:

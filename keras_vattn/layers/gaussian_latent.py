@@ -109,8 +109,8 @@ class GaussianLatent(GaussianLayer):
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
             # Every query has an equal share: the sum is what counts.
-            share = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
-            penalised = share + ops.zeros_like(divergence)
+            query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
+            penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
             # Not a product with the mask: a masked entry may be infinite.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)

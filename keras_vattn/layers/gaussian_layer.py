@@ -22,12 +22,12 @@ class GaussianLayer(StochasticLayer):
     feature_arguments = ("inputs",)
 
     def build(self, inputs_shape):
-        width, first = inputs_shape[-1], Constant(self.initial_log_scale)
+        width, initial_bias = inputs_shape[-1], Constant(self.initial_log_scale)
         size = (width, self.units)
         self.mean_kernel = self.add_weight(name="mean_kernel", shape=size, initializer=self.initial_kernel)
         self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
         self.log_scale_kernel = self.add_weight(name="log_scale_kernel", shape=size, initializer=self.initial_kernel)
-        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
         """Return the first W_m or W_s, as small as the first sigma. A learned prior begins with such kernels too: the
@@ -43,8 +43,8 @@ class GaussianLayer(StochasticLayer):
     def linear(self, inputs, kernels=None):
         """Return both linear maps of the inputs, (B, ..., units) each, from one product. Pure."""
         kernels = self.kernels() if kernels is None else kernels
-        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
-        return ops.split(joined, 2, axis=-1)
+        both_maps = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
+        return ops.split(both_maps, 2, axis=-1)
 
     def draw_noise(self, shape, seed):
         """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the seed of

@@ -132,7 +132,7 @@ class GraphAttention(AlignmentLayer):
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
-        if prior_over == "nodes" and not _is_over_nodes(self.alignment, self.prior):
+        if prior_over == "nodes" and not _psi_affects_prior(self.alignment, self.prior):
             raise ValueError(
                 'prior_over="nodes" would change nothing: it needs a contextual prior of a family that is not '
                 f"normalised over the neighbourhood. Received: alignment={self.alignment!r}, prior={self.prior!r}"
@@ -170,17 +170,17 @@ class GraphAttention(AlignmentLayer):
 
     def call(self, nodes, edges, nodes_mask=None, edges_mask=None, return_attention_scores=False, training=None):
         self._check(nodes, edges, nodes_mask, edges_mask)
-        keys = self.keys_of(nodes, edges, nodes_mask, edges_mask)
+        keys = self.segment_keys(nodes, edges, nodes_mask, edges_mask)
         noise = self.draw_noise(ops.shape(nodes), ops.shape(keys.row_ids)[0], self.draw_seeds(training))
         value = self._project(nodes, nodes_mask, noise)
         scored = self._score(value, keys, nodes_mask)
         weights = self.variational.weights(scored, noise)
         examples = None if nodes_mask is None else ops.sum(ops.cast(nodes_mask, "float32"))
-        divergence = self.divergence_of(scored, noise, keys, None, training, head_axis=0)
+        divergence = self.divergence_terms(scored, noise, keys, None, training, head_axis=0)
         self.add_divergence(**divergence, training=training, examples=examples)
-        kept = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
+        weights_after_dropout = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
         context = weighted_segment_sum(
-            value, ops.transpose(kept), keys.key_ids, keys.row_ids, keys.num_rows
+            value, ops.transpose(weights_after_dropout), keys.key_ids, keys.row_ids, keys.num_rows
         )  # (N, H, F)
         context = ops.cast(context, self.compute_dtype)
         if self.concatenate:
@@ -190,7 +190,7 @@ class GraphAttention(AlignmentLayer):
         output = self.activation(context if self.bias is None else ops.add(context, self.bias))
         return (output, ops.cast(weights, self.compute_dtype)) if return_attention_scores else output
 
-    def keys_of(self, nodes, edges, nodes_mask=None, edges_mask=None):
+    def segment_keys(self, nodes, edges, nodes_mask=None, edges_mask=None):
         """Return the `SegmentKeys` of a call, self-loops behind the edges."""
         count, valid, edges = ops.shape(nodes)[0], None, ops.cast(edges, "int64")
         if edges_mask is not None:
@@ -203,8 +203,8 @@ class GraphAttention(AlignmentLayer):
             valid = both(valid, ops.take(present, source) & ops.take(present, target))
         if self.self_loops:
             loops = ops.arange(count, dtype="int64")
-            of_loops = ops.ones_like(loops, "bool") if nodes_mask is None else present
-            valid = ops.concatenate([both(valid, source != target), of_loops])
+            valid_loops = ops.ones_like(loops, "bool") if nodes_mask is None else present
+            valid = ops.concatenate([both(valid, source != target), valid_loops])
             source, target = (ops.concatenate([ends, loops]) for ends in (source, target))
         return SegmentKeys(target, count, source, valid)
 
@@ -235,18 +235,18 @@ class GraphAttention(AlignmentLayer):
 
     def _score(self, value, keys, nodes_mask):
         """Return the inputs of the alignment, with logits (H, E)."""
-        of_nodes = []
+        node_scores = []
         for kernel in (self.target_kernel, self.source_kernel):
             product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))
-            of_nodes.append(ops.cast(ops.sum(product, axis=-1), "float32"))  # (N, H)
-        logits = gather(of_nodes[0], keys.row_ids) + gather(of_nodes[1], keys.key_ids)
+            node_scores.append(ops.cast(ops.sum(product, axis=-1), "float32"))  # (N, H)
+        logits = gather(node_scores[0], keys.row_ids) + gather(node_scores[1], keys.key_ids)
         logits = ops.transpose(ops.leaky_relu(logits, self.negative_slope))
         key = ops.transpose(value, (1, 0, 2))
         if self.prior_over == "nodes":
-            over = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
+            support = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
         else:
-            over = None
-        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys, over), psi_of_rows=over is None)
+            support = None
+        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys, support), psi_of_rows=support is None)
 
     def _check(self, nodes, edges, nodes_mask, edges_mask):
         _check_shapes(nodes.shape, edges.shape)
@@ -263,11 +263,11 @@ class GraphAttention(AlignmentLayer):
                 check_shape(name, mask, tuple(expected), meaning)
 
     def _scored(self, arguments, options):
-        given = self._bind(arguments, options)
-        nodes, edges = given["nodes"], given["edges"]
-        masks = given["nodes_mask"], given["edges_mask"]
+        call_arguments = self._bind(arguments, options)
+        nodes, edges = call_arguments["nodes"], call_arguments["edges"]
+        masks = call_arguments["nodes_mask"], call_arguments["edges_mask"]
         self._check(nodes, edges, *masks)
-        keys = self.keys_of(nodes, edges, *masks)
+        keys = self.segment_keys(nodes, edges, *masks)
         return self._score(self._project(nodes, masks[0], {}), keys, masks[0])
 
     def compute_output_shape(self, nodes_shape, edges_shape):
@@ -313,7 +313,7 @@ class GraphAttention(AlignmentLayer):
         }
 
 
-def _is_over_nodes(alignment, prior):
+def _psi_affects_prior(alignment, prior):
     """Return whether what Psi sums to one over has a say in p."""
     if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
         return False

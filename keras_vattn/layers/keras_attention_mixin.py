@@ -44,7 +44,7 @@ class KerasAttentionMixin(ChunkedAttention):
         """Return the context, the weights, and the result of `divergence_of`, for all queries or a `Chunk`."""
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
-        return context, weights, self.divergence_of(scored, noise, scored.keys, query_mask, training, chunk=chunk)
+        return context, weights, self.divergence_terms(scored, noise, scored.keys, query_mask, training, chunk=chunk)
 
     def _in_chunks(self, inputs, mask, size, query_mask, training, use_causal_mask):
         query, *keys = inputs
@@ -69,6 +69,6 @@ class KerasAttentionMixin(ChunkedAttention):
         return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys))
 
     def _scored(self, arguments, options):
-        given = self._bind(arguments, options)
-        inputs = [ops.cast(x, self.compute_dtype) for x in given["inputs"]]
-        return self._score(inputs, given["mask"], given["use_causal_mask"])
+        call_arguments = self._bind(arguments, options)
+        inputs = [ops.cast(x, self.compute_dtype) for x in call_arguments["inputs"]]
+        return self._score(inputs, call_arguments["mask"], call_arguments["use_causal_mask"])

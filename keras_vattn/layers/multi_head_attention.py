@@ -130,7 +130,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
-        self._check_order(query, use_causal_mask)
+        self._check_position_masks(query, use_causal_mask)
         size = self.multi_head_chunk_size(ops.shape(query), ops.shape(value), return_attention_scores)
         if self.is_softmax and size is None and AttentionAxes(self.attention_axes, len(query.shape)).is_plain:
             return super().call(
@@ -149,7 +149,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         # masks of (B, T, D) alone.
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
-        masks = None if size is None else self._masks_of_chunks(query, value_mask, key_mask, attention_mask)
+        masks = None if size is None else self._chunk_masks(query, value_mask, key_mask, attention_mask)
         for x in (query, value, key):
             keras_private.set_mask(x, None)
         num_leading = len(query.shape) - 1
@@ -160,7 +160,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             options = query_mask, posterior_logits, use_causal_mask, self.sliding_window
             output, weights = self._in_chunks(heads, masks, size, training, *options), None
         else:
-            mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
+            mask = self.combined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
             options = {"query_mask": query_mask, "posterior_logits": posterior_logits}
             output, weights = self._compute_attention(*heads, mask, training, return_attention_scores, **options)
         output = project(self.output_dense, output if gate is None else ops.multiply(output, gate), num_leading)
@@ -168,7 +168,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
 
-    def _masks_of_chunks(self, query, value_mask, key_mask, attention_mask):
+    def _chunk_masks(self, query, value_mask, key_mask, attention_mask):
         """Return the masks of the call, each by itself, of the rank of the logits."""
         masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
         masks += [] if attention_mask is None else [attention_mask]
@@ -179,7 +179,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         axes = AttentionAxes((1,), 3)
         return [axes.expand_mask(x) for x in masks]
 
-    def _check_order(self, query, use_causal_mask):
+    def _check_position_masks(self, query, use_causal_mask):
         """Raise ValueError for a mask of the order of keys that have none."""
         axes, window = AttentionAxes(self.attention_axes, len(query.shape)), self.sliding_window
         if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
@@ -192,9 +192,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
         """Raise ValueError for shapes that do not fit; with softmax Keras raises its own errors."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
-        others = lambda x: tuple(x.shape[axis] for axis in axes.others)  # noqa: E731
+        batch_shape = lambda x: tuple(x.shape[axis] for axis in axes.batch_axes)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):
-            if rank < 3 or len(x.shape) != rank or not fits(others(x), others(query)):
+            if rank < 3 or len(x.shape) != rank or not fits(batch_shape(x), batch_shape(query)):
                 raise ValueError(
                     f"`query` and `{name}` must have as many axes, at least 3, and be equal in those that are not "
                     f"attended over. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
@@ -207,7 +207,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         check_mask("query_mask", query_mask, query.shape[:-1], "(B, T)")
         for name, mask in (("value_mask", value_mask), ("key_mask", key_mask)):
             check_mask(name, mask, value.shape[:-1], "(B, S)")
-        if attention_mask is not None and axes.others == (0,):
+        if attention_mask is not None and axes.batch_axes == (0,):
             batch, heads, *attended = axes.logits_shape(self.num_heads, query.shape, value.shape)
             # One for all examples, and one for each head, are masks of Keras too.
             choices = ((batch, heads, *attended), attended)
@@ -215,16 +215,16 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(MultiHeadAttention.call, self), arguments, options)
-        query, value, key = (given[name] for name in ("query", "value", "key"))
-        self.check_posterior_logits(given["posterior_logits"], query, value)
-        self._check_order(query, given["use_causal_mask"])
+        call_arguments = bind_call(partial(MultiHeadAttention.call, self), arguments, options)
+        query, value, key = (call_arguments[name] for name in ("query", "value", "key"))
+        self.check_posterior_logits(call_arguments["posterior_logits"], query, value)
+        self._check_position_masks(query, call_arguments["use_causal_mask"])
         if not self.is_softmax:
-            masks = (given[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
+            masks = (call_arguments[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
             self._check(query, value, key, *masks)
         output = super().compute_output_spec(query, value, key)
-        self.multi_head_chunk_size(query.shape, value.shape, given["return_attention_scores"])
-        if not given["return_attention_scores"]:
+        self.multi_head_chunk_size(query.shape, value.shape, call_arguments["return_attention_scores"])
+        if not call_arguments["return_attention_scores"]:
             return output
         # Keras takes the keys to be as many as the queries.
         shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(

@@ -140,17 +140,17 @@ class MultiHeadMixin(ChunkedAttention):
             )
         if use_causal_mask:
             axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
-            causal = axes.expand_mask(axes.order_mask(ops.shape(query), ops.shape(value), True))
+            causal = axes.expand_mask(axes.position_mask(ops.shape(query), ops.shape(value), True))
             attention_mask = both(axes.expand_mask(attention_mask), causal)
         axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         query_mask = None if query_mask is None else axes.fold_queries(query_mask)
-        divergence = self.divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
+        divergence = self.divergence_terms(scored, noise, scored.keys, query_mask, training, head_axis=-2)
         self.add_divergence(**divergence, training=training)
-        kept = weights * noise["dropout"] if "dropout" in noise else weights
-        context = axes.from_heads(tf.matmul(kept, axes.by_head(value)), shape)
+        weights_after_dropout = weights * noise["dropout"] if "dropout" in noise else weights
+        context = axes.from_heads(tf.matmul(weights_after_dropout, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)
 
     def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
@@ -187,7 +187,7 @@ class MultiHeadMixin(ChunkedAttention):
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
         # A chunk is of one head, unless the prior has a network for each head.
         num_heads = 1 if self.per_head_prior else self.num_heads
-        inputs = [[_one_by_one(x, num_heads) for x in each if x is not None] for each in inputs]
+        inputs = [[_heads_to_batch(x, num_heads) for x in each if x is not None] for each in inputs]
 
         def attend(queries, keys, entries, valid, chunk):
             key, value = keys
@@ -201,7 +201,7 @@ class MultiHeadMixin(ChunkedAttention):
                 weights = self.variational.weights(scored, noise)
             weights = ops.cast(weights, self.compute_dtype)
             context = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
-            return context, self.divergence_of(scored, noise, valid, None, training, head_axis=-2, chunk=chunk)
+            return context, self.divergence_terms(scored, noise, valid, None, training, head_axis=-2, chunk=chunk)
 
         weights = [] if self.prior is None else self.prior.trainable_variables
         context, divergence = self.over_chunks(
@@ -228,25 +228,25 @@ class MultiHeadMixin(ChunkedAttention):
         log_psi = self.variational.log_psi(key, keys)
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
-    def joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
+    def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
         """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
         of it, since a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
-        for of_keys in (value_mask, key_mask):
-            mask = mask if of_keys is None else both(mask, axes.mask_of_keys(of_keys))
+        for padding_mask in (value_mask, key_mask):
+            mask = mask if padding_mask is None else both(mask, axes.expand_key_mask(padding_mask))
         window = self.sliding_window if axes.is_plain else None
-        order = axes.order_mask(ops.shape(query), ops.shape(value), use_causal_mask, window)
-        return both(mask, axes.expand_mask(order))
+        position_mask = axes.position_mask(ops.shape(query), ops.shape(value), use_causal_mask, window)
+        return both(mask, axes.expand_mask(position_mask))
 
     def _scored(self, arguments, options):
         # A `call` of a subclass may have other arguments: what it has of these counts.
-        given = self._bind(arguments, options)
-        query, value = given["query"], given["value"]
-        key, posterior_logits = given.get("key"), given.get("posterior_logits")
+        call_arguments = self._bind(arguments, options)
+        query, value = call_arguments["query"], call_arguments["value"]
+        key, posterior_logits = call_arguments.get("key"), call_arguments.get("posterior_logits")
         self.check_posterior_logits(posterior_logits, query, value)
         names = ("value_mask", "key_mask", "attention_mask", "use_causal_mask")
-        mask = self.joined_mask(query, value, *(given.get(name) for name in names))
+        mask = self.combined_mask(query, value, *(call_arguments.get(name) for name in names))
         projected = self.query_dense(query), self.key_dense(value if key is None else key)
         return self.score_heads(*projected, mask, posterior_logits)[1]
 
@@ -257,7 +257,7 @@ class MultiHeadMixin(ChunkedAttention):
         self.variational.require_place_for_posterior_logits(posterior_logits)
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
-        before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
+        before, after = expected[: len(axes.batch_axes)], expected[len(axes.batch_axes) + 1 :]
         choices = (expected, (*before, 1, *after), (*before, *after))
         if not any(fits(shape, choice) for choice in choices):
             raise ValueError(
@@ -269,7 +269,7 @@ class MultiHeadMixin(ChunkedAttention):
         if posterior_logits is None:
             return None
         if len(posterior_logits.shape) < len(shape):
-            posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
+            posterior_logits = ops.expand_dims(posterior_logits, len(axes.batch_axes))
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
@@ -310,6 +310,6 @@ def _supported_arguments(arguments):
     return {name: x for name, x in arguments.items() if name in supported or name not in NEWER_ARGUMENTS}
 
 
-def _one_by_one(x, num_heads):
+def _heads_to_batch(x, num_heads):
     """Return (B H, 1, ..., D) of (B, H, ..., D), as it is where there is one."""
     return x if num_heads == 1 else ops.reshape(x, (-1, 1, *ops.shape(x)[2:]))

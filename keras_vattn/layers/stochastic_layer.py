@@ -245,8 +245,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             entries = 1.0 if self.kl_reduction == "query_mean" else ops.cast(entries, "float32")
             denominator = _masked_sum(ops.ones_like(divergence) * entries, valid)
         total = _masked_sum(divergence, valid)
-        in_loss = total if penalised is None else _masked_sum(penalised, valid)
-        loss = self._current_kl_weight(training) * _quotient(in_loss, denominator)
+        penalised_total = total if penalised is None else _masked_sum(penalised, valid)
+        loss = self._current_kl_weight(training) * _quotient(penalised_total, denominator)
         # Keras adds it to a loss of its default dtype, and raises where that is half precision.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
@@ -254,7 +254,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
-        self._added.keep_only(keras_private.own_losses(self))
+        self._added.prune(keras_private.own_losses(self))
         self._added.add(AddedDivergence(loss, total, above_floor, batch_size, _replica_thread()))
         self.add_loss(loss)
         self._shows_divergence = True
@@ -267,7 +267,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     def _losses_of_this_replica(self):
         """Return the losses of this layer, and the KLs behind them."""
         losses, thread = keras_private.own_losses(self), _replica_thread()
-        added = self._added.keep_only(losses)
+        added = self._added.prune(losses)
         if thread is None:
             return losses, added
         # Replicas are threads that share one list of losses: each counts the KL that it added itself.
@@ -356,11 +356,11 @@ def _quotient(total, count):
     return ops.divide_no_nan(total, ops.cast(count, "float32"))
 
 
-def _rescaled(total, count, other):
+def _rescaled(total, count, new_count):
     """Return total / count times another count."""
-    if count is other or (all(isinstance(x, numbers.Number) for x in (count, other)) and count == other):
+    if count is new_count or (all(isinstance(x, numbers.Number) for x in (count, new_count)) and count == new_count):
         return total
-    return _quotient(total, count) * ops.cast(other, "float32")
+    return _quotient(total, count) * ops.cast(new_count, "float32")
 
 
 def _masked_sum(divergence, valid):

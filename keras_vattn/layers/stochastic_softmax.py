@@ -91,13 +91,13 @@ class StochasticSoftmax(AlignmentLayer):
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
         self._require_key(key)
         scored = self._score(inputs, mask, posterior_logits, key)
-        weights, noise = self.drawn(scored, training)
+        weights, noise = self.draw_weights(scored, training)
         heads = tuple(range(1, len(inputs.shape) - 2)) or None
-        divergence = self.divergence_of(scored, noise, scored.keys, None, training, head_axis=heads)
+        divergence = self.divergence_terms(scored, noise, scored.keys, None, training, head_axis=heads)
         self.add_divergence(**divergence, training=training)
         return weights
 
-    def drawn(self, scored, training):
+    def draw_weights(self, scored, training):
         """Return the weights of a call, drawn or not, and their noise."""
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
@@ -118,8 +118,8 @@ class StochasticSoftmax(AlignmentLayer):
             self.variational.require_place_for_posterior_logits(posterior_logits)
             check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
         if key is not None:
-            *others, _, length = tuple(inputs.shape)
-            expected = (*others, length, key.shape[-1])
+            *batch_shape, _, length = tuple(inputs.shape)
+            expected = (*batch_shape, length, key.shape[-1])
             check_shape("key", key, expected, "(B, ..., S, Dk), or 1 before the last two axes", broadcast=True)
 
     def _score(self, inputs, mask, posterior_logits, key):
@@ -128,19 +128,19 @@ class StochasticSoftmax(AlignmentLayer):
             inputs = ops.cast(inputs, "float32")
         if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
             mask = ops.cast(mask, "float32") > 0.5
-        keys = DenseKeys(both(mask, self._counts(inputs)))
+        keys = DenseKeys(both(mask, self._is_unmasked(inputs)))
         log_psi = None if key is None else self.variational.log_psi(key, keys)
         posterior_logits = as_finite_float32(posterior_logits)
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
 
-    def _counts(self, inputs):
+    def _is_unmasked(self, inputs):
         """Return which logits count: one that a mask was added to does not."""
         return inputs > (-2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8)
 
     def _scored(self, arguments, options):
-        given = self._bind(arguments, options)
-        inputs = ops.cast(given["inputs"], self.compute_dtype)
-        return self._score(inputs, *(given[name] for name in ("mask", "posterior_logits", "key")))
+        call_arguments = self._bind(arguments, options)
+        inputs = ops.cast(call_arguments["inputs"], self.compute_dtype)
+        return self._score(inputs, *(call_arguments[name] for name in ("mask", "posterior_logits", "key")))
 
     def compute_output_shape(self, inputs_shape, key_shape=None, posterior_logits_shape=None):
         return inputs_shape

@@ -45,7 +45,7 @@ class WordDropout(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.rate = number("rate", rate, minimum=0, maximum=1)
         self.replacement_id = integer("replacement_id", replacement_id)
-        self.protected_ids = tuple(integer("protected_ids", one) for one in protected_ids)
+        self.protected_ids = tuple(integer("protected_ids", word_id) for word_id in protected_ids)
         self.seed = integer("seed", seed, optional=True)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True

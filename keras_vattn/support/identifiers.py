@@ -5,12 +5,12 @@ import inspect
 import keras
 
 
-def resolve(identifier, known, base_class, kind, **kwargs):
+def resolve(identifier, classes, base_class, kind, **kwargs):
     """Return the object an identifier names.
 
     Args:
-        identifier: A name in `known`, a class, a serialised config dictionary, or an instance of `base_class`.
-        known: Dictionary from name to class.
+        identifier: A name in `classes`, a class, a serialised config dictionary, or an instance of `base_class`.
+        classes: Dictionary from name to class.
         base_class: What every result is an instance of.
         kind: The word for such an object in error messages.
         **kwargs: Constructor arguments, used when the object is made here (a name or a class).
@@ -24,15 +24,15 @@ def resolve(identifier, known, base_class, kind, **kwargs):
     resolved = identifier
     if isinstance(identifier, dict):
         resolved = keras.saving.deserialize_keras_object(identifier)
-    elif isinstance(identifier, str) and known:
-        if identifier not in known:
-            names = ", ".join(f'"{name}"' for name in known)
+    elif isinstance(identifier, str) and classes:
+        if identifier not in classes:
+            names = ", ".join(f'"{name}"' for name in classes)
             raise ValueError(f'Unknown {kind}. Expected one of {names}. Received: {kind}="{identifier}"')
-        return known[identifier](**kwargs)
+        return classes[identifier](**kwargs)
     elif inspect.isclass(identifier) and issubclass(identifier, base_class):
         return identifier(**kwargs)
     if not isinstance(resolved, base_class):
-        names = "".join(f'"{name}", ' for name in known)
+        names = "".join(f'"{name}", ' for name in classes)
         raise ValueError(
             f"`{kind}` must be {names}a class, an instance or a config of {base_class.__name__}. "
             f"Received: {kind}={identifier!r}"

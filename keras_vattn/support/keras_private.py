@@ -82,11 +82,11 @@ def available(value, name, owner):
     return value is not None
 
 
-def save_as(one, other):
+def save_as(new_class, registered_class):
     """Save instances of a class under the name of a registered one, which loads them."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
-    GLOBAL_CUSTOM_NAMES[one] = keras.saving.get_registered_name(other)
+    GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
 
 
 def mask_of(x):
@@ -108,12 +108,12 @@ def bind_call(call, arguments, options):
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()
-    given = dict(bound.arguments)
+    call_arguments = dict(bound.arguments)
     for name, x in bound.arguments.items():
         mask = f"{name}_mask"
-        if mask in given and given[mask] is None:
-            given[mask] = mask_of(x)
-    return given
+        if mask in call_arguments and call_arguments[mask] is None:
+            call_arguments[mask] = mask_of(x)
+    return call_arguments
 
 
 def copy_masked(x):
@@ -129,17 +129,17 @@ def copy_masked(x):
 def flatten_layers(layer):
     """Return a layer and all layers inside it, however deep, each once, in the order of the model: a layer stands
     before what is inside it, and that before the next layer."""
-    found = {}
+    flat_layers = {}
 
     def visit(layer):
-        if id(layer) not in found:
-            found[id(layer)] = layer
+        if id(layer) not in flat_layers:
+            flat_layers[id(layer)] = layer
             # Keras's recursive order reverses at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
     visit(layer)
-    return list(found.values())
+    return list(flat_layers.values())
 
 
 @contextlib.contextmanager

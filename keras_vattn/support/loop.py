@@ -46,15 +46,15 @@ def scan(step, state, inputs, length, training=False, noise=()):
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
     # At length 0 the loop runs one step on zeros and discards it. Padding by 0 and slicing everything is no copy.
-    is_known = bool(tf.get_static_value(length))
-    num_steps = length if is_known else tf.maximum(length, 1)
-    if not is_known:
+    is_static = bool(tf.get_static_value(length))
+    num_steps = length if is_static else tf.maximum(length, 1)
+    if not is_static:
         inputs = tree.map_structure(lambda x: _padded(tf.convert_to_tensor(x), num_steps - length), inputs)
     loop = _Loop(step, state, inputs, num_steps)
     has_backward_loop = training and loop.step.is_pure and not tf.executing_eagerly()
     outputs, last = loop.run_in_training(noise) if has_backward_loop else loop.run(step)
     outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
-    if not is_known:
+    if not is_static:
         outputs = [_cut(x, length) for x in outputs]
         last = [tf.where(length > 0, new, old) for new, old in zip(last, loop.flat_state, strict=True)]
     return tree.pack_sequence_as(loop.step.output_structure, outputs), tree.pack_sequence_as(state, last)

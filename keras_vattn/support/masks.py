@@ -14,15 +14,15 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
         ValueError: If a mask has the wrong rank or a length that cannot match.
     """
     mask = None
-    for given in given_masks(query, value, value_mask, key_mask, attention_mask):
-        mask = both(mask, given)
+    for boolean_mask in boolean_masks(query, value, value_mask, key_mask, attention_mask):
+        mask = both(mask, boolean_mask)
     if use_causal_mask:
         rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
         mask = both(mask, (rows[:, None] >= columns[None, :])[None])
     return mask
 
 
-def given_masks(query, value, value_mask, key_mask, attention_mask):
+def boolean_masks(query, value, value_mask, key_mask, attention_mask):
     """Return the masks that are given, booleans each of which broadcasts to (B, T, S); errors as `combine_masks`."""
     check_masks(query, value, value_mask, key_mask, attention_mask)
     masks = [ops.expand_dims(ops.cast(x, "bool"), 1) for x in (value_mask, key_mask) if x is not None]
@@ -70,13 +70,13 @@ def check_sequences(query_shape, value_shape, key_shape):
     for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
         if len(shape) != 3:
             raise ValueError(f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}")
-    for name, shape, axes, what in (
+    for name, shape, axes, sizes in (
         ("query", query_shape, 1, "batch sizes"),
         ("key", key_shape, 2, "batch sizes and lengths"),
     ):
         if not fits(shape[:axes], value_shape[:axes]):
             raise ValueError(
-                f"`{name}` and `value` must have equal {what}. "
+                f"`{name}` and `value` must have equal {sizes}. "
                 f"Received: {name}.shape={tuple(shape)}, value.shape={tuple(value_shape)}"
             )
 

@@ -39,27 +39,27 @@ def map_chunks(step, rows, memory, shared, size):
     """
     num_groups, length = ops.shape(rows[0])[:2]
     # `tf.stack` needs an entry: without groups or rows the step runs on zeros, and the result is cut to length 0.
-    loops, num_chunks = _at_least_one(num_groups), _at_least_one(-(-length // size))
-    memory = [_extended(x, 0, num_groups, loops) for x in memory]
-    rows = [_extended(_extended(x, 0, num_groups, loops), 1, length, num_chunks * size) for x in rows]
-    chunks = [tf.reshape(x, (loops, num_chunks, size, *ops.shape(x)[2:])) for x in rows]
+    num_loops, num_chunks = _at_least_one(num_groups), _at_least_one(-(-length // size))
+    memory = [_pad_to_length(x, 0, num_groups, num_loops) for x in memory]
+    rows = [_pad_to_length(_pad_to_length(x, 0, num_groups, num_loops), 1, length, num_chunks * size) for x in rows]
+    chunks = [tf.reshape(x, (num_loops, num_chunks, size, *ops.shape(x)[2:])) for x in rows]
     run = _run_eagerly if tf.executing_eagerly() else _run_in_graph
     results = run(step, chunks, memory, shared)
 
     def joined(x):
-        return tf.reshape(x, (loops, num_chunks * size, *ops.shape(x)[3:]))[:num_groups, :length]
+        return tf.reshape(x, (num_loops, num_chunks * size, *ops.shape(x)[3:]))[:num_groups, :length]
 
     return tf.nest.map_structure(joined, results)
 
 
 def _run_eagerly(step, chunks, memory, shared):
-    loops, num_chunks = chunks[0].shape[:2]
+    num_loops, num_chunks = chunks[0].shape[:2]
     groups = [
         [
             step([x[group, chunk] for x in chunks], [x[group] for x in memory], shared, group, chunk)
             for chunk in range(num_chunks)
         ]
-        for group in range(loops)
+        for group in range(num_loops)
     ]
     stacked = [tf.nest.map_structure(lambda *x: tf.stack(x), *results) for results in groups]
     return tf.nest.map_structure(lambda *x: tf.stack(x), *stacked)
@@ -112,7 +112,7 @@ def _at_least_one(count):
     return max(count, 1) if isinstance(count, int) else tf.maximum(count, 1)
 
 
-def _extended(x, axis, length, new_length):
+def _pad_to_length(x, axis, length, new_length):
     """Return x with its last entry of an axis repeated up to a new length, or with zeros where it has no entry."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x

@@ -5,7 +5,7 @@ import weakref
 import keras
 
 
-def claim(owner, name, part):
+def claim(owner, name, sublayer):
     """Note that the part is the owner's; ValueError if it is another layer's already.
 
     Two owners of one part can be saved but not loaded: each comes back with a part of its own.
@@ -13,39 +13,39 @@ def claim(owner, name, part):
     Args:
         owner: A layer.
         name: The word for the part in the error message.
-        part: A layer inside it, or `None`.
+        sublayer: A layer inside it, or `None`.
     """
-    if part is None:
+    if sublayer is None:
         return
-    previous = getattr(part, "claimed_by", lambda: None)()
+    previous = getattr(sublayer, "claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
             f"This {name} belongs to another layer already: give each its own. "
-            f"Received: {name}={part.name}, of {previous.name} and {owner.name}"
+            f"Received: {name}={sublayer.name}, of {previous.name} and {owner.name}"
         )
-    part.claimed_by = weakref.ref(owner)
+    sublayer.claimed_by = weakref.ref(owner)
 
 
-def require_dtype(owner, name, part):
-    """Raise ValueError unless a part, or `None`, computes in the dtype of its owner.
+def require_dtype(owner, name, sublayer):
+    """Raise ValueError unless a sublayer, or `None`, computes in the dtype of its owner.
 
     Args:
         owner: A layer.
         name: The word for the part in the error message.
-        part: A layer inside it.
+        sublayer: A layer inside it.
     """
-    if part is not None and part.compute_dtype != owner.compute_dtype:
+    if sublayer is not None and sublayer.compute_dtype != owner.compute_dtype:
         raise ValueError(
             f"{type(owner).__name__} and its {name} must compute in one dtype: give both the same `dtype`. "
-            f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={owner.compute_dtype}"
+            f"Received: {name}.compute_dtype={sublayer.compute_dtype}, dtype={owner.compute_dtype}"
         )
 
 
-def serialize_sublayer(part):
+def serialize_sublayer(sublayer):
     """Return the configuration of a part, without the shapes that it was built for: its owner builds it."""
-    if part is None:
+    if sublayer is None:
         return None
-    config = keras.saving.serialize_keras_object(part)
+    config = keras.saving.serialize_keras_object(sublayer)
     config.pop("build_config", None)
     return config
 

@@ -73,10 +73,10 @@ def fraction(name, value):
     return number(name, value, minimum=0, below=1)
 
 
-def one_of(name, value, known):
+def one_of(name, value, options):
     """Return a value that is one of the known names; ValueError lists them otherwise."""
-    if not isinstance(value, str) or value not in known:
-        names = ", ".join(f'"{option}"' for option in known)
+    if not isinstance(value, str) or value not in options:
+        names = ", ".join(f'"{option}"' for option in options)
         raise ValueError(f"`{name}` must be one of {names}. Received: {name}={value!r}")
     return value
 
@@ -94,6 +94,6 @@ def refuse_unread(owner, beside, **defaults):
     """Raise ValueError for attributes that would change nothing beside another one and are not at their defaults."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
-        found = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
-        said = f"{' and '.join(names)} would change nothing in this {type(owner).__name__}"
-        raise ValueError(f"{said}: leave it out. Received: {found}")
+        received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
+        problem = f"{' and '.join(names)} would change nothing in this {type(owner).__name__}"
+        raise ValueError(f"{problem}: leave it out. Received: {received}")
