@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from worker_processes import run_workers
-from worker_training import batches, compiled_model, found_by_a_worker, trained
+from worker_training import batches, compiled_model, results_of_worker, trained
 
 from keras_vattn import distribute
 
 ONE = tf.distribute.get_strategy()
 
 
-def assert_same(found, expected):
-    for row, expected_row in zip(found[:2], expected[:2], strict=True):
-        assert row.keys() == expected_row.keys()
-        for name, value in row.items():
-            np.testing.assert_allclose(value, expected_row[name], rtol=1e-5, err_msg=name)
-    for weight, expected_weight in zip(found[2], expected[2], strict=True):
+def assert_same(results, expected):
+    for figures, expected_figures in zip(results[:2], expected[:2], strict=True):
+        assert figures.keys() == expected_figures.keys()
+        for name, value in figures.items():
+            np.testing.assert_allclose(value, expected_figures[name], rtol=1e-5, err_msg=name)
+    for weight, expected_weight in zip(results[2], expected[2], strict=True):
         # Adam magnifies the rounding of the bias of the keys, whose gradient is almost 0.
         np.testing.assert_allclose(weight, expected_weight, atol=4e-6)
 
@@ -44,13 +44,13 @@ def test_two_workers_train_as_one(tmp_path):
     """Over the loopback; each draws noise of its own. Once `plain` is None, Keras trains there by itself."""
     expected = trained(ONE, compiled_model())
     draws = []
-    for status, output in run_workers(found_by_a_worker, [(), ()], tmp_path):
+    for status, output in run_workers(results_of_worker, [(), ()], tmp_path):
         assert status == 0, output
-        found = json.loads(output.partition("RESULT")[2].splitlines()[0])
-        assert found["plain"] is not None
-        assert_same((found["history"], found["figures"], found["weights"]), expected)
-        assert found["calls"] == 9
-        draws.append(found["draws"])
+        results = json.loads(output.partition("RESULT")[2].splitlines()[0])
+        assert results["plain"] is not None
+        assert_same((results["history"], results["figures"], results["weights"]), expected)
+        assert results["calls"] == 9
+        draws.append(results["draws"])
     assert draws[0] == draws[1]
     assert not np.allclose(draws[0][:2], draws[0][2:], atol=1e-3)
 

@@ -114,9 +114,9 @@ def check_fit(case, jit_compile):
     expected_logs, expected_before, expected = fitted_step_by_step(case.name)
     assert_equal(before, expected_before)
     steps, expected_steps = ([new - old for new, old in zip(each, before)] for each in (after, expected))
-    for step, wanted in zip(steps, expected_steps, strict=True):
+    for step, expected_step in zip(steps, expected_steps, strict=True):
         # Beside the gradient's rounding that of the weight it is taken from.
-        np.testing.assert_allclose(step, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max() + 1e-6)
+        np.testing.assert_allclose(step, expected_step, rtol=0, atol=1e-3 * np.abs(expected_step).max() + 1e-6)
     assert any(np.any(step) for step in steps)
     # The layers inside of it have other names.
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)

@@ -82,10 +82,10 @@ def test_gradients_under_a_scope_that_recomputes(case):
     with keras.RematScope("full"):
         layer = case.built(seed=3)
     layer.set_weights(plain.get_weights())
-    (*_, value, gradients), (*_, expected, wanted) = (
+    (*_, value, gradients), (*_, expected, expected_gradients) = (
         value_and_gradients(case, x, case.arrays()) for x in (layer, plain)
     )
-    assert_equal([value, *gradients.values()], [expected, *wanted.values()])
+    assert_equal([value, *gradients.values()], [expected, *expected_gradients.values()])
 
 
 def test_a_layer_inside_of_what_is_recomputed():

@@ -26,7 +26,7 @@ def test_seeds(case):
 
 @rows(
     lambda case: (
-        case.draws and case.noise_in_attention and case.examples_apart and not isinstance(case, VectorLatentCase)
+        case.draws and case.noise_in_attention and case.rows_are_independent and not isinstance(case, VectorLatentCase)
     ),
     costly=True,
 )
@@ -43,7 +43,7 @@ def test_noise_differs_between_steps(case):
             assert np.any(np.asarray(result[:, one]) != np.asarray(result[:, two]))
 
 
-@rows(lambda case: case.draws and case.examples_apart, costly=True)
+@rows(lambda case: case.draws and case.rows_are_independent, costly=True)
 def test_noise_differs_between_examples(case):
     layer = case.built(seed=3)
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(batch=3, steps=8).items()}

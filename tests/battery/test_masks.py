@@ -37,13 +37,13 @@ def test_a_mask_on_an_input_serves_every_layer_that_reads_it(case):
     """A call leaves the masks of its inputs as they are, and a second call masks what the first one does."""
     layer, arrays, masks = case.built(), case.arrays(), case.masks()
     first_input = next(iter(arrays))
-    of_inputs = {first_input if name == "mask" else name.removesuffix("_mask"): x for name, x in masks.items()}
-    for name, mask in of_inputs.items():
+    input_masks = {first_input if name == "mask" else name.removesuffix("_mask"): x for name, x in masks.items()}
+    for name, mask in input_masks.items():
         keras_private.set_mask(arrays[name], mask)
     calls = []
     for _ in range(2):
         calls.append([layer(**arrays), layer.losses])
-        assert all(keras_private.mask_of(x) is of_inputs.get(name) for name, x in arrays.items())
+        assert all(keras_private.mask_of(x) is input_masks.get(name) for name, x in arrays.items())
     assert_equal(*calls)
     if case.key_mask:
         assert_equal(calls[0], [layer(**arrays, **masks), layer.losses])

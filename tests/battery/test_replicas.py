@@ -31,7 +31,9 @@ def run_replicas(strategy, step, inputs):
 
 
 # A layer without a loss or a state depends on the replica only through its draws.
-@rows(lambda case: case.examples_apart and (case.divergence or case in LATENT_CASES), expensive=True, by_class=True)
+@rows(
+    lambda case: case.rows_are_independent and (case.divergence or case in LATENT_CASES), expensive=True, by_class=True
+)
 def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
     arrays = replica_arrays(case)
     masks = case.masks()
@@ -57,7 +59,7 @@ def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
         np.testing.assert_allclose((replicas[0] + replicas[1]) / 2, one, rtol=1e-4, atol=1e-6)
 
 
-@rows(lambda case: case.draws and case.examples_apart, expensive=True, by_class=True)
+@rows(lambda case: case.draws and case.rows_are_independent, expensive=True, by_class=True)
 def test_two_replicas_draw_differently(case, two_replicas):
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(steps=8).items()}
     with two_replicas.scope():

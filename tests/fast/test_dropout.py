@@ -18,10 +18,10 @@ def pair(rate, **options):
 def test_the_draws_are_those_of_keras(rate, shape):
     """Of several calls, eagerly and in graph; an odd number of entries leaves half a pair over."""
     x = tf.ones(shape)
-    ours, of_keras = pair(rate)
+    ours, reference = pair(rate)
     in_graph = tf.function(lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None] * len(shape))])
     for call in (lambda x: ours(x, training=True), in_graph, in_graph):
-        np.testing.assert_allclose(call(x), of_keras(x, training=True), rtol=1e-6)
+        np.testing.assert_allclose(call(x), reference(x, training=True), rtol=1e-6)
 
 
 def test_the_draws_under_xla_are_those_outside():
@@ -41,14 +41,14 @@ def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
 def test_the_draws_are_those_of_keras_for_seeds_at_the_ends(seed):
     """Whose first state is [seed, 0], and 0 modulo the largest int32 less one for some."""
-    ours, of_keras = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
+    ours, reference = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
     for _ in range(2):
-        np.testing.assert_array_equal(ours(X, training=True), of_keras(X, training=True))
+        np.testing.assert_array_equal(ours(X, training=True), reference(X, training=True))
 
 
 def test_the_mask_is_shared_along_axes_of_size_1():
-    ours, of_keras = pair(0.5, noise_shape=(None, 1, 7))
-    np.testing.assert_allclose(ours(X, training=True), of_keras(X, training=True), rtol=1e-6)
+    ours, reference = pair(0.5, noise_shape=(None, 1, 7))
+    np.testing.assert_allclose(ours(X, training=True), reference(X, training=True), rtol=1e-6)
     mask = np.asarray(ours(np.ones_like(X), training=True)) > 0
     np.testing.assert_array_equal(mask, np.broadcast_to(mask[:, :1], X.shape))
 

@@ -50,13 +50,13 @@ def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4,
 )
 def test_the_steps_are_those_of_keras(name, jit_compile):
     weights, optimizer = trained(keras_vattn.fast.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])
-    expected, of_keras = trained(keras.optimizers.Adam, **OPTIONS[name])
+    expected, keras_optimizer = trained(keras.optimizers.Adam, **OPTIONS[name])
     assert [x.path.partition("/")[2] for x in optimizer.variables] == [
-        x.path.partition("/")[2] for x in of_keras.variables
+        x.path.partition("/")[2] for x in keras_optimizer.variables
     ]
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=RTOL, atol=1e-6)
-    for one, other in zip(optimizer.variables, of_keras.variables, strict=True):
+    for one, other in zip(optimizer.variables, keras_optimizer.variables, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=RTOL_OF_STATE, atol=1e-6)
 
 
@@ -94,12 +94,12 @@ def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
 @pytest.mark.slow
 def test_replicas(two_replicas):
     """Both replicas take the step of Keras's optimizer."""
-    found = []
+    weights = []
     for make in (keras.optimizers.Adam, keras_vattn.fast.FusedAdam):
         with two_replicas.scope():
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, kernel_initializer="ones")])
             model.compile(make(0.1, global_clipnorm=1.0), "mse")
         model.fit(np.eye(4, dtype="float32"), np.eye(4, 3, dtype="float32"), batch_size=4, epochs=2, verbose=0)
-        found.append(model.get_weights())
-    for one, other in zip(*found, strict=True):
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -48,33 +48,33 @@ CALLS = [(bool(n & 1), bool(n & 2), bool(n & 4)) for n in (0, 7, 1, 6, 2, 5, 3, 
 
 
 @pytest.mark.parametrize(
-    ("name", "masked", "given", "graph"), [(list(OPTIONS)[i // 2], *c) for i, c in enumerate(CALLS)]
+    ("name", "masked", "has_state", "graph"), [(list(OPTIONS)[i // 2], *c) for i, c in enumerate(CALLS)]
 )
-def test_the_results_are_those_of_keras(name, masked, given, graph):
+def test_the_results_are_those_of_keras(name, masked, has_state, graph):
     options = {key: value for key, value in OPTIONS[name].items() if masked or key != "zero_output_for_mask"}
     state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
-    arguments = (tf.constant(MASK) if masked else None, state if given else None, True)
-    found = []
+    arguments = (tf.constant(MASK) if masked else None, state if has_state else None, True)
+    results = []
     for layer in pair(**options):
         run = lambda layer=layer: outcome(layer, *arguments)  # noqa: E731
-        found.append(tf.function(run, autograph=False)() if graph else run())
-    for one, other in zip(tf.nest.flatten(found[1]), tf.nest.flatten(found[0]), strict=True):
+        results.append(tf.function(run, autograph=False)() if graph else run())
+    for one, other in zip(tf.nest.flatten(results[1]), tf.nest.flatten(results[0]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_is_that_of_keras():
-    found = [layer(INPUTS, training=True).numpy() for layer in pair(dropout=0.5, seed=3)]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+    results = [layer(INPUTS, training=True).numpy() for layer in pair(dropout=0.5, seed=3)]
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
 def test_weights_of_keras_fit(tmp_path):
-    of_keras, ours = (
+    reference, ours = (
         keras.Sequential([keras.Input((None, WIDTH)), make(UNITS)])
         for make in (keras.layers.LSTM, keras_vattn.fast.LSTM)
     )
-    of_keras.save_weights(tmp_path / "keras.weights.h5")
+    reference.save_weights(tmp_path / "keras.weights.h5")
     ours.load_weights(tmp_path / "keras.weights.h5")
-    np.testing.assert_allclose(ours(INPUTS), of_keras(INPUTS), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours(INPUTS), reference(INPUTS), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_weights_of_keras_fit(tmp_path):
 )
 def test_what_our_loop_does_not_do_is_keras_s(options):
     layers = pair(return_sequences=True, seed=1, **options)
-    found = [layer(INPUTS, training=True).numpy() for layer in layers]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+    results = [layer(INPUTS, training=True).numpy() for layer in layers]
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
 def test_stateful():
@@ -100,18 +100,18 @@ def test_stateful():
     for layer in layers:
         layer.reset_state()
     for _ in range(2):
-        found = [layer(INPUTS).numpy() for layer in layers]
-        np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+        results = [layer(INPUTS).numpy() for layer in layers]
+        np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["last", "state", "backwards"])
-def test_cudnn_gets_no_empty_row(name, asked_cudnn):
+def test_cudnn_gets_no_empty_row(name, cudnn_masks):
     """Which it refuses; the results are those of Keras's loop with one."""
     mask = tf.constant(np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool))
     state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
     keras_layer, layer = pair(**OPTIONS[name])
     keras_layer.use_cudnn = False
-    found, expected = (outcome(each, mask, state, True) for each in (layer, keras_layer))
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+    results, expected = (outcome(each, mask, state, True) for each in (layer, keras_layer))
+    for one, other in zip(tf.nest.flatten(results), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert len(asked_cudnn) == 1 and np.all(np.any(asked_cudnn[0], axis=1))
+    assert len(cudnn_masks) == 1 and np.all(np.any(cudnn_masks[0], axis=1))

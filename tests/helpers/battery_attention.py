@@ -5,7 +5,7 @@ from functools import partial
 import keras
 import numpy as np
 from alignment_cases import named_rows
-from battery_cases import APART, KL_OPTIONS, SHARED, SOURCE, WITH_POSTERIOR, Case, scale_logits
+from battery_cases import DIFFERENT_WIDTHS, KL_OPTIONS, SAME_WIDTHS, SOURCE, WITH_POSTERIOR, Case, scale_logits
 from log_laplace import LogLaplace
 from twins import twin_divergence
 
@@ -69,13 +69,13 @@ def case_of_alignment(case, name, make, widths, options):
     )
 
 
-def _alignment_case(name, widths=APART, layer=Attention, **options):
+def _alignment_case(name, widths=DIFFERENT_WIDTHS, layer=Attention, **options):
     return case_of_alignment(AttentionCase, name, layer, widths, {"score": "bilinear", **options})
 
 
-def _configuration(part):
+def _configuration(sublayer):
     """Each layer of a row makes a part of its own from it: a part belongs to one layer."""
-    return keras.saving.serialize_keras_object(part)
+    return keras.saving.serialize_keras_object(sublayer)
 
 
 def _local_attention(score, **options):
@@ -88,20 +88,20 @@ ATTENTION_CASES = [
     AttentionCase(
         "attention-default",
         partial(Attention),
-        SHARED,
+        SAME_WIDTHS,
         bad_options=({"score": "cosine"}, {"alignment": "hardmax"}, {"context": "mean"}, {"dropout": 1.0}, *KL_OPTIONS),
     ),
-    AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SHARED, draws=True, dropout=True),
+    AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SAME_WIDTHS, draws=True, dropout=True),
     *(_alignment_case(name, **options) for name, options in named_rows().items()),
-    AttentionCase("attention-additive", partial(Attention, score="additive"), APART),
+    AttentionCase("attention-additive", partial(Attention, score="additive"), DIFFERENT_WIDTHS),
     _alignment_case("weibull-local", layer=_local_attention, alignment="weibull", prior="contextual"),
     AttentionCase(
-        "attention-dot-gaussian", partial(Attention, context="gaussian"), SHARED, divergence=True, draws=True
+        "attention-dot-gaussian", partial(Attention, context="gaussian"), SAME_WIDTHS, divergence=True, draws=True
     ),
     AttentionCase(
         "deterministic-attention",
         partial(DeterministicAttention, score="additive", dropout=0.25),
-        APART,
+        DIFFERENT_WIDTHS,
         draws=True,
         dropout=True,
         bad_options=({"score": "cosine"}, {"dropout": -0.1}),
@@ -109,7 +109,7 @@ ATTENTION_CASES = [
     AttentionCase(
         "gaussian-attention-standard",
         partial(GaussianAttention, score="bilinear"),
-        APART,
+        DIFFERENT_WIDTHS,
         divergence=True,
         draws=True,
         bad_options=(
@@ -123,7 +123,7 @@ ATTENTION_CASES = [
     AttentionCase(
         "gaussian-attention-mean",
         partial(GaussianAttention, score="additive", context_prior="mean", hidden_units=3),
-        APART,
+        DIFFERENT_WIDTHS,
         divergence=True,
         draws=True,
     ),

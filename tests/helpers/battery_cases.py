@@ -9,9 +9,9 @@ from keras import ops, tree
 BATCH, STEPS, SOURCE = 4, 3, 5
 VOCABULARY = 9
 KL_OPTIONS = ({"kl_weight": -1.0}, {"kl_annealing": 0.5}, {"kl_reduction": "max"})
-SHARED = {"query": 4, "value": 4}
-APART = {"query": 4, "value": 6}
-WITH_POSTERIOR = {**APART, "posterior_logits": SOURCE}
+SAME_WIDTHS = {"query": 4, "value": 4}
+DIFFERENT_WIDTHS = {"query": 4, "value": 6}
+WITH_POSTERIOR = {**DIFFERENT_WIDTHS, "posterior_logits": SOURCE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Case:
         log_probabilities: Inputs that are logarithms of probabilities, -1e30 at masked keys; a layer that has them
             takes no mask of the keys.
         values_draws: Whether the layer draws nothing, but is marked by `posterior_draws` to value draws of another.
-        examples_apart: Whether an example is a row of every input, which may stand in a batch of its own; not the nodes
-            of a graph.
+        rows_are_independent: Whether each example is one row of every input and can be a batch of its own. The nodes of
+            a graph cannot.
         has_loop: Whether a call runs a loop over the steps.
         is_sparse: Whether a valid key may have a weight of 0.
         estimates_divergence: Whether the KL of a call is estimated at draws, and may be negative in training.
@@ -64,7 +64,7 @@ class Case:
     has_logits = True
     log_probabilities = ()
     values_draws = False
-    examples_apart = True
+    rows_are_independent = True
     has_loop = False
     # Whether a call with `return_attention_scores` returns the weights.
     shows_weights = True

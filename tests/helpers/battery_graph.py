@@ -19,7 +19,7 @@ class GraphCase(Case):
     """A row of GraphAttention: the batch is one graph, of as many edges as nodes, because `fit` with arrays asks for
     it."""
 
-    examples_apart = False
+    rows_are_independent = False
 
     def arrays(self, batch=BATCH, steps=None, seed=0):
         nodes = np.random.default_rng(seed).normal(size=(batch, WIDTH))
@@ -38,12 +38,12 @@ class GraphCase(Case):
             distribution(**arrays, **dict(masks))
             for distribution in (layer.posterior_distribution, layer.prior_distribution)
         )
-        keys = layer.keys_of(**arrays, **dict(masks))
-        of_edges = twin_divergence(posterior, prior)
-        valid = np.ones(of_edges.shape[-1], bool) if keys.valid is None else keys.valid.numpy()
-        of_nodes = np.zeros(arrays["nodes"].shape[0])
-        np.add.at(of_nodes, keys.row_ids.numpy()[valid], of_edges.sum(axis=0)[valid])
-        return of_nodes
+        keys = layer.segment_keys(**arrays, **dict(masks))
+        edge_divergences = twin_divergence(posterior, prior)
+        valid = np.ones(edge_divergences.shape[-1], bool) if keys.valid is None else keys.valid.numpy()
+        node_divergences = np.zeros(arrays["nodes"].shape[0])
+        np.add.at(node_divergences, keys.row_ids.numpy()[valid], edge_divergences.sum(axis=0)[valid])
+        return node_divergences
 
     def make_extreme(self, layer, arrays):
         largest = float(ops.max(ops.abs(layer._scored((), arrays).logits)))

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 from battery_attention import AttentionCase
-from battery_cases import APART, BATCH, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, Case
+from battery_cases import BATCH, DIFFERENT_WIDTHS, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, Case
 from keras import ops
 
 from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, RewardToGo, TokenLogLikelihood
@@ -142,7 +142,7 @@ class RewardToGoCase(Case):
         return {**arrays, "logits": arrays["logits"] * (1e4 / ops.max(ops.abs(arrays["logits"])))}
 
 
-def _categorical_case(name, objective, widths=APART, bad_options=(), **options):
+def _categorical_case(name, objective, widths=DIFFERENT_WIDTHS, bad_options=(), **options):
     return CategoricalCase(
         f"categorical-{name}",
         partial(CategoricalAttention, score="bilinear", objective=objective),

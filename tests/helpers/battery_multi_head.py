@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from alignment_cases import named_rows
 from battery_attention import AttentionCase, case_of_alignment
-from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS
+from battery_cases import BATCH, KL_OPTIONS, SAME_WIDTHS, SOURCE, STEPS
 from keras import ops
 from log_laplace import LogLaplace
 from multi_head_cases import GATE
@@ -61,7 +61,7 @@ class ChunksCase(MultiHeadCase):
     shows_weights = False
 
 
-def _multi_head_case(name, case=MultiHeadCase, widths=SHARED, **options):
+def _multi_head_case(name, case=MultiHeadCase, widths=SAME_WIDTHS, **options):
     make = partial(MultiHeadAttention, num_heads=HEADS, key_dim=3)
     return case_of_alignment(case, f"multi-head-{name}", make, widths, options)
 
@@ -99,7 +99,9 @@ MULTI_HEAD_CASES = [
         bad_options=({"query_chunk_size": 0},),
     ),
     _multi_head_case("weibull-no-prior", alignment="weibull"),
-    _multi_head_case("gumbel-posterior", widths={**SHARED, "posterior_logits": SOURCE}, alignment=GumbelSoftmax(0.5)),
+    _multi_head_case(
+        "gumbel-posterior", widths={**SAME_WIDTHS, "posterior_logits": SOURCE}, alignment=GumbelSoftmax(0.5)
+    ),
     _multi_head_case(
         "log-laplace",
         alignment=LogLaplace(),

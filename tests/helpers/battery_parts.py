@@ -116,7 +116,7 @@ class EncoderCase(EntriesCase):
     has_loop = True
 
 
-PART_CASES = [
+COMPONENT_CASES = [
     ScoreCase("dot-product", partial(DotProduct), {"query": 4, "key": 4}),
     ScoreCase("dot-product-scaled", partial(DotProduct, scaled=True), {"query": 4, "key": 4}),
     ScoreCase("bilinear", partial(Bilinear), {"query": 4, "key": 6}),

@@ -16,10 +16,10 @@ from battery_decoder import DECODER_CASES
 from battery_graph import GRAPH_CASES
 from battery_latent import LATENT_CASES
 from battery_multi_head import MULTI_HEAD_CASES
-from battery_parts import PART_CASES, WordsCase
+from battery_parts import COMPONENT_CASES, WordsCase
 from keras import ops
 
-FAMILIES = (PART_CASES, ATTENTION_CASES, DECODER_CASES, MULTI_HEAD_CASES, GRAPH_CASES, LATENT_CASES)
+FAMILIES = (COMPONENT_CASES, ATTENTION_CASES, DECODER_CASES, MULTI_HEAD_CASES, GRAPH_CASES, LATENT_CASES)
 CASES = [case for family in FAMILIES for case in family]
 HALF_POLICIES = ("mixed_float16", "mixed_bfloat16")
 _LAYERS = {case.name: case.make() for case in CASES}
@@ -29,8 +29,8 @@ def paths(case):
     """What a row takes of the code: the class of its layer, with a KL or without, the classes of its parts, whether it
     draws, its masks, and whether it has query chunks."""
     layer = _LAYERS[case.name]
-    of_row = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask", "shows_weights")}
-    return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *of_row}
+    flags = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask", "shows_weights")}
+    return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *flags}
 
 
 def traits(case):
@@ -43,18 +43,18 @@ def traits(case):
 def _classes(config):
     if not isinstance(config, dict):
         return set()
-    own = {config["class_name"]} if "class_name" in config else set()
-    return own.union(*map(_classes, config.values()))
+    class_name = {config["class_name"]} if "class_name" in config else set()
+    return class_name.union(*map(_classes, config.values()))
 
 
-def covering(cases, parts=paths):
+def covering(cases, features=paths):
     """Return the names of few of some rows that have all parts of all of them."""
-    of_row, chosen = {case.name: parts(case) for case in cases}, set()
-    left = set().union(*of_row.values())
-    while left:
-        most = max(of_row, key=lambda name: len(of_row[name] & left))
-        chosen.add(most)
-        left -= of_row[most]
+    features_by_row, chosen = {case.name: features(case) for case in cases}, set()
+    uncovered = set().union(*features_by_row.values())
+    while uncovered:
+        best = max(features_by_row, key=lambda name: len(features_by_row[name] & uncovered))
+        chosen.add(best)
+        uncovered -= features_by_row[best]
     return chosen
 
 
@@ -75,15 +75,15 @@ def _marks(chosen, expensive):
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
     """As `rows`, each under one policy: by turns within a class of layers; where a class has one row, under both, or of
     an expensive check under float16, whose rounding hides less. Extreme logits need a row that fits float16."""
-    of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
+    cases_by_class, parameters, directions = collections.defaultdict(list), [], itertools.cycle((1, -1))
     chosen = _chosen(condition, costly, expensive)
     marks = _marks(chosen, expensive)
     for case in chosen:
-        of_class[type(_LAYERS[case.name])].append(case)
-    for same in of_class.values():
-        by_turns = itertools.cycle(HALF_POLICIES[:: 1 if len(same) == 1 else next(turn)])
-        for case in same:
-            policies = [next(by_turns) for _ in range(2 if len(same) == 1 and not expensive else 1)]
+        cases_by_class[type(_LAYERS[case.name])].append(case)
+    for class_cases in cases_by_class.values():
+        policy_cycle = itertools.cycle(HALF_POLICIES[:: 1 if len(class_cases) == 1 else next(directions)])
+        for case in class_cases:
+            policies = [next(policy_cycle) for _ in range(2 if len(class_cases) == 1 and not expensive else 1)]
             policies = ["mixed_bfloat16"] if extreme and not case.fits_float16 else policies
             parameters += [
                 pytest.param(case, policy, id=f"{policy}-{case.name}", marks=marks[case.name]) for policy in policies
@@ -95,13 +95,13 @@ def _chosen(condition, costly, expensive, by_class=False):
     cases = [case for case in CASES if condition(case)]
     if by_class:
         return [*{type(_LAYERS[case.name]): case for case in reversed(cases)}.values()][::-1]
-    few = covering(cases, traits if expensive else paths) if costly or expensive else {case.name for case in cases}
-    return [case for case in cases if case.name in few]
+    selected = covering(cases, traits if expensive else paths) if costly or expensive else {case.name for case in cases}
+    return [case for case in cases if case.name in selected]
 
 
 every_row = rows()
-FEW = covering(CASES, traits)
-rows_of_each_trait = rows(lambda case: case.name in FEW)
+ROWS_WITH_ALL_TRAITS = covering(CASES, traits)
+rows_of_each_trait = rows(lambda case: case.name in ROWS_WITH_ALL_TRAITS)
 rows_with_key_mask = rows(lambda case: case.key_mask, costly=True)
 
 

@@ -110,7 +110,7 @@ def two_replicas():
 
 
 @pytest.fixture
-def asked_cudnn(monkeypatch):
+def cudnn_masks(monkeypatch):
     """As if there were a GPU: the masks that cuDNN would get, which it takes, and Keras's own loop in its place."""
     rnn, masks = importlib.import_module("keras.src.backend.tensorflow.rnn"), []
 

@@ -41,23 +41,23 @@ def trained(strategy, model):
     return history, figures, [weight.numpy() for weight in model.weights]
 
 
-def found_by_a_worker():
+def results_of_worker():
     """Train the model as one of two workers, and print what there is to see."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    found = {}
+    results = {}
     with strategy.scope():
         model = compiled_model()
         try:
             model.fit(batches(), verbose=0, shuffle=False)
-            found["plain"] = None
+            results["plain"] = None
         except Exception as error:
-            found["plain"] = type(error).__name__
+            results["plain"] = type(error).__name__
         model = keras_vattn.distribute.prepare(compiled_model())
         noisy = compiled_model(noise=True)
-    found["history"], found["figures"], weights = trained(strategy, model)
-    found["weights"] = [weight.tolist() for weight in weights]
-    found["calls"] = int(model.get_layer("attention").training_calls.numpy())
+    results["history"], results["figures"], weights = trained(strategy, model)
+    results["weights"] = [weight.tolist() for weight in weights]
+    results["calls"] = int(model.get_layer("attention").training_calls.numpy())
     # Both workers give it the same rows.
     outputs = strategy.run(tf.function(lambda: noisy(INPUTS[:2], training=True)))
-    found["draws"] = strategy.gather(outputs, axis=0).numpy().tolist()
-    print("RESULT" + json.dumps(found))
+    results["draws"] = strategy.gather(outputs, axis=0).numpy().tolist()
+    print("RESULT" + json.dumps(results))

@@ -62,19 +62,19 @@ def test_a_mask_of_queries_and_keys_broadcasts(layer):
         options["posterior_logits"] = tf.constant(QUERY @ VALUE.swapaxes(1, 2))
     mask = ATTENTION_MASK & ATTENTION_MASK[::-1]
     layer(QUERY, VALUE, **options)
-    for part in (mask, mask[:1], mask[:, 1:2], mask[..., 1:2], mask[0], mask[0, 1:2], mask[0, :, 1:2]):
-        found, full = [], np.broadcast_to(part, mask.shape)
-        for given in (part, full):
+    for partial_mask in (mask, mask[:1], mask[:, 1:2], mask[..., 1:2], mask[0], mask[0, 1:2], mask[0, :, 1:2]):
+        results, full = [], np.broadcast_to(partial_mask, mask.shape)
+        for attention_mask in (partial_mask, full):
             copy = layer.from_config(layer.get_config())
             copy(QUERY, VALUE, **options)
             copy.set_weights(layer.get_weights())
-            outputs = copy(QUERY, VALUE, attention_mask=given, **options, training=True)
-            found.append([*tf.nest.flatten(outputs), *copy.losses])
-        for one, other in zip(*found, strict=True):
+            outputs = copy(QUERY, VALUE, attention_mask=attention_mask, **options, training=True)
+            results.append([*tf.nest.flatten(outputs), *copy.losses])
+        for one, other in zip(*results, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        inputs = [keras.Input(batch_shape=x.shape, dtype=x.dtype.name) for x in (QUERY, VALUE, part)]
+        inputs = [keras.Input(batch_shape=x.shape, dtype=x.dtype.name) for x in (QUERY, VALUE, partial_mask)]
         symbolic = tf.nest.flatten(layer(*inputs[:2], attention_mask=inputs[2], **options))
-        assert [x.shape for x in symbolic] == [x.shape for x in found[1][: len(symbolic)]]
+        assert [x.shape for x in symbolic] == [x.shape for x in results[1][: len(symbolic)]]
 
 
 def test_dropout_is_on_the_weights_without_renormalisation():
@@ -82,11 +82,11 @@ def test_dropout_is_on_the_weights_without_renormalisation():
     layer, shape = DeterministicAttention(dropout=0.3, seed=5), (50, 8, 25)
     value = np.broadcast_to(np.eye(25, dtype="float32"), (50, 25, 25))
     query = GENERATOR.normal(size=(50, 8, 25)).astype("float32")
-    kept, weights = layer(query, value, return_attention_scores=True, training=True)
-    kept, weights = kept.numpy(), weights.numpy()
-    dropped = kept == 0.0
+    context, weights = layer(query, value, return_attention_scores=True, training=True)
+    context, weights = context.numpy(), weights.numpy()
+    dropped = context == 0.0
     assert abs(dropped.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / np.prod(shape))
-    np.testing.assert_allclose(kept[~dropped], weights[~dropped] / 0.7, rtol=1e-5)
+    np.testing.assert_allclose(context[~dropped], weights[~dropped] / 0.7, rtol=1e-5)
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose(layer(query, value), weights, rtol=1e-5)
 

@@ -43,8 +43,8 @@ def test_the_log_is_the_divergence_of_the_loss():
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
     inputs, latent = keras.Input((5,)), keras_vattn.GaussianLatent(3, seed=1, name="z")
-    whole = keras.layers.Lambda(lambda x: ops.concatenate([x, 2.0 * x, x]))(inputs)
-    model = keras.Model(inputs, latent(inputs) + ops.sum(latent(whole)))
+    joined = keras.layers.Lambda(lambda x: ops.concatenate([x, 2.0 * x, x]))(inputs)
+    model = keras.Model(inputs, latent(inputs) + ops.sum(latent(joined)))
     model.compile(keras.optimizers.SGD(0.0), **NOTHING, run_eagerly=eagerly)
     logs = model.evaluate(X, X[:, :3], batch_size=4, verbose=0, return_dict=True)
     assert logs["z_kl"] == pytest.approx(logs["loss"], rel=1e-6)
@@ -53,11 +53,11 @@ def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
 def test_divergences_number_layers_of_one_name():
     """In models inside the model; their sum is the loss."""
 
-    def part(scale):
+    def latent_part(scale):
         inputs = keras.Input((5,))
         return keras.Model(inputs, keras_vattn.GaussianLatent(3, seed=1, name="z")(scale * inputs))
 
-    inputs, first, second = keras.Input((5,)), part(1.0), part(5.0)
+    inputs, first, second = keras.Input((5,)), latent_part(1.0), latent_part(5.0)
     model = keras.Model(inputs, first(inputs) + second(inputs))
     model.compile(keras.optimizers.SGD(0.0), **NOTHING, run_eagerly=True)
     logs = model.evaluate(X, X[:, :3], batch_size=8, verbose=0, return_dict=True)
@@ -75,13 +75,13 @@ def test_divergences_are_those_of_the_last_call_unweighted_and_out_of_the_log():
     model = keras.Model(inputs, second(first(inputs)) + first(inputs))
 
     @tf.function
-    def of_a_call(x):
+    def run_in_graph(x):
         return model(x, training=False), keras_vattn.divergences(model)
 
-    for found in (of_a_call(X)[1], (model(X), keras_vattn.divergences(model))[1]):
+    for divergences in (run_in_graph(X)[1], (model(X), keras_vattn.divergences(model))[1]):
         q = first.posterior_distribution(X)
         one = tf.reduce_mean(0.5 * tf.reduce_sum(q.mean() ** 2 + q.variance() - 1 - tf.math.log(q.variance()), -1))
-        assert set(found) == {"a_kl", "b_kl"}
-        assert float(found["a_kl"]) == pytest.approx(2 * float(one), rel=1e-5)
+        assert set(divergences) == {"a_kl", "b_kl"}
+        assert float(divergences["a_kl"]) == pytest.approx(2 * float(one), rel=1e-5)
     assert float(first.kl_tracker.count) == 0
     assert keras_vattn.divergences(keras.Sequential([keras.layers.Dense(2)])) == {}

@@ -20,12 +20,12 @@ def divergences(layer, **masks):
 
 @pytest.mark.parametrize("prior", ["standard", "mean"])
 def test_it_is_an_attention_with_a_gaussian_context(prior):
-    layer, parts = GaussianAttention("bilinear", prior), Attention("bilinear", context=GaussianContext(prior))
+    layer, attention = GaussianAttention("bilinear", prior), Attention("bilinear", context=GaussianContext(prior))
     layer(QUERY, VALUE)
-    parts(QUERY, VALUE)
-    parts.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(layer(QUERY, VALUE), parts(QUERY, VALUE))
-    assert float(layer.losses[0]) == float(parts.losses[0])
+    attention(QUERY, VALUE)
+    attention.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(layer(QUERY, VALUE), attention(QUERY, VALUE))
+    assert float(layer.losses[0]) == float(attention.losses[0])
 
 
 def test_causal_mask_with_the_mean_prior():

@@ -108,6 +108,6 @@ def test_a_prior_of_ones_own():
     p = {name: tf.constant(GENERATOR.normal(size=(6, 5, 3)), tf.float32) for name in q}
     layer = GaussianLatent(3)
     layer.account(q, tf.constant(MASK), prior=p)
-    one, two = (tfd.MultivariateNormalDiag(x["mean"], tf.exp(x["log_scale"])) for x in (q, p))
-    expected = tfd.kl_divergence(one, two).numpy()[MASK].sum() / 6
+    posterior, prior = (tfd.MultivariateNormalDiag(x["mean"], tf.exp(x["log_scale"])) for x in (q, p))
+    expected = tfd.kl_divergence(posterior, prior).numpy()[MASK].sum() / 6
     assert [float(x) for x in layer.losses] == pytest.approx([expected], rel=1e-5)

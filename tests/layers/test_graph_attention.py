@@ -99,8 +99,8 @@ def _sum_of_divergences(layer):
     [(alignment, "neighbourhood") for alignment in STOCHASTIC] + [(alignment, "nodes") for alignment in FAMILIES],
 )
 def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_over):
-    made = STOCHASTIC[alignment]()
-    options = {"alignment": made, "prior": prior_of(made, "rate", beta=2.0), "prior_over": prior_over}
+    instance = STOCHASTIC[alignment]()
+    options = {"alignment": instance, "prior": prior_of(instance, "rate", beta=2.0), "prior_over": prior_over}
     layer = built(**options, self_loops=False)
     value, logits = dense_logits(layer)
     prior, mask = layer.prior, adjacency(self_loops=False)
@@ -117,8 +117,8 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     # That of Psi among the neighbours, whatever it sums to one over.
     among = softmax(psi_logits, mask)
     entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
-    found = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
-    assert_close(np.sort(np.ravel(found)), np.sort(np.ravel(entropy)), rtol=1e-4, atol=1e-5)
+    prior_entropy = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
+    assert_close(np.sort(np.ravel(prior_entropy)), np.sort(np.ravel(entropy)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("sum", NODES), ("query_mean", 5), ("mean", HEADS * len(EDGES))])
@@ -134,12 +134,12 @@ def test_a_union_of_graphs_is_each_of_them(prior_over):
     """But for the Psi over all nodes of the call, and so the KL."""
     layer = built(alignment="weibull", prior="contextual", prior_over=prior_over)
     graphs = [(X, EDGES), (X[:4] + 1.0, np.array([[0, 1], [1, 0], [2, 1]], "int32"))]
-    apart, losses = [], []
+    outputs, losses = [], []
     for nodes, edges in graphs:
-        apart.append(layer(nodes, edges).numpy())
+        outputs.append(layer(nodes, edges).numpy())
         losses.append(float(layer.losses[0]) * len(nodes))
     union = np.concatenate([graphs[0][1], graphs[1][1] + NODES])
-    assert_close(layer(np.concatenate([graphs[0][0], graphs[1][0]]), union), np.concatenate(apart))
+    assert_close(layer(np.concatenate([graphs[0][0], graphs[1][0]]), union), np.concatenate(outputs))
     if prior_over == "neighbourhood":
         assert_close(layer.losses[0], sum(losses) / (NODES + 4))
     else:
@@ -185,10 +185,10 @@ def test_padding_changes_nothing(self_loops, prior_over):
     assert_close(padded[2], plain[2])
     added = padded[1][:, len(EDGES) : len(EDGES) + 5]
     assert (added == 0.0).all()
-    of_nodes, *of_weights = padded[3]
-    assert (of_nodes.numpy()[NODES:] == 0.0).all()
-    assert_close(of_nodes[:NODES], plain[3][0], atol=1e-4)
-    for one, two in zip(of_weights, plain[3][1:], strict=True):
+    node_gradients, *weight_gradients = padded[3]
+    assert (node_gradients.numpy()[NODES:] == 0.0).all()
+    assert_close(node_gradients[:NODES], plain[3][0], atol=1e-4)
+    for one, two in zip(weight_gradients, plain[3][1:], strict=True):
         assert_close(one, two, atol=1e-4)
 
 
@@ -206,11 +206,11 @@ def test_dropout_of_features_and_of_weights():
     count = 4000
     layer = GraphAttention(1, feature_dropout=0.25, dropout=0.5, seed=1, use_bias=False)
     x, edges = np.ones((count, 1), "float32"), np.zeros((0, 2), "int32")
-    kept = layer(x, edges, training=True).numpy()[:, 0] / layer.kernel.numpy()[0, 0]
+    ratios = layer(x, edges, training=True).numpy()[:, 0] / layer.kernel.numpy()[0, 0]
     # Every node sees itself alone: it is kept by both, and then scaled by both, or 0.
-    np.testing.assert_allclose(kept[kept != 0.0], 1.0 / (0.75 * 0.5), rtol=1e-5)
-    share = 0.75 * 0.5
-    assert abs((kept != 0.0).mean() - share) < 4.0 * np.sqrt(share * (1.0 - share) / count)
+    np.testing.assert_allclose(ratios[ratios != 0.0], 1.0 / (0.75 * 0.5), rtol=1e-5)
+    keep_rate = 0.75 * 0.5
+    assert abs((ratios != 0.0).mean() - keep_rate) < 4.0 * np.sqrt(keep_rate * (1.0 - keep_rate) / count)
     assert_close(layer(x, edges), x * layer.kernel.numpy()[0, 0])
 
 

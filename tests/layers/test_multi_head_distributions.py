@@ -23,17 +23,17 @@ from keras_vattn import LogNormal, MultiHeadAttention, Weibull
 
 
 def test_a_prior_of_each_head_has_a_network_of_each_head():
-    shared, own = (
+    shared, separate = (
         MultiHeadAttention(HEADS, WIDTH, alignment="weibull", prior="contextual", per_head_prior=per_head)
         for per_head in (False, True)
     )
-    for layer in (shared, own):
+    for layer in (shared, separate):
         layer.build(QUERY.shape, VALUE.shape)
         kernel, bias = layer.key_dense.get_weights()
         layer.key_dense.set_weights([np.repeat(kernel[:, :1], HEADS, axis=1), bias])
     assert [w.shape for w in shared.prior.weights] == [(3, 10), (10,), (10, 1)]
-    assert [w.shape for w in own.prior.weights] == [(2, 3, 10), (2, 1, 10), (2, 10, 1)]
-    means = [layer.prior_distribution(QUERY, VALUE).mean().numpy() for layer in (shared, own)]
+    assert [w.shape for w in separate.prior.weights] == [(2, 3, 10), (2, 1, 10), (2, 10, 1)]
+    means = [layer.prior_distribution(QUERY, VALUE).mean().numpy() for layer in (shared, separate)]
     np.testing.assert_allclose(means[0].sum(axis=-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose(means[0][:, 0], means[0][:, 1], rtol=1e-5)
     assert np.abs(means[1][:, 0] - means[1][:, 1]).max() > 1e-3

@@ -30,11 +30,11 @@ def test_dropout_falls_on_the_drawn_weights():
     layer.build(query.shape, value.shape)
     layer.value_dense.kernel.assign(np.eye(25)[:, None])
     layer.output_dense.kernel.assign(np.eye(25)[None])
-    kept, weights = layer(query, value, return_attention_scores=True, training=True)
-    kept, weights = kept.numpy(), weights.numpy()[:, 0]
-    dropped = kept == 0.0
+    outputs, weights = layer(query, value, return_attention_scores=True, training=True)
+    outputs, weights = outputs.numpy(), weights.numpy()[:, 0]
+    dropped = outputs == 0.0
     assert abs(dropped.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / dropped.size)
-    np.testing.assert_allclose(kept[~dropped], weights[~dropped] / 0.7, rtol=1e-5)
+    np.testing.assert_allclose(outputs[~dropped], weights[~dropped] / 0.7, rtol=1e-5)
     with keras_vattn.posterior_draws(layer):
-        kept, weights = layer(query, value, return_attention_scores=True)
-    np.testing.assert_allclose(kept, weights[:, 0], rtol=1e-5)
+        outputs, weights = layer(query, value, return_attention_scores=True)
+    np.testing.assert_allclose(outputs, weights[:, 0], rtol=1e-5)

@@ -22,8 +22,8 @@ def test_the_mean_and_the_density():
     layer = PredictedContext(3, min_log_scale=-0.7)
     np.testing.assert_allclose(layer(LATENT), distribution(layer, LATENT).mean(), rtol=1e-5, atol=1e-6)
     assert layer.losses == []
-    found, expected = layer.distribution(LATENT), distribution(layer, LATENT)
-    np.testing.assert_allclose(found.log_prob(TARGET), expected.log_prob(TARGET), rtol=1e-5)
+    distribution_of_layer, expected = layer.distribution(LATENT), distribution(layer, LATENT)
+    np.testing.assert_allclose(distribution_of_layer.log_prob(TARGET), expected.log_prob(TARGET), rtol=1e-5)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
@@ -68,8 +68,8 @@ def test_no_gradient_to_the_target():
         tape.watch([z, target])
         layer(z, target, training=True)
         loss = layer.losses[0]
-    of_z, of_target = tape.gradient(loss, [z, target])
-    assert of_target is None and np.all(np.any(of_z != 0, axis=-1))
+    z_gradient, target_gradient = tape.gradient(loss, [z, target])
+    assert target_gradient is None and np.all(np.any(z_gradient != 0, axis=-1))
 
 
 def test_sigma_has_a_floor_and_comes_back_from_it():

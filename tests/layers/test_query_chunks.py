@@ -49,8 +49,8 @@ def step_of(layer, training=True, call=None):
             losses = sum(layer.losses, tf.zeros(()))
             scale = tf.range(1.0, 1.0 + output.shape[-1])
             loss = tf.reduce_sum(tf.cast(output, "float32") * scale) + 0.1 * losses
-        found = tape.gradient(loss, [query, value, *variables], unconnected_gradients="zero")
-        return output, losses, *map(tf.convert_to_tensor, found)
+        gradients = tape.gradient(loss, [query, value, *variables], unconnected_gradients="zero")
+        return output, losses, *map(tf.convert_to_tensor, gradients)
 
     return step
 
@@ -154,7 +154,7 @@ def test_compiled_by_xla():
 
 def test_a_layer_called_twice():
     """The second call counts as another step, which the gradient of the first must not see."""
-    found = []
+    step_results = []
     for wrap in (tf.function, eagerly):
         layer = heads(alignment=GumbelSoftmax(TAU), prior="contextual", query_chunk_size=3)
         step_of(layer)
@@ -169,8 +169,8 @@ def test_a_layer_called_twice():
             gradients = tape.gradient(loss, [query, *variables], unconnected_gradients="zero")
             return output, losses, *map(tf.convert_to_tensor, gradients)
 
-        found.append([x.numpy() for x in wrap(step)(tf.constant(QUERY))])
-    assert_equal(*found)
+        step_results.append([x.numpy() for x in wrap(step)(tf.constant(QUERY))])
+    assert_equal(*step_results)
 
 
 def test_closed_divergences_in_training_are_those_without_chunks():
@@ -239,8 +239,8 @@ def test_unknown_lengths_and_none(kind):
         inputs = tf.constant(QUERY[:batch, :length]), tf.constant(VALUE[:batch, :num_keys])
         assert_equal(*([x.numpy() for x in step(*inputs)] for step in steps))
     nothing = tf.constant(QUERY[:0]), tf.constant(VALUE[:0])
-    for found, expected in zip(*(step(*nothing) for step in steps), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for result, expected in zip(*(step(*nothing) for step in steps), strict=True):
+        np.testing.assert_array_equal(result, expected)
     assert heads(query_chunk_size=3)(QUERY[:0], VALUE[:0]).shape == (0, 4, 6)
     assert heads(**options)(QUERY[:, :0], VALUE).shape == (3, 0, 6)
     np.testing.assert_array_equal(Attention(query_chunk_size=3)(QUERY, np.zeros((3, 0, 6), "float32")), 0.0)
@@ -322,8 +322,8 @@ def test_bad_input():
             layer(QUERY, QUERY, return_attention_scores=True)
         with pytest.raises(ValueError, match="return_attention_scores"):
             layer(keras.Input((4, 6)), keras.Input((4, 6)), return_attention_scores=True)
-    of_two, of_another = heads(query_chunk_size=2), heads(query_chunk_size=2, attention_axes=0)
-    for layer, inputs in ((of_two, QUERY[None]), (of_another, QUERY)):
+    one_axis, first_axis = heads(query_chunk_size=2), heads(query_chunk_size=2, attention_axes=0)
+    for layer, inputs in ((one_axis, QUERY[None]), (first_axis, QUERY)):
         with pytest.raises(ValueError, match="one attention axis"):
             layer(inputs, inputs)
     with pytest.raises(ValueError, match="counts the queries"):

@@ -140,13 +140,13 @@ def test_dirichlet_samples_of_the_distribution_have_a_gradient_at_the_smallest_c
 def test_divergence_and_context_divergence_add_up():
     both = Attention(alignment="weibull", prior="contextual", context="gaussian", kl_reduction="mean")
     loss = loss_of(both, QUERY, VALUE)
-    alone = Attention(alignment="weibull", prior="contextual")
-    alone(QUERY, VALUE)
-    alone.prior.set_weights(both.prior.get_weights())
+    weibull = Attention(alignment="weibull", prior="contextual")
+    weibull(QUERY, VALUE)
+    weibull.prior.set_weights(both.prior.get_weights())
     gaussian = Attention(context="gaussian")
     gaussian(QUERY, VALUE)
     gaussian.context.set_weights(both.context.get_weights())
-    total = loss_of(alone, QUERY, VALUE) + loss_of(gaussian, QUERY, VALUE)
+    total = loss_of(weibull, QUERY, VALUE) + loss_of(gaussian, QUERY, VALUE)
     assert loss == pytest.approx(total * B / (B * T * (S + D)), rel=1e-5)
 
 

@@ -31,10 +31,10 @@ def test_a_source_of_length_zero(layer, graph):
         sources = [query, value, *(weight.value for weight in layer.trainable_weights)]
         return context, objective, *tape.gradient(objective, sources, unconnected_gradients="zero")
 
-    found = (tf.function(run, autograph=False) if graph else run)(tf.constant(X), tf.zeros((4, 0, 5)))
-    for x in found:
+    results = (tf.function(run, autograph=False) if graph else run)(tf.constant(X), tf.zeros((4, 0, 5)))
+    for x in results:
         np.testing.assert_array_equal(x, np.zeros(x.shape))
-    assert found[0].shape == (4, 3, 5)
+    assert results[0].shape == (4, 3, 5)
 
 
 @pytest.mark.parametrize(("examples", "expected"), [(0.5, 24.0), (4, 3.0), (0, 0.0)])

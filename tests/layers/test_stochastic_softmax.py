@@ -34,12 +34,12 @@ def test_what_is_masked_has_no_weight_no_gradient_and_no_divergence(alignment):
     assert (tape.gradient(total, logits).numpy()[masked] == 0.0).all()
     np.testing.assert_allclose(tf.reduce_sum(weights[:2], axis=-1), 1.0, rtol=1e-5)
     layer(LOGITS, MASK)
-    whole = float(layer.losses[0])
-    parts = 0.0
+    total_divergence = float(layer.losses[0])
+    row_divergences = 0.0
     for row, count in enumerate((5, 3)):
         layer(LOGITS[row : row + 1, :, :, :count])
-        parts += float(layer.losses[0])
-    assert whole == pytest.approx(parts / B, rel=1e-5)
+        row_divergences += float(layer.losses[0])
+    assert total_divergence == pytest.approx(row_divergences / B, rel=1e-5)
 
 
 def test_the_divergence_is_that_of_the_attentions_that_have_such_a_softmax():
@@ -95,20 +95,20 @@ def test_without_a_prior_and_posterior_logits_there_is_no_divergence():
 @pytest.mark.parametrize(("dtype", "lowest"), [("float32", -1e9), ("float16", -3e4)])
 def test_a_mask_that_was_added_to_the_logits(dtype, lowest):
     """Draws and KL of a mask that is passed, whatever precision."""
-    found = []
+    results = []
     for options in ({"mask": tf.constant(MASK)}, {}):
         layer = StochasticSoftmax(prior="fixed", seed=1, dtype=dtype)
         logits = LOGITS if options else LOGITS + np.where(MASK, 0.0, lowest)
-        found.append((layer(tf.cast(logits, dtype), training=True, **options), layer.losses[0]))
-    for passed, added in zip(*found, strict=True):
+        results.append((layer(tf.cast(logits, dtype), training=True, **options), layer.losses[0]))
+    for passed, added in zip(*results, strict=True):
         np.testing.assert_allclose(passed, added, rtol=1e-5, atol=1e-6)
 
 
 def test_a_mask_of_numbers_and_one_of_the_last_axes():
     masks = [tf.cast(MASK, dtype) for dtype in ("bool", "int32", "float32")]
-    one, *others = (StochasticSoftmax(seed=1)(LOGITS, mask=mask, training=True) for mask in masks)
-    for other in others:
-        np.testing.assert_array_equal(one, other)
+    reference, *outputs = (StochasticSoftmax(seed=1)(LOGITS, mask=mask, training=True) for mask in masks)
+    for output in outputs:
+        np.testing.assert_array_equal(reference, output)
     causal = tf.constant(np.tri(T, S, dtype=bool))
     drawn = [StochasticSoftmax(seed=1)(LOGITS, mask=mask, training=True) for mask in (causal, causal[None, None])]
     np.testing.assert_array_equal(*drawn)

@@ -114,10 +114,10 @@ def test_lstm_runs_its_steps_in_one_method():
             results.append(super().inner_loop(sequences, initial_state, mask, training))
             return results[0]
 
-    found = Records(4, return_sequences=True)(keras.ops.ones((2, 5, 3)))
+    output = Records(4, return_sequences=True)(keras.ops.ones((2, 5, 3)))
     last, outputs, states = results[0]
     assert last.shape == (2, 4) and len(states) == 2
-    np.testing.assert_array_equal(found, outputs)
+    np.testing.assert_array_equal(output, outputs)
 
 
 def test_optimizers_sum_the_gradients_of_replicas_in_one_method():
@@ -224,7 +224,7 @@ LIBRARY = pathlib.Path(keras_vattn.__file__).parent
 HOOKS = {"_get_own_losses", "_compute_attention", "_calculate_scores"}
 
 
-def names_of_keras():
+def private_keras_names():
     """Return the private names of the classes of Keras that the library has subclasses of, and of their objects."""
     x = np.ones((1, 2, 3), "float32")
     heads = keras.layers.MultiHeadAttention(1, 2)
@@ -235,7 +235,7 @@ def names_of_keras():
     return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 
-def private_names(tree, of_keras):
+def private_names(tree, keras_names):
     """Yield what is private in a syntax tree: the line and the name."""
     methods = [x for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for x in node.body]
     for node in ast.walk(tree):
@@ -244,11 +244,11 @@ def private_names(tree, of_keras):
             is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             is_own |= ast.unparse(node.value) == "super()"
             is_private = node.attr.startswith("_") and not node.attr.endswith("__")
-            if node.attr == "__internal__" or (is_private and not (is_own and node.attr not in of_keras)):
+            if node.attr == "__internal__" or (is_private and not (is_own and node.attr not in keras_names)):
                 name = node.attr
-        elif isinstance(node, ast.FunctionDef) and node in methods and node.name in of_keras:
+        elif isinstance(node, ast.FunctionDef) and node in methods and node.name in keras_names:
             name = node.name
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in of_keras:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in keras_names:
             name = node.value
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [getattr(node, "module", None) or "", *(each.name for each in node.names)]
@@ -258,9 +258,9 @@ def private_names(tree, of_keras):
 
 
 def test_no_private_name_stands_elsewhere():
-    of_keras, found = names_of_keras(), {}
+    keras_names, private_by_file = private_keras_names(), {}
     for path in sorted(LIBRARY.rglob("*.py")):
         if path.name != "keras_private.py":
-            private = sorted(private_names(ast.parse(path.read_text("utf-8")), of_keras))
-            found |= {str(path.relative_to(LIBRARY)): private} if private else {}
-    assert found == {}
+            private = sorted(private_names(ast.parse(path.read_text("utf-8")), keras_names))
+            private_by_file |= {str(path.relative_to(LIBRARY)): private} if private else {}
+    assert private_by_file == {}

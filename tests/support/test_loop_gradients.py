@@ -53,20 +53,20 @@ ARGUMENTS = [tf.constant(x) for x in (INPUTS, KERNEL, QUERY_KERNEL, MEMORY)]
 
 
 @jit_compile
-@pytest.mark.parametrize("known", [True, False])
-def test_equal_to_those_of_eager_steps(known, jit_compile):
+@pytest.mark.parametrize("has_static_shape", [True, False])
+def test_equal_to_those_of_eager_steps(has_static_shape, jit_compile):
     expected = gradients(*ARGUMENTS)
-    signature = [tf.TensorSpec(x.shape if known else (None, None, *x.shape[2:]), x.dtype) for x in ARGUMENTS]
+    signature = [tf.TensorSpec(x.shape if has_static_shape else (None, None, *x.shape[2:]), x.dtype) for x in ARGUMENTS]
     signature[1:3] = [tf.TensorSpec(x.shape) for x in ARGUMENTS[1:3]]
     function = tf.function(gradients, signature, autograph=False, jit_compile=jit_compile)
     for _ in range(2):
-        for found, value in zip(function(*ARGUMENTS), expected, strict=True):
-            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
+        for gradient, value in zip(function(*ARGUMENTS), expected, strict=True):
+            np.testing.assert_allclose(gradient, value, rtol=1e-5, atol=1e-5)
     # Fewer examples and steps, where they are not known.
-    if not known:
+    if not has_static_shape:
         fewer = [INPUTS[:2, :3], KERNEL, QUERY_KERNEL, MEMORY[:2, :5]]
-        for found, value in zip(function(*fewer), gradients(*map(tf.constant, fewer)), strict=True):
-            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
+        for gradient, value in zip(function(*fewer), gradients(*map(tf.constant, fewer)), strict=True):
+            np.testing.assert_allclose(gradient, value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -81,13 +81,13 @@ def test_gradients_of_gradients():
 
     expected = penalty(*ARGUMENTS, training=True)
     function = tf.function(penalty, autograph=False)
-    for found, value in zip(function(*ARGUMENTS, training=False), expected, strict=True):
-        np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-3)
+    for gradient, value in zip(function(*ARGUMENTS, training=False), expected, strict=True):
+        np.testing.assert_allclose(gradient, value, rtol=1e-3, atol=1e-3)
     with pytest.raises(LookupError, match="Run its steps eagerly"):
         function(*ARGUMENTS, training=True)
 
 
-def compared(function, *arguments):
+def assert_graph_equals_eager(function, *arguments):
     """Assert that a function gives in a graph what it gives eagerly."""
     results = (tf.nest.flatten(f(*arguments)) for f in (tf.function(function, autograph=False), function))
     for one, other in zip(*results, strict=True):
@@ -103,9 +103,9 @@ def test_products_that_are_not_of_the_step():
         def step(x, hidden):
             branch = tf.cond(tf.reduce_sum(x) > 0, lambda: product(hidden, kernel), lambda: product(-hidden, kernel))
             inner, _ = scan(lambda y, z: (product(z, kernel) + y,) * 2, hidden, branch[:, None] * tf.ones((1, 2, 1)), 2)
-            own = product(hidden, kernel * tf.reduce_mean(x))
+            scaled_product = product(hidden, kernel * tf.reduce_mean(x))
             rows = product(tf.stack([hidden, x], axis=1), kernel)  # (B, 2, UNITS)
-            hidden = tf.tanh(inner[:, 1] + own + rows[:, 0] + rows[:, 1])
+            hidden = tf.tanh(inner[:, 1] + scaled_product + rows[:, 0] + rows[:, 1])
             return hidden, hidden
 
         return tf.reduce_sum(scan(step, START, SMALL, STEPS, training)[0] ** 2)
@@ -117,7 +117,7 @@ def test_products_that_are_not_of_the_step():
         return tape.gradient(loss, kernel)
 
     for training in (True, False):
-        compared(gradient, kernel, training)
+        assert_graph_equals_eager(gradient, kernel, training)
 
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
@@ -137,13 +137,13 @@ def test_what_a_step_shares_otherwise(make):
             tape.watch(scale)
             outputs, (last, _) = scan(step, (START, tf.constant(0)), SMALL, STEPS, training)
             loss = tf.reduce_sum(outputs["hidden"] ** 2) + tf.reduce_sum(tf.sin(last))
-        of_values = (x.value if make is keras.Variable else x for x in (kernel, table, unused))
-        *gradients, nothing = tape.gradient(loss, [scale, *of_values])
+        weights = (x.value if make is keras.Variable else x for x in (kernel, table, unused))
+        *gradients, nothing = tape.gradient(loss, [scale, *weights])
         assert nothing is None
         return [tf.convert_to_tensor(x) for x in gradients]
 
     for training in (True, False):
-        compared(gradient, scale, training)
+        assert_graph_equals_eager(gradient, scale, training)
 
 
 def test_a_step_that_draws_is_taken_once():
@@ -182,7 +182,7 @@ def test_a_loop_in_a_loop():
             loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
         return tape.gradient(loss, kernel)
 
-    compared(gradient, tf.constant(KERNEL[:UNITS]))
+    assert_graph_equals_eager(gradient, tf.constant(KERNEL[:UNITS]))
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_step_with_a_gradient_of_its_own():
             loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
         return tape.gradient(loss, kernel)
 
-    compared(gradient, tf.constant(KERNEL[:UNITS]))
+    assert_graph_equals_eager(gradient, tf.constant(KERNEL[:UNITS]))
 
 
 @pytest.mark.parametrize("around", ["cond", "while"])
@@ -247,7 +247,7 @@ def test_a_loop_in_a_branch_or_another_loop(around):
                 ]
         return tape.gradient(value, [kernel, scale.value])
 
-    compared(gradient, tf.constant(KERNEL[:UNITS]))
+    assert_graph_equals_eager(gradient, tf.constant(KERNEL[:UNITS]))
 
 
 @pytest.mark.parametrize("reads", ["branch", "assign"])
@@ -269,7 +269,7 @@ def test_a_step_that_uses_a_variable_in_another_way(reads):
             loss = tf.reduce_sum(scan(step, START, SMALL, STEPS, training=True)[0] ** 2)
         return [tf.convert_to_tensor(x) for x in tape.gradient(loss, [kernel, table])]
 
-    compared(gradient, tf.constant(KERNEL[:UNITS]))
+    assert_graph_equals_eager(gradient, tf.constant(KERNEL[:UNITS]))
 
 
 def test_outputs_and_states_of_all_kinds():
@@ -282,14 +282,14 @@ def test_outputs_and_states_of_all_kinds():
             hidden = tf.tanh(product(x + hidden, kernel))
             return {"h": hidden, "best": tf.argmax(hidden, axis=-1), "same": np.ones((BATCH, 2), "float32")}, hidden
 
-        given, last = scan(step, START, SMALL, STEPS, training=True)
-        return given, tf.gather(last, [0, 0, 2])
+        step_outputs, last = scan(step, START, SMALL, STEPS, training=True)
+        return step_outputs, tf.gather(last, [0, 0, 2])
 
     def gradient(function):
         with tf.GradientTape() as tape:
             tape.watch(kernel)
-            given, rows = function(kernel)
-            loss = tf.reduce_sum(given["h"] ** 2) + tf.reduce_sum(rows) + tf.reduce_sum(given["same"])
+            step_outputs, rows = function(kernel)
+            loss = tf.reduce_sum(step_outputs["h"] ** 2) + tf.reduce_sum(rows) + tf.reduce_sum(step_outputs["same"])
         return tape.gradient(loss, kernel)
 
     np.testing.assert_allclose(gradient(outputs), gradient(outputs.python_function), rtol=1e-4, atol=1e-5)

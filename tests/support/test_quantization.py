@@ -39,7 +39,7 @@ class Decoder(keras_vattn.recurrent.RecurrentDecoder):
         self.cell.build(inputs_shape, (None, 2))
 
     def parts(self):
-        project = lambda given, state: self.dense(state["cells"][0])  # noqa: E731
+        project = lambda tensors, state: self.dense(state["cells"][0])  # noqa: E731
         return [keras_vattn.recurrent.CellsPart([self.cell], context=project)]
 
 
@@ -58,7 +58,7 @@ def heads(inputs):
 def test_files(mode, layers, count, monkeypatch, tmp_path):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras collects all garbage behind each weight.
 
-    def made():
+    def quantized_model():
         model = keras.Model(inputs, layers(inputs))
         model.quantize(mode, config=config)
         return model
@@ -66,7 +66,7 @@ def test_files(mode, layers, count, monkeypatch, tmp_path):
     inputs = keras.Input((3, 4))
     config = keras.quantizers.Int4QuantizationConfig(block_size=2) if mode == "int4" else None
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
-    model, again = made(), made()
+    model, again = quantized_model(), quantized_model()
     assert sum(getattr(layer, "quantization_mode", None) == mode for layer in model._flatten_layers()) == count
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

@@ -43,6 +43,6 @@ def derivatives(function, inputs):
 def test_derivatives(case, compiled):
     ours, reference, inputs = case
     run = tf.function(lambda: derivatives(ours, inputs), jit_compile=True) if compiled else None
-    found = run() if compiled else derivatives(ours, inputs)
-    for one, two in zip(found, derivatives(reference, inputs), strict=True):
+    results = run() if compiled else derivatives(ours, inputs)
+    for one, two in zip(results, derivatives(reference, inputs), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)

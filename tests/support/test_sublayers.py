@@ -11,15 +11,15 @@ import keras_vattn
 QUERY, VALUE = tf.ones((2, 3, 4)), tf.ones((2, 5, 6))
 
 
-def owners(part):
+def owners(sublayer):
     """Two layers that would share a part."""
-    if isinstance(part, keras_vattn.Score):
-        return [keras_vattn.Attention(part), keras_vattn.CategoricalAttention(part)]
-    if isinstance(part, keras_vattn.GaussianContext):
-        return [keras_vattn.Attention("bilinear", context=part) for _ in range(2)]
-    if isinstance(part, keras_vattn.Attention):
-        return [keras_vattn.AttentionDecoder(4, part) for _ in range(2)]
-    return [keras_vattn.BayesianAttention(score="bilinear", prior=part) for _ in range(2)]
+    if isinstance(sublayer, keras_vattn.Score):
+        return [keras_vattn.Attention(sublayer), keras_vattn.CategoricalAttention(sublayer)]
+    if isinstance(sublayer, keras_vattn.GaussianContext):
+        return [keras_vattn.Attention("bilinear", context=sublayer) for _ in range(2)]
+    if isinstance(sublayer, keras_vattn.Attention):
+        return [keras_vattn.AttentionDecoder(4, sublayer) for _ in range(2)]
+    return [keras_vattn.BayesianAttention(score="bilinear", prior=sublayer) for _ in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def owners(part):
 )
 def test_a_part_has_one_owner(make, name):
     """Two owners could be saved, and not loaded."""
-    part = make()
-    first, second = owners(part)
+    shared = make()
+    first, second = owners(shared)
     first(QUERY, VALUE)
     first(QUERY, VALUE)
-    with pytest.raises(ValueError, match=f"This {name} belongs to another layer.*Received: {name}={part.name}, of "):
+    with pytest.raises(ValueError, match=f"This {name} belongs to another layer.*Received: {name}={shared.name}, of "):
         second(QUERY, VALUE)
 
 
@@ -124,11 +124,11 @@ def test_infinite_posterior_logits(policy):
     layer = keras_vattn.CategoricalAttention("bilinear", "elbo/enumerate")
     with tf.GradientTape() as tape:
         logits = tf.Variable(posterior_logits)
-        found = layer(QUERY, VALUE, posterior_logits=logits, training=True)
-        value = layer.losses[0] + tf.reduce_sum(found["log_prior"])
+        result = layer(QUERY, VALUE, posterior_logits=logits, training=True)
+        value = layer.losses[0] + tf.reduce_sum(result["log_prior"])
     assert np.isfinite(value)
     assert np.isfinite(tape.gradient(value, logits)).all()
-    assert (np.exp(found["log_posterior"])[..., 3] == 0).all()
+    assert (np.exp(result["log_posterior"])[..., 3] == 0).all()
     for alignment in STOCHASTIC:
         layer = keras_vattn.Attention("bilinear", alignment)
         for training in (True, False):

@@ -53,6 +53,6 @@ THREE, HALF = np.int64(3), np.float32(0.5)
     ],
 )
 def test_a_configuration_of_numpy_numbers_is_json(make):
-    made = make()
-    config = json.loads(json.dumps(keras.saving.serialize_keras_object(made)))
-    assert keras.saving.deserialize_keras_object(config).get_config() == made.get_config()
+    instance = make()
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(instance)))
+    assert keras.saving.deserialize_keras_object(config).get_config() == instance.get_config()
