@@ -1,6 +1,6 @@
 """Annealing schedules: the weight of a KL as a function of the training step.
 
-They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules serve as well.
+They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules work as well.
 """
 
 import keras
@@ -13,7 +13,7 @@ __all__ = ["CyclicalAnnealing", "LinearAnnealing", "LogisticAnnealing", "final_v
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that goes in a straight line from one value to another, and stays there.
+    """Weight that changes linearly from one value to another, and then stays constant.
 
     Formula:
         "weight" = "initial_value" + ("final_value" - "initial_value") * "fraction"
@@ -67,9 +67,9 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that follows a logistic curve and stops at a chosen value.
+    """Weight that follows a logistic curve up to a maximum.
 
-    It stays finite at every step: the sigmoid is the stable one, whereas `exp(x) / (1 + exp(x))` is NaN past x = 88.
+    It stays finite at every step, because it uses the stable sigmoid; `exp(x) / (1 + exp(x))` is NaN above x = 88.
 
     Formula:
         "weight" = min("final_value", "sigmoid"("slope" * ("step" - "center")))
@@ -116,7 +116,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that climbs from zero and holds, again and again.
+    """Weight that repeatedly rises from zero and then stays constant until the end of the cycle.
 
     After `num_cycles` cycles the weight is `final_value`.
 
@@ -126,9 +126,9 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         cycle_length: Positive integer. Steps in one cycle.
-        ramp_fraction: Number in (0, 1]. Share of a cycle spent climbing. Defaults to 0.5.
+        ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
         num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
-            for ever. Defaults to `None`.
+            forever. Defaults to `None`.
         final_value: Number of at least 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
 
     Call arguments:
@@ -182,8 +182,8 @@ def final_value(schedule):
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
-        A float: the `final_value` of the schedule, which may be an attribute of a class of your own; the value that a
-        `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay` of Keras ends with; 1.0 for `None`.
+        A float: the attribute `final_value` of the schedule, which your own class can define; the last value of Keras's
+        `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`; or 1.0 for `None`.
 
     Raises:
         ValueError: If `schedule` is neither a schedule nor `None`, or has no end, such as an `ExponentialDecay`.
@@ -214,12 +214,12 @@ def final_value(schedule):
         start = schedule.initial_learning_rate if schedule.warmup_target is None else schedule.warmup_target
         return float(start * schedule.alpha)
     raise ValueError(
-        "Outside training a KL has the weight that its schedule ends with, and this one has no end: take one that has, "
+        "Outside training, a KL has the final weight of its schedule, but this schedule has no end: use one that ends, "
         "such as keras_vattn.LinearAnnealing, or give its class a `final_value`. "
         f"Received: schedule={schedule!r}"
     )
 
 
 def _step_tensor(step):
-    # A Python int past 2**31 does not fit the int32 that TensorFlow gives it.
+    # TensorFlow would convert a Python int to int32, which cannot hold 2**31.
     return ops.cast(ops.convert_to_tensor(step, "int64" if isinstance(step, int) else None), "int64")

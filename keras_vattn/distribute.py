@@ -1,4 +1,4 @@
-"""Training on several GPUs or machines by `tf.distribute`: what Keras's `fit` still lacks for it."""
+"""Training on several GPUs or machines with `tf.distribute`: corrections of Keras's `fit`."""
 
 import contextvars
 import functools
@@ -10,34 +10,35 @@ from keras_vattn.support import keras_private
 
 __all__ = ["prepare", "shard"]
 
-# Rows of a replica in a training step over their mean over replicas; the replicas of a process are threads.
-_REPLICA_WEIGHT = contextvars.ContextVar("share_of_a_batch", default=1.0)
+# Number of rows of a replica in a training step, divided by the mean over replicas. Replicas of a process are threads.
+_REPLICA_WEIGHT = contextvars.ContextVar("replica_weight", default=1.0)
 
 
 def prepare(model):
-    """Make `fit` and `evaluate` of a compiled model right on several replicas, and return the model.
+    """Correct `fit` and `evaluate` of a compiled model for several replicas, and return the model.
 
-    A step of several replicas becomes the step of one that has the whole batch, up to rounding and the noise, for a
-    loss that is a mean over examples, as all losses here are by default, KLs included: the gradient of each replica
-    counts by its number of examples, which may be 0, and is clipped after the sum over replicas. Keras counts replicas
-    equally, and clips the gradient of each. Under `MultiWorkerMirroredStrategy` it fails: it builds the model with
-    values of all replicas, and takes means of scalars over an axis.
+    Afterwards, a step on several replicas equals a step on one replica with the whole batch, up to rounding and noise.
+    The loss must be a mean over examples, as all losses here are by default, including KLs. The gradient of each
+    replica is weighted by its number of examples, which may be 0, and gradients are clipped after the sum over
+    replicas. Keras weights replicas equally, and clips the gradient of each replica. Under
+    `MultiWorkerMirroredStrategy` Keras fails, because it builds the model with the values of all replicas and averages
+    scalars over an axis.
 
-    What else reads a batch reads that of a replica, such as `keras.layers.BatchNormalization`. The log of an epoch is
-    that of all examples; figures of single batches, and what a `train_step` of your own returns beside metrics, are
+    Layers such as `keras.layers.BatchNormalization` still read only the rows of their replica. The log of an epoch
+    covers all examples. Values of single batches, and values other than metrics that your own `train_step` returns, are
     means over replicas.
 
-    Call it again after another `compile`. The model is saved as it would be; with one replica nothing changes.
-    `predict` stays as it is.
+    Call `prepare` again after another `compile`. Saved files and `predict` are not affected. With one replica nothing
+    changes.
 
     Args:
-        model: A compiled `keras.Model` that was made in the scope of the strategy; a `train_step` of its own takes the
-            loss of `compute_loss`, which Keras divides by the number of replicas, and applies gradients by
+        model: A compiled `keras.Model` that was created in the scope of the strategy. A custom `train_step` must use
+            the loss of `compute_loss`, which Keras divides by the number of replicas, and apply gradients with
             `model.optimizer`.
 
     Raises:
-        ValueError: If the model is not compiled, would be compiled by XLA, which Keras's step of several replicas
-            cannot be, or makes several steps at a time (`steps_per_execution`).
+        ValueError: If the model is not compiled, if it uses XLA (`jit_compile`), which Keras cannot do on several
+            replicas, or if it runs several steps at a time (`steps_per_execution`).
 
     Example:
 
@@ -58,8 +59,8 @@ def prepare(model):
         return model
     if model.jit_compile or model.steps_per_execution != 1:
         raise ValueError(
-            "A step of several replicas is neither compiled by XLA nor one of several at a time: compile the model "
-            f"with jit_compile=False. Received: jit_compile={model.jit_compile}, "
+            "Several replicas support neither XLA nor several steps per execution: compile the model with "
+            f"jit_compile=False and steps_per_execution=1. Received: jit_compile={model.jit_compile}, "
             f"steps_per_execution={model.steps_per_execution}"
         )
     model.train_step = _step_on_shard(model, _original_method(model.train_step), strategy, trains=True)
@@ -80,18 +81,18 @@ def prepare(model):
 
 
 def shard(batches, strategy):
-    """Return a dataset for `fit` in which every replica has its rows of each batch of a `tf.data.Dataset`.
+    """Return a dataset for `fit` that splits each batch of a `tf.data.Dataset` between the replicas.
 
-    Every worker makes the same batches, and keeps the rows of its replicas. Without this Keras deals out rows across
-    the batches, so that batches of uneven sizes become others, and epochs run into each other.
+    Every worker creates the same batches and uses the rows of its replicas. Without `shard`, Keras distributes rows
+    across batches, so that batches of uneven sizes are regrouped and epochs run into each other.
 
     Args:
-        batches: Dataset of structures of dense tensors (B, ...), the same on every worker; B may change. Where its
-            length is not known, `fit` needs `steps_per_epoch`, as for one without an end.
-        strategy: `tf.distribute.Strategy`. With one replica the batches are returned as they are.
+        batches: Dataset of structures of dense tensors (B, ...), the same on every worker; B may change. If the dataset
+            is infinite or its length is unknown, `fit` needs `steps_per_epoch`.
+        strategy: `tf.distribute.Strategy`. With one replica the batches are returned unchanged.
 
     Raises:
-        ValueError: If that is not what the batches are.
+        ValueError: If `batches` is not such a dataset.
 
     Example:
 
@@ -108,7 +109,8 @@ def shard(batches, strategy):
         return batches
     num_batches = int(batches.cardinality())
     is_finite = num_batches >= 0
-    # Nobody reads beyond the last batch, and TensorFlow need not ask all workers before every step whether it has come.
+    # `fit` stops after the last batch. With an endless dataset, TensorFlow does not check all workers for the end at
+    # each step.
     batches = batches.repeat() if is_finite else batches
 
     def worker_dataset(context):
@@ -120,7 +122,7 @@ def shard(batches, strategy):
             batch = batch if isinstance(batches.element_spec, tuple) else batch[0]
             lengths = [tf.shape(x, tf.int64)[0] for x in tf.nest.flatten(batch)]
             rows = lengths[0]
-            tf.debugging.assert_equal(lengths, rows, "tensors of a batch must have as many rows")
+            tf.debugging.assert_equal(lengths, rows, "all tensors of a batch must have the same number of rows")
 
             def replica_rows(replica):
                 start, stop = rows * replica // num_replicas, rows * (replica + 1) // num_replicas
@@ -135,13 +137,13 @@ def shard(batches, strategy):
 
     dataset = strategy.distribute_datasets_from_function(worker_dataset)
     if is_finite:
-        # The number of steps, which Keras asks for.
+        # The number of steps, which Keras reads.
         keras_private.set_cardinality(dataset, num_batches)
     return dataset
 
 
 def _replacement_for(original, replacement):
-    """Return a method with the name of a plain one, which `_original_method` returns."""
+    """Return `replacement` with the metadata of the original method, which `_original_method` returns."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement
@@ -152,7 +154,7 @@ def _original_method(method):
 
 
 def _step_on_shard(model, step, strategy, trains):
-    """Return a step on a share of a batch, which may have no rows."""
+    """Return a step on the rows of one replica, which may be none."""
     # With several workers Keras averages over the first axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
@@ -161,7 +163,7 @@ def _step_on_shard(model, step, strategy, trains):
         if trains:
             num_rows = tf.cast(rows, "float32")
             _REPLICA_WEIGHT.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
-        # A share without rows gets a row of ones that counts nowhere: the mean over no rows would be NaN.
+        # A replica without rows gets a row of ones with weight 0, since the mean over no rows would be NaN.
         missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
             lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
@@ -178,12 +180,12 @@ def _step_on_shard(model, step, strategy, trains):
 
 
 def _ones(x):
-    # A row of zeros might be nothing but padding, which cuDNN refuses; no text is a number.
+    # A row of zeros might be all padding, which cuDNN rejects. Strings are padded with empty strings.
     return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 
 def _sums_of_metrics(model):
-    """Return the variables of the metrics of a model, also of those that it does not show yet."""
+    """Return the variables of the metrics of a model, including metrics that the log does not show yet."""
     names = "kl_tracker", "kl_above_floor_tracker"
     trackers = [getattr(layer, name, None) for layer in keras_private.flatten_layers(model) for name in names]
     variables = [
@@ -194,14 +196,14 @@ def _sums_of_metrics(model):
 
 
 def _sum_gradients_first(apply):
-    """Return the `apply` of an optimizer that sums the gradients of the replicas, each by its share, before anything
-    else."""
+    """Return the `apply` of an optimizer, preceded by a sum of the replicas' gradients weighted by their numbers of
+    rows."""
 
     def sum_and_apply(grads, trainable_variables=None):
         def weighted(x):
             if isinstance(x, tf.IndexedSlices):
                 return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
-            # A share of 0 makes 0 of any number.
+            # A weight of 0 gives 0, even for NaN.
             return tf.math.multiply_no_nan(x, tf.cast(_REPLICA_WEIGHT.get(), x.dtype))
 
         gradients = [weighted(x) for x in grads if x is not None]

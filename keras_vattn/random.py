@@ -3,8 +3,7 @@
 Noise is computed from the bits of Philox, which are the same with and without XLA. In TensorFlow 2.21 this is not true
 of `stateless_uniform` and `stateless_normal`, which `keras.random` uses, even with `alg="philox"`. Uniforms are never 0
 or 1, so the logarithms of the draw and of one minus the draw are finite. Bits are uint32, because most of TensorFlow's
-GPU kernels keep int32 tensors in host memory. Seeds are pairs of int32, because TensorFlow Probability does not accept
-int64.
+GPU kernels keep int32 tensors in host memory. Seeds are pairs of int32, because TensorFlow Probability rejects int64.
 
 Before a change: two draws from one seed are equal, so code that draws twice must fold a different number into the seed
 each time. Draws and folded seeds use different counters (`_DRAW_COUNTER`, `_FOLD_COUNTER`); otherwise a folded seed
@@ -36,20 +35,20 @@ __all__ = [
 ]
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
-# The upper words of the counters of draws (either branch of a condition) and of seeds.
+# The upper words of the counters: for draws, one for each branch of a condition, and for folded seeds.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of (-2**31, -2**31), which `dropout_mask` takes for a condition that never holds.
+# The key of the seed (-2**31, -2**31), with which `dropout_mask` makes a condition that is never true.
 _NO_SEED = 0x8000000080000000
 
-# Made by tests/helpers/coefficients.py. sin(pi v / 4) / v in v^2, to 1e-9.
+# Fitted by tests/helpers/coefficients.py. A polynomial in v^2 for sin(pi v / 4) / v, accurate to 1e-9.
 _SINE = (0.785398153, -0.0807453673, 0.00248987197, -3.58772584e-05)
-# log x of the eta for which eta^2 / 2 = x - 1 - log x.
+# A polynomial in eta for log x, where eta^2 / 2 = x - 1 - log x.
 _LOGARITHM = (
     *(0.0, 1.0, -0.166666009, 0.0277760185, -0.00370996311, 0.00023726535),
     *(6.56825945e-05, -2.97270158e-05, 3.14164899e-06, 7.42859674e-07, -1.33147057e-07, -2.42206124e-09),
 )
-# That eta less v = normal / sqrt(c), in v, for each power of 1 / c from the first on.
+# Polynomials in v = normal / sqrt(c) for eta - v, one for each power of 1 / c, starting with the first.
 _QUANTILE = (
     (-0.333333822, 0.0278189375, 0.000692901385, -0.00126345598, 0.000316629175, 2.82074288e-05, -1.2967806e-05),
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
@@ -64,8 +63,8 @@ _QUANTILE_SLOPE = tuple(
 def draw_seed(seed_generator):
     """Advance a `keras.random.SeedGenerator` and return a fresh int32 seed of shape (2,).
 
-    The id of the replica is folded in: the generator's state is mirrored under `tf.distribute`, and without it all
-    replicas would draw the same noise.
+    The id of the replica is folded in, because the generator's state is mirrored under `tf.distribute`, and all
+    replicas would otherwise draw the same noise.
 
     Args:
         seed_generator: A `keras.random.SeedGenerator`.
@@ -81,7 +80,7 @@ def draw_seed(seed_generator):
 
 
 def fold_in_replica(seed):
-    """Return the seed with the id of this replica folded in, unchanged where there is one replica.
+    """Return the seed with the id of this replica folded in, or the unchanged seed if there is only one replica.
 
     Args:
         seed: int32 tensor of shape (2,).
@@ -117,8 +116,10 @@ def fold_in(seed, number):
 
 
 def _philox(shape, key, counter, dtype):
-    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a key (1,) from a counter of two 64-bit words on."""
-    # TensorFlow's own functions of a seed scramble it first, by some forty operations in every graph: Philox needs not.
+    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a key (1,), starting at a counter of two 64-bit
+    words."""
+    # TensorFlow's seeded functions first scramble the seed with about forty operations per graph, which Philox does not
+    # need.
     counter = tf.convert_to_tensor(counter, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
@@ -129,7 +130,7 @@ def _key(seed):
 
 
 def as_seed(seed):
-    """Return an int32 seed of shape (2,) from an integer, an integer tensor of shape () or one of shape (2,).
+    """Return an int32 seed of shape (2,) from an integer or an integer tensor of shape () or (2,).
 
     Args:
         seed: An integer, or an integer tensor of shape () or (2,).
@@ -138,7 +139,7 @@ def as_seed(seed):
         An int32 tensor of shape (2,).
 
     Raises:
-        ValueError: If it is no integer, or the shape is neither () nor (2,).
+        ValueError: If the seed is not an integer, or its shape is neither () nor (2,).
 
     Example:
 
@@ -178,7 +179,7 @@ def uniform(shape, seed):
     """
     seed = tf.cast(seed, tf.int32)
     high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
-    # Behind the exponent of 1 they are a number from 1 to 2.
+    # With the exponent of 1.0, these bits give a number from 1 to 2.
     return tf.bitcast(high_bits | tf.constant(0x3F800000, tf.uint32), tf.float32) - (1.0 - 2.0**-24)
 
 
@@ -187,22 +188,23 @@ def _bits(shape, seed):
     keys = tf.reshape(key, (1,))
 
     def generate(num_pairs, word):
-        # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
+        # An int64 holds the bits of two uint32, and XLA generates it on a CPU in half the time.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
     return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) where the condition holds, draw(otherwise) elsewhere: bits that XLA on a CPU draws once.
+    """Return draw(word) if the condition is true, otherwise draw(otherwise). XLA on a CPU draws these bits only once.
 
-    It would fuse the generator into everything that uses the bits, and run it once for each of them (1.26 instead of
-    1.11 of a softmax attention). It does not fuse across a condition that it cannot decide; both branches draw.
+    Without a condition, XLA fuses the generator into every operation that uses the bits, and runs it once for each
+    (1.26 instead of 1.11 times the time of a softmax attention). It does not fuse across a condition that it cannot
+    evaluate; both branches draw.
 
-    In a process that sees a GPU there is one draw and no condition, which the host could not decide before the GPU has
-    finished what came before. The bits are the same. That goes for whatever such a process calls or traces, as a
-    function does not know where it will run; whether the condition would pay under XLA on a GPU was not measured.
-    `tf.vectorized_map` gets no condition either: it cannot convert a branch that no seed takes.
+    A process with a GPU draws the same bits without a condition, because the host could evaluate it only after the GPU
+    has finished all earlier work. This applies to every call and trace in such a process, since a function does not
+    know on which device it will run. A condition under XLA on a GPU was not measured. `tf.vectorized_map` gets no
+    condition either, because it cannot convert a branch that no seed reaches.
     """
     # The name scope in which TensorFlow traces a function that it vectorizes.
     is_vectorized = "loop_body" in tf.get_current_name_scope()
@@ -212,11 +214,11 @@ def _draw_once(draw, condition, word, otherwise):
 
 
 def _entries(shape, generate, *draw_arguments):
-    """Return bits as the entries of a shape.
+    """Return random bits in a tensor of the given shape.
 
     Args:
         shape: Shape of the result.
-        generate: Function of a number of pairs of words and of the word that `_draw_once` chooses: the bits, (n, 2).
+        generate: Function of the number n of word pairs and of the counter word of `_draw_once`; returns bits (n, 2).
         *draw_arguments: The other arguments of `_draw_once`.
     """
     size = _size(shape)
@@ -230,33 +232,33 @@ def _size(shape):
 
 
 def dropout_seed(seed_generator):
-    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would take from it, int32 (2,),
-    with the id of the replica folded in."""
-    # As Keras makes an int32 of it.
+    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,), with the
+    id of the replica folded in."""
+    # Keras converts the state to int32 in this way.
     return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))
 
 
 def dropout_mask(shape, rate, seed):
-    """Draw which entries dropout keeps.
+    """Draw the mask of the entries that dropout keeps.
 
-    It is the mask that `tf.nn.experimental.stateless_dropout`, and so Keras's dropout, has in float32 for the same seed
-    without negative numbers, where XLA is off.
+    For a seed without negative numbers, it equals the mask of `tf.nn.experimental.stateless_dropout`, and so of Keras's
+    dropout, in float32 without XLA.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
         rate: Probability that an entry is dropped, in [0, 1).
-        seed: int32 tensor of shape (2,), one of its numbers above -2**31.
+        seed: int32 tensor of shape (2,), with at least one number above -2**31.
 
     Returns:
         A boolean tensor of the given shape, the same with and without XLA.
 
     Example:
 
-    >>> kept = keras_vattn.random.dropout_mask((1000,), 0.25, keras_vattn.random.as_seed(7))
-    >>> abs(float(keras.ops.mean(keras.ops.cast(kept, "float32"))) - 0.75) < 0.05
+    >>> mask = keras_vattn.random.dropout_mask((1000,), 0.25, keras_vattn.random.as_seed(7))
+    >>> abs(float(keras.ops.mean(keras.ops.cast(mask, "float32"))) - 0.75) < 0.05
     True
     """
-    # Of a negative number TensorFlow takes the sign along, XLA does not.
+    # Unsigned, because TensorFlow extends the sign of a negative number, and XLA does not.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
 
     def generate(num_pairs, word):
@@ -264,14 +266,14 @@ def dropout_mask(shape, rate, seed):
         return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options), tf.uint32)
 
     bits = _entries(shape, generate, tf.equal(_key(seed), _NO_SEED), 1, 0)
-    # Their uniforms are multiples of 2^-23, compared with the rate in float32.
+    # TensorFlow's uniforms are multiples of 2^-23, and are compared with the rate in float32.
     threshold = math.ceil(float(np.float32(rate)) * 2**23)
     low_bits = tf.bitwise.bitwise_and(bits, tf.constant(2**23 - 1, tf.uint32))
     return low_bits >= tf.constant(threshold, tf.uint32)
 
 
 def normal(shape, seed):
-    """Draw float32 standard normals, two from two words of 32 bits (Box and Muller 1958).
+    """Draw float32 standard normals, each pair from two 32-bit words (Box and Muller 1958).
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -294,11 +296,11 @@ def normal(shape, seed):
 
 
 def _normal_pair(radius_word, angle_word):
-    """Return the two normals of two words."""
-    # An odd word is not 0; its sign and its size are independent.
+    """Return a pair of normals from two words."""
+    # An odd word is never 0, and its sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
-    # The half circle is enough, as the radius has a sign. XLA takes ten times as long for `tf.sin` and `tf.cos`.
+    # A half circle is enough, since the radius has a sign. XLA would take ten times as long with `tf.sin` and `tf.cos`.
     v = _signed(angle_word)
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
@@ -311,9 +313,10 @@ def _signed(word):
 
 
 def gumbel(shape, seed):
-    """Draw float32 standard Gumbel noise, -log(-log u) of `uniform`.
+    """Draw float32 standard Gumbel noise, -log(-log u) for u from `uniform`.
 
-    The argmax of log probabilities with such noise added is a draw from them; `keras_vattn.GumbelSoftmax` relaxes it.
+    The argmax of log probabilities plus this noise is a draw from the distribution; `keras_vattn.GumbelSoftmax` relaxes
+    it.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -356,10 +359,11 @@ def gamma_noise(shape, seed):
 def log_gamma(concentration, noise):
     """Return log G, G ~ Gamma(concentration, 1), for concentrations of at least 1, from the noise of `gamma_noise`.
 
-    G is a draw of Gamma(c), c = concentration + 2, times u1^(1 / (c - 2)) u2^(1 / (c - 1)). That draw is the quantile
-    at a normal: Temme's expansion (1992) with fitted coefficients, whose distribution function errs by less than 3e-6.
-    Nothing is refused, so it runs in a loop of unknown batch under XLA. The gradient with respect to the concentration
-    is that of the same path, the implicit one for the quantile (Figurnov et al. 2018), to 2e-4 for normals up to 3.
+    G is a draw from Gamma(c), c = concentration + 2, times u1^(1 / (c - 2)) u2^(1 / (c - 1)). The draw from Gamma(c) is
+    the quantile for a normal draw, computed by Temme's expansion (1992) with fitted coefficients; its distribution
+    function has an error below 3e-6. There is no rejection step, so the function runs under XLA in a loop with an
+    unknown batch size. The gradient with respect to the concentration is the pathwise one, with implicit
+    differentiation of the quantile (Figurnov et al. 2018), accurate to 2e-4 for normals up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.

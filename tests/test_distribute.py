@@ -127,5 +127,5 @@ def test_bad_input(two_replicas):
             with pytest.raises(ValueError, match="of dense tensors"):
                 distribute.shard(dataset, strategy)
     uneven = tf.data.Dataset.from_tensors((np.ones(4), np.ones(3)))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the same number of rows"):
         next(iter(distribute.shard(uneven, two_replicas)))

@@ -8,9 +8,10 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, fast under XLA on a CPU.
 
-    It has the same arguments, and the same draws as Keras's layer in float32 from the same seed. XLA on a CPU makes
-    Keras's masks entry by entry, and anew for each of four numbers; Keras's masks differ under XLA, and between dtypes.
-    The mask here is the same in every dtype, with and without XLA. Replicas draw masks of their own.
+    It has the same arguments as Keras's layer and, in float32, the same draws from the same seed. On a CPU, XLA
+    computes Keras's masks entry by entry, and repeats the work for each of four numbers. Keras's masks also differ
+    under XLA and between dtypes; the mask of this layer is the same in every dtype, with and without XLA. Each replica
+    draws its own mask.
 
     Args:
         rate: Probability that an entry is dropped, in [0, 1].
@@ -18,7 +19,7 @@ class Dropout(keras.layers.Dropout):
 
     Call arguments:
         inputs: Tensor of any shape.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
         A tensor of the shape and dtype of the inputs; the kept entries are divided by 1 - rate.
@@ -29,8 +30,8 @@ class Dropout(keras.layers.Dropout):
     Example:
 
     >>> x = keras.ops.ones((2, 3))
-    >>> ours, of_keras = keras_vattn.fast.Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
-    >>> bool(keras.ops.all(ours(x, training=True) == of_keras(x, training=True)))
+    >>> layer, keras_layer = keras_vattn.fast.Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
+    >>> bool(keras.ops.all(layer(x, training=True) == keras_layer(x, training=True)))
     True
     """
 
@@ -39,7 +40,7 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training)
         inputs = tf.convert_to_tensor(inputs)
         if not inputs.dtype.is_floating:
-            raise ValueError(f"`inputs` must be floats, to be scaled. Received: inputs.dtype={inputs.dtype.name}")
+            raise ValueError(f"`inputs` must be floats. Received: inputs.dtype={inputs.dtype.name}")
         shape = tf.shape(inputs)
         if self.noise_shape is not None:
             shape = tuple(shape[axis] if size is None else size for axis, size in enumerate(self.noise_shape))

@@ -12,15 +12,15 @@ from keras_vattn.support.products import product
 class LSTM(keras.layers.LSTM):
     """`keras.layers.LSTM`, faster to train on a CPU.
 
-    It has the same arguments, weights, masks and results, and can replace that layer anywhere, also inside
-    `keras.layers.Bidirectional`. Where Keras runs its own loop, this layer runs the library's: the inputs are
-    multiplied before the loop, in one product, and the gradients of both kernels are computed after it, in one product
-    each. Keras's code still runs with cuDNN where there is a GPU, with `unroll=True`, `recurrent_dropout`, activations
-    other than the usual ones, another cell, and `implementation=1` with dropout. Second derivatives are not available
-    in training.
+    It has the same arguments, weights, masks and results, and can replace the Keras layer anywhere, including inside
+    `keras.layers.Bidirectional`. Instead of Keras's loop, it runs the loop of this library: the inputs are multiplied
+    in one product before the loop, and the gradients of both kernels are computed in one product each after it. Keras's
+    code still runs with cuDNN on a GPU, with `unroll=True`, `recurrent_dropout`, non-default activations, another cell,
+    and `implementation=1` with dropout. Second derivatives are not available in training.
 
-    XLA compiles no cuDNN: with `use_cudnn=False` this layer's loop runs on a GPU as well, and is part of a compiled
-    step. cuDNN takes a mask that is padded on the right; a row without a valid step, which it refuses, works here.
+    XLA cannot compile cuDNN. With `use_cudnn=False`, the loop of this layer runs on a GPU as well, and can be part of a
+    compiled step. cuDNN needs masks that are padded on the right. It rejects a row without a valid step, which this
+    layer accepts.
 
     Args:
         units: Width of the states and of the output.
@@ -30,7 +30,7 @@ class LSTM(keras.layers.LSTM):
         sequences: (B, T, D).
         initial_state: [h, c], (B, units) each, or `None` for zeros.
         mask: Boolean (B, T).
-        training: Whether to drop out.
+        training: Whether to apply dropout.
 
     Returns:
         As `keras.layers.LSTM`: the last output (B, units), or with `return_sequences=True` all outputs, (B, T, units),
@@ -65,7 +65,7 @@ class LSTM(keras.layers.LSTM):
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
-            # What a masked step gives: zeros, or the output before it, which is zeros at first.
+            # A masked step outputs zeros, or repeats the previous output, which is zeros before the first valid step.
             is_output = inputs["mask"]
             if not self.zero_output_for_mask:
                 is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0
@@ -73,7 +73,7 @@ class LSTM(keras.layers.LSTM):
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
-        """Return what Keras's loop does, of a mask in which every row has a step."""
+        """Run Keras's loop with one valid step in each empty row, and reset the results of these rows."""
         mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
         is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)

@@ -1,4 +1,4 @@
-"""Layers: score, alignment and context put together, and what a variational model needs beside them."""
+"""Attention layers built from a score, an alignment and a context, and other layers of variational models."""
 
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.bayesian_attention import BayesianAttention

@@ -8,12 +8,12 @@ class AddedDivergence:
     """The KL of one loss.
 
     Attributes:
-        loss: The tensor that was added to the losses.
+        loss: The tensor that was passed to `add_loss`.
         total: The KL, unweighted and summed over the batch, a scalar.
-        above_floor: As `total`, of the KL above its floor.
+        above_floor: The KL above its floor, summed in the same way.
         batch_size: Number of examples.
-        thread: Id of the replica's thread, `None` outside of `tf.distribute`.
-        is_logged: Whether the log has it.
+        thread: Id of the replica's thread, `None` outside `tf.distribute`.
+        is_logged: Whether the KL has been added to the log.
     """
 
     loss: tf.Tensor
@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs of the losses of a layer. Keras and TensorFlow would track a dictionary or a list."""
+    """The KLs of a layer's losses. Keras and TensorFlow do not track this object, unlike a dictionary or list."""
 
     def __init__(self):
         self._divergences = []
@@ -41,7 +41,7 @@ class AddedDivergences:
         self._divergences.append(divergence)
 
     def prune(self, losses):
-        """Drop the KLs whose losses the layer has cleared, and return the KLs of these losses."""
+        """Remove the KLs whose losses are not in `losses`, and return the remaining KLs."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]
         return self._divergences

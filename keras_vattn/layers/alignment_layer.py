@@ -7,21 +7,21 @@ from keras_vattn.support.masks import both
 
 
 class AlignmentLayer(StochasticLayer):
-    """Base class of the attentions with an alignment: its noise, its distributions, and its statistics.
+    """Base class of attention layers with an alignment. It draws noise and returns distributions and statistics.
 
-    A subclass calls `set_alignment` once in `__init__`, has a `dropout`, and defines `_scored(arguments, options)`,
-    which returns the `AlignmentInputs` of a call from the call's arguments.
+    A subclass calls `set_alignment` once in `__init__`, has an attribute `dropout`, and defines `_scored(arguments,
+    options)`, which returns the `AlignmentInputs` for the arguments of a call.
     """
 
-    # `draw_seeds` reads the request to drop.
+    # `draw_seeds` follows a request for dropout at inference.
     reads_dropout_requests = True
-    # What else a subclass takes for a prior, for an error message.
+    # Alternatives to a prior in a subclass, for an error message.
     _other_priors = ""
 
     def set_alignment(self, variational):
-        """Take the alignment with its prior, a `VariationalAlignment`."""
+        """Set the alignment and its prior, which a `VariationalAlignment` holds."""
         self.variational = variational
-        # Keras finds the prior's weights under this name, in the layer and in its files.
+        # Keras tracks and saves the weights of the prior under this name.
         self.alignment_prior = variational.prior
 
     @property
@@ -42,8 +42,8 @@ class AlignmentLayer(StochasticLayer):
         return 0 if self.training_calls is None else self.training_calls.value
 
     def draw_alignment(self, shape, seeds):
-        """Return the noise of the alignment and of the dropout on its weights, of the shape of the logits: a
-        dictionary, empty where the `Seeds` are `None`."""
+        """Return the noise of the alignment and the dropout mask of its weights, for logits of this shape, as a
+        dictionary. It is empty if both seeds in `Seeds` are `None`."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -53,25 +53,25 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Return the result of `draw_alignment`, for logits that may be the first of `num_keys` in their rows."""
+        """Return the result of `draw_alignment` for logits that may cover only the first of `num_keys` keys."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # XLA computes all keys: so that its draws are the same, noise is drawn for all keys here too.
+        # XLA computes all keys. Drawing noise for all keys here too gives the same draws.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
-        """Return what `add_divergence` takes for a call: the KL of each query, summed over the heads and with the KL of
-        a context, the queries that count, the number of entries and the floor.
+        """Return the arguments of `add_divergence` for a call, as a dictionary: the KL of each query, summed over heads
+        and including the KL of the context, the valid queries, the number of entries, and the floor.
 
         Args:
             scored: The `AlignmentInputs` of the call, or `None` for no KL of the weights.
             noise: The noise of the call.
             keys: The `Keys` of the call.
-            query_mask: Boolean, one for each query, or `None`.
+            query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
-            head_axis: The axis of the heads in a value for each row, `None` for a layer without heads.
-            context: KL of the context of each query, and its number of entries, or `None`.
+            head_axis: Axis, or axes, of the heads in the KL of the rows; `None` for a layer without heads.
+            context: Tuple of the KL of each query's context and its number of entries, or `None`.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
@@ -86,7 +86,8 @@ class AlignmentLayer(StochasticLayer):
             if head_axis is not None:
                 shape = ops.shape(divergence)
                 if valid is not None and len(valid.shape) == len(shape):
-                    # A head without a key has no KL, whatever the family says; a query has one where a head has a key.
+                    # A head without a valid key adds no KL, even if its distribution returns one. A query is valid if
+                    # any head has a valid key.
                     divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
                 divergence = ops.sum(divergence, axis=head_axis)
                 entries, floor = (_sum_over_heads(x, shape, head_axis) for x in (entries, floor))
@@ -97,48 +98,50 @@ class AlignmentLayer(StochasticLayer):
 
     @property
     def estimates_divergence(self):
-        """Whether the last call, or trace, estimated the KL of the weights at draws, as it does for two distributions
-        without a registered KL, and with `kl_estimator="sampled"` in training; `None` before a call."""
+        """Whether the last call or trace estimated the KL of the weights from draws; `None` before the first call. The
+        KL is estimated if no KL of the two distributions is registered, and in training with
+        `kl_estimator="sampled"`."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q of the loss's KL, a TensorFlow Probability distribution, for the arguments of a call; the layer must
-        be built. q is a distribution of the draws before normalisation, or of the weights where the alignment's `kl_of`
-        says so. What an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the training calls so
-        far, which the next draw has too."""
+        """Return q, the posterior in the KL, as a TensorFlow Probability distribution, for the arguments of a call. The
+        layer must be built. q is the distribution of the draws before normalisation, or of the weights if the alignment
+        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value that the next draw
+        will use."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
         """Return p, a TensorFlow Probability distribution of the same event as `posterior_distribution`.
 
         Raises:
-            ValueError: If there is neither a prior nor posterior logits, and so no p.
+            ValueError: If there is neither a prior nor posterior logits, so that there is no p.
         """
         scored = self._scored(arguments, options)
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
 
     def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
-        """Return how random the alignment really is, for the arguments of a call; the layer must be built.
+        """Return statistics of how random the alignment is, for the arguments of a call. The layer must be built.
 
         Args:
-            *arguments: As in the call.
+            *arguments: Positional arguments of the call.
             num_samples: Number of draws for the standard deviation.
             sample_seed: Integer seed of these draws.
-            **options: As in the call.
+            **options: Keyword arguments of the call.
 
         Returns:
             A dictionary of float32 arrays, of shape (B, T), or (B, H, T) with heads. `"posterior_entropy"`: entropy in
-            nats of the weights at the mean of q. `"prior_entropy"`: entropy of Psi, with 1 in place of T where all
-            queries share it, and among the keys of a row where Psi is over more; with posterior logits the entropy of
-            the weights at the mean of p; absent for a fixed prior. `"weights_sd"`: standard deviation of a weight over
-            draws, averaged over the valid keys; below 1e-3 an alignment is deterministic in effect. It leaves out a
-            Gaussian context, whose noise is not in the weights.
+            nats of the weights at the mean of q. `"prior_entropy"`: entropy of Psi, with 1 in place of T if all queries
+            share Psi. If Psi covers more keys than a row has, it is first normalised over the keys of the row. With
+            posterior logits, this is the entropy of the weights at the mean of p; for a fixed prior it is absent.
+            `"weights_sd"`: standard deviation of a weight over draws, averaged over the valid keys; below 1e-3 an
+            alignment is practically deterministic. It does not include a Gaussian context, whose noise does not affect
+            the weights.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
 
     def _bind(self, arguments, options):
-        """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
+        """Return the arguments of a call by name, with float tensors cast to the compute dtype as in a call."""
         self.require_built()
         bound = bind_call(self.call, arguments, options)
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(bound):
@@ -147,10 +150,10 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Return the sum over an axis of heads, or several, of x, which broadcasts to the shape; `None` for `None`."""
+    """Return x, broadcast to the shape, summed over one or more axes of heads; `None` for `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # One number for all.
+    # A scalar counts once per head.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

@@ -24,16 +24,17 @@ from keras_vattn.support.validation import fraction
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Attention(AttentionSteps):
-    """Attention put together from a score, an alignment and a context.
+    """Attention built from a score, an alignment and a context.
 
-    Each of the three is a name, a class, a config dictionary or an instance. The defaults make deterministic
-    dot-product attention; `alignment="weibull"` or `"lognormal"` with a prior makes the Bayesian attention of Fan et
-    al. 2020, `"dirichlet"` with posterior logits the relaxed alignment of Deng et al. 2018, `context="gaussian"` the
-    variational attention of Bahuleyan et al. 2018. All KLs of a call, in nats, arrive through one `add_loss`.
+    Each of the three can be a name, a class, a config dictionary or an instance. The defaults give deterministic
+    dot-product attention. `alignment="weibull"` or `"lognormal"` with a prior gives the Bayesian attention of Fan et
+    al. 2020, `alignment="dirichlet"` with posterior logits the relaxed alignment of Deng et al. 2018, and
+    `context="gaussian"` the variational attention of Bahuleyan et al. 2018. Each call adds the sum of its KLs, in nats,
+    with one `add_loss`.
 
-    Without posterior logits the weights are drawn from q = alignment(phi), and p is the `prior`; without one there is
-    no KL of the weights. A call with posterior logits draws from q = alignment(posterior_logits); p = alignment(phi)
-    predicts in calls without them.
+    Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
+    weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
+    alignment(phi). Calls without posterior logits then predict with p.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
@@ -48,38 +49,39 @@ class Attention(AttentionSteps):
             `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
-        dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
-        warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed:
-            Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
+        dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
+        warm_start_steps: Number of initial training calls that ignore posterior logits: they draw from p, with a KL of
+            0. Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
             after these calls. Defaults to 0.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`, for calls of the layer; a decoder computes one query
-            at a time. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. It applies to calls of the layer only: a decoder
+            computes one query at a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
         query: (B, T, Dq).
         value: (B, S, D).
-        key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever stands there.
+        key: (B, S, Dk), or `None` to use `value`.
+        query_mask: Boolean (B, T). A masked query adds no KL, but must be finite.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever its value.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
-            other masks.
-        return_attention_scores: Whether to return the weights too. Defaults to `False`.
-        training: Whether to draw and to drop out. At inference the context is the posterior mean, except under
+        attention_mask: Boolean (B, T, S), (T, S) for all examples, or a shape that broadcasts to these. It is combined
+            with the other masks.
+        return_attention_scores: Whether to return the weights as well. Defaults to `False`.
+        training: Whether to draw and to apply dropout. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
-        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
-        posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them, like
-            all float inputs, to the compute dtype; infinity, there or before, is taken for 65504, the largest float16.
+        use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
+        posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to
+            the compute dtype, like all float inputs. Infinite values, including overflows of this cast, are replaced by
+            65504, the largest float16.
 
     Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A row without a valid key
-        gives zeros.
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A query without a valid
+        key gets zeros.
 
     Raises:
         ValueError: For unknown names, rates outside [0, 1), inputs, masks or posterior logits of the wrong rank or
-            shape, posterior logits beside a prior or for a deterministic alignment, a prior for a deterministic
-            alignment, and a score that needs the state that only `AttentionDecoder` carries.
+            shape, posterior logits together with a prior or a deterministic alignment, a prior with a deterministic
+            alignment, and a score that needs a state, which only `AttentionDecoder` provides.
 
     Example:
 
@@ -94,7 +96,7 @@ class Attention(AttentionSteps):
 
     @property
     def width_arguments(self):
-        # A weighted sum takes values of any width.
+        # A weighted sum accepts values of any width.
         return self.feature_arguments if self.context.weights else ("query", "key")
 
     def __init__(
@@ -119,14 +121,14 @@ class Attention(AttentionSteps):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.score.keeps_state:
             raise ValueError(
-                "A score that counts the queries counts from 0 in every query chunk: it needs query_chunk_size=None. "
+                "This score counts the queries and would restart in every query chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
-        # The schedule of the KL begins where its KL does.
+        # The annealing of the KL begins after the warm start, when there is a KL.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior the alignment's KL comes with posterior logits, or never: the log waits for it.
+            # Without a prior, only calls with posterior logits have a KL. The log shows it after the first one.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
@@ -204,7 +206,7 @@ class Attention(AttentionSteps):
     def _check(self, query, value, key, query_mask, posterior_logits):
         if self.score.needs_decoder:
             raise ValueError(
-                "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
+                "A score with a state needs keras_vattn.AttentionDecoder, which passes the state from step to step. "
                 f"Received: score={type(self.score).__name__}"
             )
         check_sequences(query.shape, value.shape, (value if key is None else key).shape)
@@ -212,19 +214,19 @@ class Attention(AttentionSteps):
         check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
 
     def check_posterior_logits(self, posterior_logits, expected):
-        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
+        """Raise ValueError if posterior logits are not allowed or have the wrong shape; `None` is allowed."""
         if posterior_logits is None:
             return
         self.variational.require_place_for_posterior_logits(posterior_logits)
         check_shape("posterior_logits", posterior_logits, expected, "(B, T, S)")
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, a TensorFlow Probability distribution, for the arguments of a call; the layer must be built.
+        """Return q, a TensorFlow Probability distribution, for the arguments of a call. The layer must be built.
 
-        With a Gaussian context q is the distribution of the context given the expected weights, of batch shape (B, T)
-        and event shape (D,); where the weights have a KL too, this q has no part in it. With another stochastic
-        alignment q is the distribution of the weights, (B, T, S), before normalisation unless `kl_of` says otherwise.
-        With deterministic attention it is the point mass at the context.
+        With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape (B,
+        T) and event shape (D,); the distribution of stochastic weights is not part of it. Without a Gaussian context, q
+        is the distribution of the weights, (B, T, S), before normalisation, or after it if the alignment has
+        `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)
@@ -289,12 +291,12 @@ class Attention(AttentionSteps):
 
 
 def _unpack_list(inputs, arguments, options):
-    """Return query, the other positional arguments and the options of a call with a list, as `keras.layers.Attention`
-    takes it."""
+    """Return the query, the other positional arguments and the options of a call whose first argument is a list, as in
+    `keras.layers.Attention`."""
     if not 2 <= len(inputs) <= 3 or arguments:
         raise ValueError(
-            "A list is [query, value] or [query, value, key], with everything else by name. "
-            f"Received: a list of {len(inputs)} and {len(arguments)} more arguments"
+            "A list is [query, value] or [query, value, key]; pass all other arguments by name. "
+            f"Received: a list of {len(inputs)} and {len(arguments)} other positional arguments"
         )
     masks = options.pop("mask", None) or ()
     names = ("query_mask", "value_mask", "key_mask")

@@ -6,13 +6,15 @@ from keras_vattn.support.masks import both
 
 
 class AttentionAxes:
-    """Which axes of its inputs a multi-head attention attends over, and the rows (..., H, T, S) that they make.
+    """The attention axes of a multi-head attention, and reshapes of its tensors to (..., H, T, S).
 
-    An input is (B, ..., D), a projected one has the heads before its last axis. An alignment sees one axis of queries
-    and one of keys: several attention axes are folded into one, and the axes beside them stand before the heads.
+    An input has shape (B, ..., D); a projected input has the axis of heads before its last axis. An alignment needs one
+    axis of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes,
+    which come before the heads.
 
     Args:
-        axes: Attention axes of an input, `None` for all but the first and the last, negative ones from the end.
+        axes: Attention axes of an input; negative axes count from the end, and `None` means all but the first and last
+            axis.
         rank: Rank of an input.
     """
 
@@ -22,9 +24,9 @@ class AttentionAxes:
         self.count = len(self.axes)
         inside = axes is None or all(-rank <= axis < rank for axis in axes)
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
-        # Whether an input is (B, T, D), of which Keras makes masks.
+        # Whether inputs are (B, T, D), the only shape for which Keras computes masks.
         self.is_plain = rank == 3 and self.axes == (1,)
-        # From the axes of a projected tensor to others, heads, attention axes, width.
+        # Transposes a projected tensor to batch axes, heads, attention axes, width.
         self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
@@ -38,22 +40,22 @@ class AttentionAxes:
         return x if self.count == 1 else _merge(x, -1 - self.count, -1)
 
     def from_heads(self, x, shape):
-        """Return (..., T1, T2, H, D) from (..., H, T, D), for logits of the given shape."""
+        """Return x (..., H, T, D) as (..., T1, T2, H, D), for logits of the given shape."""
         if self.count > 1:
             x = ops.reshape(x, (*shape[: -self.count], ops.shape(x)[-1]))
         return ops.transpose(x, tuple(self.order.index(axis) for axis in range(len(self.order))))
 
     def fold(self, x):
-        """Return (..., T, S) from (..., T1, T2, S1, S2)."""
+        """Return x (..., T1, T2, S1, S2) as (..., T, S)."""
         return x if self.count == 1 else _merge(_merge(x, -2 * self.count, -self.count), -self.count, None)
 
     def unfold(self, x, shape):
-        """Return (..., T1, T2, S1, S2) from (..., T, S), for logits of the given shape."""
+        """Return x (..., T, S) as (..., T1, T2, S1, S2), for logits of the given shape."""
         return x if self.count == 1 else ops.reshape(x, shape)
 
     def expand_mask(self, mask):
-        """Return a boolean mask with an axis of length one for each of the logits' axes before the attention axes that
-        it lacks; `None` for `None`."""
+        """Return a boolean mask with the rank of the logits. Axes that it lacks before the attention axes are added
+        with length 1. `None` is returned for `None`."""
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")
@@ -62,14 +64,14 @@ class AttentionAxes:
         return mask
 
     def expand_key_mask(self, mask):
-        """Return a mask of the keys, (B, ..., S1, S2), with the axes of the logits, (..., 1, 1, 1, S1, S2)."""
+        """Return a mask of keys (B, ..., S1, S2) with the rank of the logits, (..., 1, 1, 1, S1, S2)."""
         mask = ops.transpose(ops.cast(mask, "bool"), (*self.batch_axes, *self.axes))
         shape = ops.shape(mask)
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
-        """Return which query sees which key by their positions on the one attention axis, (T, S), or `None` where order
-        hides nothing: causal queries see the keys up to their own position, a window those nearer than its size."""
+        """Return the mask (T, S) of a causal or windowed attention over one axis, or `None` without either. A causal
+        query attends to the keys up to its own position, and a window to keys at a distance below its size."""
         if not is_causal and window is None:
             return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))
@@ -77,19 +79,20 @@ class AttentionAxes:
         return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
-        """Return a mask of the rank of the logits as one that broadcasts to (..., H, T, S), `None` for `None`."""
+        """Return a mask with the rank of the logits folded so that it broadcasts to (..., H, T, S); `None` for
+        `None`."""
         if mask is None or self.count == 1:
             return mask
         attended = 2 * self.count
         return self.fold(ops.broadcast_to(mask, (*ops.shape(mask)[:-attended], *shape[-attended:])))
 
     def fold_queries(self, x):
-        """Return (..., T) from a value for each query, (B, ...)."""
+        """Return x (B, ...), with one value per query, as (..., T)."""
         return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.batch_axes, *self.axes)), -self.count, None)
 
 
 def _merge(x, start, stop):
-    """Return x with the axes from start to stop made one."""
+    """Return x with the axes from start to stop merged into one."""
     shape = ops.shape(x)
     rest = () if stop is None else shape[stop:]
     return ops.reshape(x, (*shape[:start], math.prod(shape[start:stop]), *rest))

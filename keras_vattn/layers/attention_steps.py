@@ -7,23 +7,23 @@ from keras_vattn.support.masks import zero_unseen
 
 
 class AttentionSteps(ChunkedAttention):
-    """Base class of `keras_vattn.Attention`: the steps of a call, which a recurrent decoder calls one by one.
+    """Base class of `keras_vattn.Attention`. It splits a call into steps, which a recurrent decoder calls one by one.
 
-    A decoder calls `prepare_memory` and `draw_noise` before its loop, `attend` in it, and `account` after it. A
-    subclass has a `score` and a `context`.
+    A decoder calls `prepare_memory` and `draw_noise` before its loop, `attend` inside the loop, and `account` after it.
+    A subclass has the attributes `score` and `context`.
     """
 
     def prepare_memory(self, value, key=None, mask=None):
-        """Return what depends on the memory alone, computed once: projected keys, value, keys (mask), and what the
-        priors of context and alignment take from it.
+        """Return a dictionary of all values that depend only on the memory, computed once: projected keys, value, keys
+        (mask), and the parameters of the priors of context and alignment.
 
         Args:
             value: (B, S, D).
-            key: (B, S, Dk) or `None` for `value`.
+            key: (B, S, Dk), or `None` to use `value`.
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         if mask is None and value.shape[1] == 0:
-            # Where there is no key no row has one: zeros, no noise and no KL.
+            # Without keys no row has a valid key: the context is zero, without noise or KL.
             mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -37,8 +37,8 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return the noise of all queries from the result of `draw_seeds`, a nested dictionary of (B, T, ...) tensors,
-        empty where the call does not draw; `num_keys` as in `draw_rows`."""
+        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors that is empty if the call does
+        not draw. `seeds` is the result of `draw_seeds`; `num_keys` is explained in `draw_rows`."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:
@@ -49,11 +49,12 @@ class AttentionSteps(ChunkedAttention):
         return noise
 
     def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
-        """Return a dictionary: context and mean (B, T, D), weights and logits (B, T, S) and the posterior's parameters.
-        Pure: no loss, no state.
+        """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
+        posterior. Pure: it adds no loss and changes no state.
 
-        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the weights of the scores
-        at their mean, without posterior logits, noise or dropout, where the context that they make is not `"mean"`.
+        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the mean weights given the
+        scores, without posterior logits, noise or dropout; they are returned only if they can differ from the weights
+        in `"mean"`.
 
         Args:
             query: (B, T, Dq).
@@ -61,7 +62,7 @@ class AttentionSteps(ChunkedAttention):
             noise: Result of `draw_noise`, or its slice for these queries.
             training: Whether this is a training call, which draws at temperature 1.
             posterior_logits: (B, T, S), finite float32, or `None`.
-            state: State of a score that keeps one, (B, ...), or `None`.
+            state: State of the score, (B, ...), or `None` for a score without a state.
         """
         state = {} if state is None else {"state": state}
         logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
@@ -92,7 +93,7 @@ class AttentionSteps(ChunkedAttention):
         return AlignmentInputs(logits, keys, log_psi, posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
-        """Add the KL of all queries, if this attention has one: one `add_loss` a call.
+        """Add the KL of all queries, if this attention has one, with one `add_loss` per call.
 
         Args:
             attended: Result of `attend`, stacked over all queries.
@@ -119,7 +120,7 @@ class AttentionSteps(ChunkedAttention):
 
 
 def _where_any_valid(keys, context_noise):
-    """Return the noise of a context with zeros in the rows that have no valid key."""
+    """Return the noise of a context, with zeros in rows without a valid key."""
     any_valid = keys.any_valid()
     if any_valid is None:
         return context_noise

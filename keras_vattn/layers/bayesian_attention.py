@@ -11,14 +11,16 @@ DISTRIBUTIONS = ("weibull", "lognormal")
 class BayesianAttention(NamedAttention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
-    `Attention(alignment=Weibull(k) or LogNormal(sigma), prior=...)` under its own name. The rows of the paper's tables
-    are distribution "lognormal" or "weibull" with prior "fixed" (LF, WF), "contextual" (LC, WC) or `None`. The KL
-    compares the draws before normalisation, and is summed over valid queries and keys (section 3.3).
+    Equivalent to `keras_vattn.Attention` with the alignment `Weibull(k)` or `LogNormal(sigma)` and a prior. In the
+    paper's tables, LF and WF are the distributions `"lognormal"` and `"weibull"` with the prior `"fixed"`, and LC and
+    WC with the prior `"contextual"`. The KL compares the draws before normalisation, and is summed over valid queries
+    and keys (section 3.3).
 
-    `keras_vattn.GammaPrior` says what beta does; give an instance of it, or of `LogNormalPrior`, to choose.
+    To choose the parameters of the prior, pass an instance of `keras_vattn.GammaPrior`, which explains beta, or of
+    `keras_vattn.LogNormalPrior`.
 
-    Weights of a trained deterministic model load by the name of the class. To go on from such a model, write both
-    models with `keras_vattn.Attention`, and load with `skip_mismatch=True` where a prior has weights that the file
+    Weight files identify layers by the name of their class. To continue from a trained deterministic model, write both
+    models with `keras_vattn.Attention`, and load with `skip_mismatch=True` if the prior has weights that the file
     lacks.
 
     Formula:
@@ -33,15 +35,15 @@ class BayesianAttention(NamedAttention):
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         prior: `None` for no KL, `"contextual"`, `"fixed"` or a `Prior`. Defaults to `"contextual"`.
-        k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
-        sigma: Standard deviation of log S of the lognormal; with `"weibull"` another value than the default is an
-            error. Defaults to 0.5.
+        k: Shape of the Weibull; must be left at its default with `"lognormal"`. Defaults to 10.0.
+        sigma: Standard deviation of log S of the lognormal; must be left at its default with `"weibull"`. Defaults to
+            0.5.
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
-        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code has
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code uses
             `kl_reduction="mean"`.
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
-    the weights (B, T, S) with `return_attention_scores=True`.
+    Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
+    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 
@@ -69,7 +71,7 @@ class BayesianAttention(NamedAttention):
         unread, value, default = ("sigma", sigma, 0.5) if distribution == "weibull" else ("k", k, 10.0)
         if value != default:
             raise ValueError(
-                f'distribution="{distribution}" does not read `{unread}`: leave it at its default. '
+                f'distribution="{distribution}" does not use `{unread}`: leave it at its default. '
                 f"Received: {unread}={value!r}"
             )
         family, parameter = (Weibull, k) if distribution == "weibull" else (LogNormal, sigma)

@@ -7,14 +7,14 @@ from keras_vattn.support import keras_private
 
 
 class CallCount(keras.losses.Loss, tf.Module):
-    """The count of a layer's training calls: saved with the layer, in Keras's files and in TensorFlow's checkpoints,
-    and none of its weights.
+    """Count of a layer's training calls. It is saved with the layer, in Keras files and TensorFlow checkpoints, but is
+    not a weight of the layer.
 
-    Keras saves the state of a loss, and TensorFlow that of a module; a layer takes neither for a layer, whose variables
-    would be weights. As a loss it is never called.
+    Keras saves the variables of a loss, and TensorFlow saves the variables of a module. The count is both, but not a
+    layer, since the variables of a sublayer would be weights. It is never called as a loss.
 
     Args:
-        layer: The layer, whose name the variable's path begins with.
+        layer: The layer. The path of the variable begins with its name.
     """
 
     def __init__(self, layer):
@@ -31,11 +31,11 @@ class CallCount(keras.losses.Loss, tf.Module):
             )
 
     def warn_of_legacy_file(self):
-        """Warn if Keras is writing a `.h5` file, which holds nothing but weights."""
+        """Warn if Keras is writing a `.h5` file, which stores no variables except weights."""
         if keras_private.writes_legacy_file() and int(self.variable.numpy()):
             warnings.warn(
-                "A .h5 file does not hold the count of training calls: in the model that is loaded from it, annealing "
-                f"starts again. Save a .keras file. Received: {self.variable.path}",
+                "A .h5 file does not store the count of training calls: in a model loaded from it, annealing starts "
+                f"again. Save a .keras file instead. Received: {self.variable.path}",
                 stacklevel=2,
             )
 
@@ -43,6 +43,6 @@ class CallCount(keras.losses.Loss, tf.Module):
         store["0"] = self.variable.numpy()
 
     def load_own_variables(self, store):
-        # A deterministic layer's file has none.
+        # The file of a deterministic layer has no count.
         if "0" in store.keys():  # noqa: SIM118
             self.variable.assign(store["0"])

@@ -12,17 +12,17 @@ from keras_vattn.support.masks import both
 from keras_vattn.support.query_chunks import map_chunks
 from keras_vattn.support.validation import integer
 
-# An example's number of scores from which "auto" makes chunks, and the number of scores of such a chunk.
+# With "auto", examples with at least SMALLEST scores are split into chunks of about LARGEST_CHUNK scores.
 SMALLEST, LARGEST_CHUNK = 2**24, 2**20
 
 
 class Chunk(NamedTuple):
-    """What the step of a query chunk draws from.
+    """Number and seeds of a query chunk.
 
     Attributes:
-        number: Number of the chunk in its call, int64 ().
+        number: Number of the chunk within its call, int64 ().
         seeds: The `Seeds` of the chunk.
-        num_keys: Number of keys of the call, where the chunk computes only the first of them; otherwise `None`.
+        num_keys: Number of keys of the call if the chunk computes only the first of them, otherwise `None`.
     """
 
     number: object
@@ -31,18 +31,19 @@ class Chunk(NamedTuple):
 
 
 class ChunkedAttention(AlignmentLayer):
-    """Base class of the attentions that compute their queries in chunks, so that nothing of size T times S is stored.
+    """Base class of attention layers that compute queries in chunks, so that no T x S array is stored.
 
-    A subclass sets `query_chunk_size` by `chunk_size`, reads `chunk_size_of` in a call, and calls `over_chunks`.
+    A subclass sets `query_chunk_size` to the result of `chunk_size`. Its calls use `chunk_size_of` and, with chunks,
+    `over_chunks`.
     """
 
     query_chunk_size = None
 
     def chunk_size_of(self, num_heads, length, num_keys, return_attention_scores=False, heads_of_chunk=1):
-        """Return the number of queries of a chunk in a call, `None` for a call without chunks.
+        """Return the number of queries per chunk in a call, or `None` for a call without chunks.
 
         Raises:
-            ValueError: For weights of a layer whose calls have chunks.
+            ValueError: If weights are requested from a call with chunks.
         """
         size = self.query_chunk_size
         if size == "auto":
@@ -52,13 +53,13 @@ class ChunkedAttention(AlignmentLayer):
             size = max(4, LARGEST_CHUNK // (num_keys * heads_of_chunk))
         if size is not None and return_attention_scores:
             raise ValueError(
-                "A call in query chunks never has all weights: `return_attention_scores=True` needs "
-                'query_chunk_size=None or "auto", which then makes no chunks. `alignment_statistics` and '
+                "A call in query chunks never holds all weights: `return_attention_scores=True` needs "
+                'query_chunk_size=None or "auto", which then uses no chunks. `alignment_statistics` and '
                 f"`posterior_distribution` compute all weights. Received: query_chunk_size={size}"
             )
         if size is None or not isinstance(length, int):
             return size
-        # One query, a step of a decoder, has no chunks.
+        # A single query, as in a step of a decoder, needs no chunks.
         return min(size, length) if length > 1 else None
 
     def over_chunks(
@@ -76,25 +77,27 @@ class ChunkedAttention(AlignmentLayer):
     ):
         """Return the context (G, ..., T, D) of all queries, and the arguments of `add_divergence`.
 
-        A chunk is of one group: an example, or a head of it.
+        A chunk belongs to one group: an example, or one head of an example.
 
         Args:
-            attend: Function of the queries, keys and entries of a chunk, of its `DenseKeys` and of its `Chunk`. Returns
-                the context of the chunk, and the result of `divergence_of`.
-            size: Number of queries of a chunk.
+            attend: Function of a chunk's queries, keys, entries, `DenseKeys` and `Chunk`. Returns the context of the
+                chunk and the result of `divergence_terms`.
+            size: Number of queries per chunk.
             inputs: Lists of tensors, queries (G, ..., T, D), keys (G, ..., S, D) and entries (G, ..., T, S).
-            masks: List of booleans that broadcast to (B, ..., T, S), with an axis of heads where groups are heads.
+            masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
             weights: The trainable variables that `attend` reads.
             training: The call's `training`.
             query_mask: Boolean (B, T) or `None`.
-            is_causal: Whether a query sees only the positions up to its own.
-            window: A query sees the positions less than this from its own, on both sides; `None` for all.
-            num_heads: Number of the groups of an example.
+            is_causal: Whether a query attends only to the positions up to its own.
+            window: A query attends to positions at a distance below this value, on both sides; `None` for all
+                positions.
+            num_heads: Number of groups per example.
         """
         queries, keys, entries = inputs
         length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
         masks = [_pad_mask_rows(x, length, size) for x in masks]
-        # `tf.cast` to the same dtype returns a variable unread, which the loops would read.
+        # `convert_to_tensor` reads the variable: `tf.cast` to the same dtype would return it unread, and the loops
+        # would read it.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self.draw_seeds(training)
@@ -131,25 +134,26 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # A prediction leaves out the KL, which nothing reads.
+        # Two separate loops let TensorFlow skip the KL in a prediction, which does not read it.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)
         by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
         divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
-        # A query counts where it has a key in a head.
+        # A query is valid if any of its heads has a valid key.
         valid = divergence["valid"] > 0.5 if "valid" in divergence else None
         return ops.moveaxis(results["context"], 1, -2), divergence | {"valid": both(valid, query_mask)}
 
 
 def chunk_size(value):
-    """Return `query_chunk_size`: `None`, "auto" or a positive integer; ValueError otherwise."""
+    """Return a valid `query_chunk_size`, which is `None`, "auto" or a positive integer; raise ValueError otherwise."""
     expected = 'a positive integer, "auto"'
     return value if value == "auto" else integer("query_chunk_size", value, 1, optional=True, expected=expected)
 
 
 def _pad_mask_rows(mask, length, size):
-    """Return a mask with a row for each query, and rows for the end of the last chunk; unchanged with one row."""
+    """Return a mask with one row per query and padding for the last chunk; a mask with one row is returned
+    unchanged."""
     if mask.shape[-2] == 1:
         return mask
     if mask.shape[-2] is None:
@@ -159,7 +163,7 @@ def _pad_mask_rows(mask, length, size):
 
 
 def _slice_mask(mask, example, head, first, size):
-    """Return the entries of a chunk of a mask (B or 1, [H or 1,] T or 1, S or 1)."""
+    """Return the rows of a mask (B or 1, [H or 1,] T or 1, S or 1) that belong to a chunk."""
     shape = ops.shape(mask)
     if mask.shape[0] != 1:
         mask = mask[tf.minimum(example, shape[0] - 1)][None]
@@ -172,7 +176,7 @@ def _slice_mask(mask, example, head, first, size):
 
 
 def _columns(divergence):
-    """Return the result of `divergence_of` as columns (B, T, 1), without its `None` entries."""
+    """Return the result of `divergence_terms` as columns (B, T, 1), without its `None` entries."""
     query_divergence = divergence["divergence"]
     if query_divergence is None:
         return {}

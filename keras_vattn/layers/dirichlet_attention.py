@@ -10,11 +10,11 @@ from keras_vattn.layers.named_attention import NamedAttention
 class DirichletAttention(NamedAttention):
     """Relaxed latent alignment of Deng et al. 2018: the weights are a Dirichlet draw.
 
-    `Attention(alignment=Dirichlet())` under its own name. With posterior logits this is the paper's variational relaxed
-    attention (algorithm 2): the weights are drawn from q, the KL arrives through `add_loss`, and p predicts. The paper
-    trains the Jensen bound E_p[log p(y | z)] first, because a random start falls into uniform weights:
+    Equivalent to `Attention(alignment=Dirichlet())`. With posterior logits this is the paper's variational relaxed
+    attention (algorithm 2): the weights are drawn from q, the KL is added with `add_loss`, and p predicts. The paper
+    trains the Jensen bound E_p[log p(y | z)] first, because training from a random start tends to uniform weights;
     `warm_start_steps` is the number of training calls that do so. Without posterior logits the weights are drawn from
-    the Dirichlet of the scores. `keras_vattn.Dirichlet` says what the clamp does and how the draws are made.
+    the Dirichlet of the scores. `keras_vattn.Dirichlet` explains the clamp and the draws.
 
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -25,12 +25,12 @@ class DirichletAttention(NamedAttention):
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         prior: `None` for no KL without posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
-        min_log_concentration: Lower end of log alpha. Defaults to -10.0.
-        max_log_concentration: Upper end of log alpha. Defaults to 10.0.
+        min_log_concentration: Lower bound of log alpha. Defaults to -10.0.
+        max_log_concentration: Upper bound of log alpha. Defaults to 10.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
-    the weights (B, T, S) with `return_attention_scores=True`.
+    Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
+    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 

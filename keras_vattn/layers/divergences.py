@@ -4,11 +4,12 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 
 def divergences(model, weighted=False):
-    """Return the KL of each layer of a model in the call just made: the terms of an ELBO of your own.
+    """Return the KL of each layer from the last call of a model, for example to write your own ELBO.
 
-    `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`, and the losses
-    of regularizers. These KLs are neither weighted nor rescaled, and no floor is taken off. Ask in the graph, or the
-    eager code, that called the model. The log stays as it is.
+    `model.losses` holds the same KLs multiplied by `kl_weight` and annealing and reduced by `kl_reduction`, and also
+    the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is subtracted.
+    Call this function in the same graph, or in the same eager code, in which the model was called. It does not change
+    the log.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))
@@ -18,10 +19,10 @@ def divergences(model, weighted=False):
         weighted: Whether to return the KLs as they enter `model.losses`. Defaults to `False`.
 
     Returns:
-        A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
-        queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
-        Where layers share a name, the second and later ones have a number behind it (`"attention_kl_1"`); in the log
-        they share one entry.
+        A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: the KL in nats, summed over
+        valid queries and over keys or dimensions, and averaged over the batch. If the model calls a layer several
+        times, the KLs of the calls are added. If layers share a name, the second and later names get a number
+        (`"attention_kl_1"`); in the log these layers share one entry.
 
     Example:
 

@@ -10,9 +10,9 @@ from keras_vattn.layers.named_attention import NamedAttention
 class GaussianAttention(NamedAttention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
-    `Attention(context=GaussianContext(context_prior))` under its own name. The prior `"standard"` is the paper's
-    VAttn-0, `"mean"`, at the average of the valid values, its VAttn-h_bar. The KL, summed over steps and dimensions
-    under the query mask (eq. 8), arrives through `add_loss`. `keras_vattn.GaussianContext` has the formula of sigma.
+    Equivalent to `Attention(context=GaussianContext(context_prior))`. The prior `"standard"` is VAttn-0 of the paper,
+    and `"mean"`, centred at the average of the valid values, is VAttn-h_bar. The KL is summed over unmasked queries and
+    dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext` has the formula of sigma.
 
     Formula:
         w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s
@@ -27,8 +27,8 @@ class GaussianAttention(NamedAttention):
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight` (0.1 in the paper).
 
-    Call arguments, results and errors are those of `keras_vattn.Attention`. A call returns the context (B, T, D), and
-    the weights (B, T, S) with `return_attention_scores=True`.
+    Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
+    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
 
     Example:
 
@@ -45,7 +45,7 @@ class GaussianAttention(NamedAttention):
 
     def __init__(self, score="dot_product", context_prior="standard", hidden_units=None, temperature=1.0, **kwargs):
         if "prior" in kwargs:
-            raise ValueError(f"The prior of a Gaussian context is `context_prior`. Received: prior={kwargs['prior']!r}")
+            raise ValueError(f"Set the prior of the context by `context_prior`. Received: prior={kwargs['prior']!r}")
         self.refuse_fixed(kwargs)
         parameters = {"hidden_units": hidden_units, "temperature": temperature}
         context = GaussianContext(context_prior, **parameters, dtype=kwargs.get("dtype"), name="context")

@@ -8,14 +8,14 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GaussianLatent(GaussianLayer):
-    """Gaussian latent variable, read off the inputs x and held to a standard normal.
+    """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns mu,
-    except under `keras_vattn.posterior_draws`. The KL, in nats, arrives through `add_loss`. log sigma is clipped to
-    [-8, 8].
+    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws z; inference returns mu,
+    except under `keras_vattn.posterior_draws`. The KL, in nats, is added with `add_loss`. log sigma is clipped to [-8,
+    8].
 
-    A recurrent decoder holds it as a `keras_vattn.recurrent.LatentPart`: `draw_noise` before the loop, `parameters` and
-    `sample` in it, `account` after it, with any Gaussian for a prior.
+    A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
+    loop, `parameters` and `sample` inside it, and `account` after it. There the prior can be any Gaussian.
 
     Formula:
         q(z | x) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m x + b_m, quad log sigma = W_s x + b_s
@@ -25,15 +25,16 @@ class GaussianLatent(GaussianLayer):
     Args:
         units: Width of z.
         temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
-        free_bits: Nats per dimension below which the KL, averaged over the batch, is not pushed (Kingma et al. 2016,
-            eq. 15). Defaults to 0.0.
-        free_nats: Nats per example below which its own KL, summed over queries and dimensions, is not pushed: a budget
-            that a sentence may spend at any of its steps. Defaults to 0.0.
+        free_bits: Nats per dimension. The loss does not reward a KL, averaged over the batch, below this value (Kingma
+            et al. 2016, eq. 15). Defaults to 0.0.
+        free_nats: Nats per example. The loss does not reward a KL of an example, summed over queries and dimensions,
+            below this value. A sentence can spend this budget at any step. Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        initial_log_scale: First value of b_s; exp(initial_log_scale) is a factor on the first W_m and W_s, and so on z.
-            A latent at every step wants a small value, such as -3, and a prior that begins alike, as in
-            `keras_vattn.StochasticDecoder`: a sigma of 1 hides what else a decoder reads. (With -3 the KL to N(0, I)
-            begins at 2.5 nats a dimension.) Defaults to 0.0.
+        initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
+            exp(initial_log_scale). A latent variable at every step needs a small value, such as -3, because a sigma of
+            1 would hide the other inputs of a decoder. Its prior should begin with the same value, as in
+            `keras_vattn.StochasticDecoder`: with -3, the KL to N(0, I) begins at 2.5 nats per dimension. Defaults to
+            0.0.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -45,8 +46,8 @@ class GaussianLatent(GaussianLayer):
         z, (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, `temperature`, `free_bits` or `free_nats` negative, or both of these are
-            given.
+        ValueError: If `units` is not positive, if `temperature`, `free_bits` or `free_nats` is negative, or if both
+            `free_bits` and `free_nats` are set.
 
     Example:
 
@@ -73,7 +74,7 @@ class GaussianLatent(GaussianLayer):
         self.free_nats = nonnegative_number("free_nats", free_nats)
         if self.free_bits and self.free_nats:
             raise ValueError(
-                "Give `free_bits`, of a dimension, or `free_nats`, of an example. "
+                "Set either `free_bits` (per dimension) or `free_nats` (per example). "
                 f"Received: free_bits={self.free_bits}, free_nats={self.free_nats}"
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -92,13 +93,13 @@ class GaussianLatent(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(log_scale)}
 
     def account(self, parameters, mask=None, training=None, prior=None):
-        """Add the KL of all draws: one `add_loss` a call.
+        """Add the KL of all draws, with one `add_loss` per call.
 
         Args:
-            parameters: Parameters of q, (B, ..., units), log sigma from -8 to 8, as `parameters` returns them.
+            parameters: Parameters of q, (B, ..., units), as `parameters` returns them, with log sigma in [-8, 8].
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
-            prior: Parameters of p, likewise, or `None` for N(0, I).
+            prior: Parameters of p in the same form, or `None` for N(0, I).
         """
         q = Normal(parameters["mean"], parameters["log_scale"])
         by_dimension = q.kl_divergence(Normal(0.0) if prior is None else Normal(prior["mean"], prior["log_scale"]))
@@ -108,11 +109,11 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # Every query has an equal share: the sum is what counts.
+            # Only the sum over queries matters, so it is split evenly.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
-            # Not a product with the mask: a masked entry may be infinite.
+            # `where` instead of a product: a masked entry may be infinite.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)

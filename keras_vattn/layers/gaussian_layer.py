@@ -13,11 +13,11 @@ class GaussianLayer(StochasticLayer):
     """Base class of layers that draw from a diagonal Gaussian, with mean and log sigma from linear maps of the inputs.
 
     A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`; its `parameters`
-    makes mean and log sigma of the two linear maps. Its `call` takes inputs (B, ..., D). A recurrent decoder calls
-    `kernels` and `draw_noise` before its loop, `parameters` and `sample` in it.
+    computes mean and log sigma from the two linear maps. Its `call` takes inputs (B, ..., D). A recurrent decoder calls
+    `kernels` and `draw_noise` before its loop, and `parameters` and `sample` inside it.
     """
 
-    # The key of its noise.
+    # Key of the noise in the result of `draw_noise`.
     noise_name = "latent"
     feature_arguments = ("inputs",)
 
@@ -30,12 +30,12 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the first W_m or W_s, as small as the first sigma. A learned prior begins with such kernels too: the
-        smaller sigma is, the more nats a distance of two means costs."""
+        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels in the same
+        way, because a distance between two means costs more nats if sigma is small."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
-        """Return the kernel and bias of `parameters`, a dictionary; a decoder computes it before its loop."""
+        """Return a dictionary of the kernel and bias that `parameters` uses; a decoder computes it before its loop."""
         kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
         bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
@@ -47,12 +47,12 @@ class GaussianLayer(StochasticLayer):
         return ops.split(both_maps, 2, axis=-1)
 
     def draw_noise(self, shape, seed):
-        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the seed of
-        the call is `None`."""
+        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units); empty if `seed` is
+        `None`."""
         return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
 
     def sample(self, parameters, noise, training=False):
-        """Return draws, (B, ..., units), from `parameters` and their noise; the mean without noise. Pure."""
+        """Return draws (B, ..., units) from `parameters` and the noise, or the mean without noise. Pure."""
         mean = parameters["mean"]
         if self.noise_name in noise:
             temperature = self.draw_temperature(training, self.temperature)

@@ -14,17 +14,18 @@ PRIORS_OVER = ("neighbourhood", "nodes")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GraphAttention(AlignmentLayer):
-    """Attention of the nodes of a graph to their neighbours, whose weights can be random variables.
+    """Attention from the nodes of a graph to their neighbours, with weights that can be random variables.
 
-    Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020, appendix B.1. Node i attends to the nodes j whose edges
-    end in i. Every head has its own W, a_target and a_source; the heads' outputs stand side by side or are averaged
-    before bias and activation. With `alignment="softmax"` this is a graph attention network's layer; with another
-    alignment training draws the weights, for every edge and head anew, and inference takes softmax(phi).
+    Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020, appendix B.1. Node i attends to all nodes j with an edge
+    from j to i. Every head has its own W, a_target and a_source; the outputs of the heads are concatenated or averaged
+    before bias and activation. With `alignment="softmax"` this is the layer of a graph attention network. With another
+    alignment, training draws the weights independently for every edge and head, and inference uses softmax(phi).
 
-    A graph is a list of edges: time and memory grow with their number, and no array of all nodes by all nodes exists.
-    An undirected edge is two edges, one for each direction. A batch of graphs is their disjoint union: one array of all
-    nodes, and the edges of each graph with the number of nodes before it added to both ends. Since nodes and edges
-    differ in number, `fit` and `keras_vattn.posterior_predictive` take a graph as a batch of a `tf.data.Dataset`.
+    A graph is passed as a list of edges: time and memory grow with the number of edges, and no N x N array is created.
+    Pass an undirected edge as two edges, one for each direction. Pass a batch of graphs as their disjoint union:
+    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Since the numbers of
+    nodes and edges differ, `fit` and `keras_vattn.posterior_predictive` need a `tf.data.Dataset` with one graph per
+    batch.
 
     Formula:
         phi_(i,j) = "LeakyReLU"(a_("target")^T W "node"_i + a_("source")^T W "node"_j), quad w_i ~ "alignment"(phi_i)
@@ -33,47 +34,50 @@ class GraphAttention(AlignmentLayer):
     Args:
         units: Width F of a head's output.
         num_heads: Number of heads H. Defaults to 1.
-        concatenate: Whether the heads' outputs stand side by side; else they are averaged. Defaults to `True`.
+        concatenate: Whether the outputs of the heads are concatenated; otherwise they are averaged. Defaults to `True`.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the nodes after W.
             Defaults to `None`.
-        per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
-        prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
-            do, or all `"nodes"` of the call, as in the published code; no lognormal weights meet that prior, and their
-            KL stays above the floor that the log shows. A prior of the posterior's own family is normalised over the
-            neighbourhood and does not take `"nodes"`. Defaults to `"neighbourhood"`.
-        self_loops: Whether every node attends to itself too. A self-loop among the edges is not doubled. Defaults to
+        per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
+        prior_over: Set over which Psi of a contextual prior is normalised: the `"neighbourhood"` of each node, like the
+            weights, or all `"nodes"` of the call, as in the published code. Lognormal weights cannot match a prior over
+            `"nodes"`, so their KL stays above the floor that the log shows. A prior of the same family as the posterior
+            is normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
+        self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
             `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
         activation: Activation of the output, as in Keras. Defaults to `None`.
         use_bias: Whether the output has a bias. Defaults to `True`.
-        feature_dropout: Rate of dropout on the nodes' features in training, one mask for all heads. Defaults to 0.0.
-        dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
+        feature_dropout: Dropout rate of the node features in training, with one mask for all heads. Defaults to 0.0.
+        dropout: Dropout rate of the weights in training, applied after the draw. Defaults to 0.0.
         kernel_initializer: Initializer of W, a_target and a_source. Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
         kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
         bias_regularizer: Regularizer of b. Defaults to `None`.
-        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            A node is an example of the KL and, if it has an edge, a query; the published code has `"mean"`.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. In
+            `kl_reduction`, every node is an example, and every node with an edge is a query; the published code uses
+            `"mean"`.
 
     Call arguments:
         nodes: (N, D), the features of each node.
-        edges: Integers (E, 2), each a source j and a target i: i attends to j. Ends must be in [0, N), which is not
-            checked: others are an error of TensorFlow on a CPU, and count as the last node under XLA.
-        nodes_mask: Boolean (N,), `False` at padding, which attends to nothing, is attended by nothing, and is no
+        edges: Integers (E, 2), with a source j and a target i per edge: i attends to j. Indices must be in [0, N),
+            which is not checked. An index outside this range raises a TensorFlow error on a CPU, and is read as the
+            last node under XLA.
+        nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and is not an
             example of the KL.
-        edges_mask: Boolean (E,), `False` at padding, which has weight, gradient and KL exactly 0, whatever its ends.
-        return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
-        training: Whether to draw and to drop out. At inference the weights are softmax(phi), except under
+        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
+            indices.
+        return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
+        training: Whether to draw and to apply dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:
-        (N, H * F), or (N, F) for averaged heads, and with `return_attention_scores=True` the weights (H, E), or (H, E +
-        N) with self-loops, which follow in the order of the nodes. A node without an edge gets activation(b).
+        (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights (H, E), or (H, E
+        + N) with self-loops, which come last in the order of the nodes. A node without an edge gets activation(b).
 
     Raises:
-        ValueError: For unknown names, numbers out of range, a prior for a deterministic alignment or for another number
-            of heads, and shapes that do not fit.
+        ValueError: For unknown names, numbers out of range, a prior with a deterministic alignment or another number of
+            heads, and mismatched shapes.
 
     Example:
 
@@ -83,7 +87,7 @@ class GraphAttention(AlignmentLayer):
     >>> output.shape, weights.shape, len(layer.losses)
     (TensorShape([4, 10]), TensorShape([2, 8]), 1)
 
-    In `fit` a graph is one element of a dataset:
+    In `fit`, each element of the dataset is one graph:
 
     >>> import tensorflow as tf
     >>> inputs = [keras.Input((3,)), keras.Input((2,), dtype="int32")]
@@ -134,7 +138,7 @@ class GraphAttention(AlignmentLayer):
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
         if prior_over == "nodes" and not _psi_affects_prior(self.alignment, self.prior):
             raise ValueError(
-                'prior_over="nodes" would change nothing: it needs a contextual prior of a family that is not '
+                'prior_over="nodes" has no effect here: it needs a contextual prior of a family that is not '
                 f"normalised over the neighbourhood. Received: alignment={self.alignment!r}, prior={self.prior!r}"
             )
         self.self_loops = boolean("self_loops", self_loops)
@@ -191,11 +195,11 @@ class GraphAttention(AlignmentLayer):
         return (output, ops.cast(weights, self.compute_dtype)) if return_attention_scores else output
 
     def segment_keys(self, nodes, edges, nodes_mask=None, edges_mask=None):
-        """Return the `SegmentKeys` of a call, self-loops behind the edges."""
+        """Return the `SegmentKeys` of a call, with self-loops after the edges."""
         count, valid, edges = ops.shape(nodes)[0], None, ops.cast(edges, "int64")
         if edges_mask is not None:
             valid = ops.cast(edges_mask, "bool")
-            # The ends of padding may be anything.
+            # Padded edges may have any indices.
             edges = ops.where(valid[:, None], edges, ops.zeros_like(edges))
         source, target = edges[:, 0], edges[:, 1]
         if nodes_mask is not None:
@@ -209,11 +213,11 @@ class GraphAttention(AlignmentLayer):
         return SegmentKeys(target, count, source, valid)
 
     def draw_noise(self, nodes_shape, num_entries, seeds):
-        """Return the noise of a call, a dictionary, empty where the call does not draw.
+        """Return the noise of a call, a dictionary that is empty if the call does not draw.
 
         Args:
             nodes_shape: (N, D).
-            num_entries: Number of edges, with the self-loops.
+            num_entries: Number of edges, including self-loops.
             seeds: Result of `draw_seeds`.
         """
         noise = self.draw_alignment((self.num_heads, num_entries), seeds)
@@ -223,13 +227,13 @@ class GraphAttention(AlignmentLayer):
         return noise
 
     def _project(self, nodes, nodes_mask, noise):
-        """Return the nodes as each head sees them, (N, H, F)."""
+        """Return the nodes projected by each head, (N, H, F)."""
         if nodes_mask is not None:
             nodes = ops.where(ops.cast(nodes_mask, "bool")[:, None], nodes, ops.zeros_like(nodes))
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if "feature_dropout" in noise:
             nodes = ops.where(noise["feature_dropout"], nodes, ops.zeros_like(nodes))
-            # What is kept is scaled in the kernel, which is smaller.
+            # Scale the kernel instead of the features, since it is smaller.
             kernel = ops.multiply(kernel, 1.0 / (1.0 - self.feature_dropout))
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 
@@ -314,7 +318,7 @@ class GraphAttention(AlignmentLayer):
 
 
 def _psi_affects_prior(alignment, prior):
-    """Return whether what Psi sums to one over has a say in p."""
+    """Return whether p depends on the set over which Psi is normalised."""
     if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
         return False
     return not (alignment.kl_of == "weights" and isinstance(prior, LogNormalPrior))
@@ -324,6 +328,6 @@ def _check_shapes(nodes_shape, edges_shape):
     """Raise ValueError unless the shapes are (N, D) and (E, 2)."""
     if len(nodes_shape) != 2 or len(edges_shape) != 2 or edges_shape[1] not in (2, None):
         raise ValueError(
-            "`nodes` must have shape (nodes, width) and `edges` (edges, 2), each a source and a target. "
+            "`nodes` must have shape (nodes, width) and `edges` (edges, 2), with a source and a target. "
             f"Received: nodes.shape={tuple(nodes_shape)}, edges.shape={tuple(edges_shape)}"
         )

@@ -8,15 +8,15 @@ from keras_vattn.support.products import matmul
 
 
 class KerasAttentionMixin(ChunkedAttention):
-    """Mixin that gives `keras.layers.Attention`, or a subclass of it such as `AdditiveAttention`, an alignment and a
-    prior: its scores become the logits of drawn weights.
+    """Mixin that adds an alignment and a prior to `keras.layers.Attention` or a subclass such as `AdditiveAttention`.
+    The scores become the logits from which weights are drawn.
 
-    `keras_vattn.to_bayesian` turns the attentions of a model into such layers; in a new model `keras_vattn.Attention`
-    offers more choices.
+    `keras_vattn.to_bayesian` converts the attention layers of a model into such layers. In a new model, use
+    `keras_vattn.Attention`, which has more options.
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment, the prior, which reads the keys, and the name of the layer in the log."""
+        """Set the alignment, the prior (which reads the keys) and the name of the layer in the log."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 
@@ -26,7 +26,7 @@ class KerasAttentionMixin(ChunkedAttention):
             self.alignment_prior.build((None, None, key_width))
 
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
-        # Raises ValueError where the inputs or the masks are no lists of two or three.
+        # Raises ValueError unless inputs and masks are lists of length two or three.
         query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
         size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:
@@ -41,7 +41,7 @@ class KerasAttentionMixin(ChunkedAttention):
         return (output, weights) if return_attention_scores else output
 
     def _attend(self, scored, noise, value, query_mask, training, chunk=None):
-        """Return the context, the weights, and the result of `divergence_of`, for all queries or a `Chunk`."""
+        """Return the context, the weights, and the result of `divergence_terms`, for all queries or a `Chunk`."""
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
         return context, weights, self.divergence_terms(scored, noise, scored.keys, query_mask, training, chunk=chunk)

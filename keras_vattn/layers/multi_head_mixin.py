@@ -16,24 +16,24 @@ from keras_vattn.support.masks import both, fits
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
 
-# The version of Keras whose layer has an argument first, and the default that means what earlier versions do.
+# For each argument: the version of Keras that introduced it, and the default that matches earlier versions.
 NEWER_ARGUMENTS = {"use_gate": ("3.14", False), "sliding_window": ("3.15", None)}
 
 
 class MultiHeadMixin(ChunkedAttention):
-    """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
+    """Mixin that adds an alignment and a prior to `keras.layers.MultiHeadAttention` or a subclass of it.
 
-    The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the heads' outputs, and
-    reads nothing but its arguments. A subclass with a `call` of its own, such as the cached attention of a language
-    model (`keras_hub.layers.CachedMultiHeadAttention`), keeps this `call`. `keras_vattn.MultiHeadAttention` is this
-    mixin with `keras.layers.MultiHeadAttention`, and has the formula.
+    The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the outputs of the
+    heads, and reads only the arguments of this method. A subclass with its own `call`, such as the cached attention of
+    a language model (`keras_hub.layers.CachedMultiHeadAttention`), keeps its `call`. `keras_vattn.MultiHeadAttention`
+    combines this mixin with `keras.layers.MultiHeadAttention`, and its documentation has the formula.
 
     Args:
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
-        alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow. Defaults to `"softmax"`.
+        alignment: As in `keras_vattn.MultiHeadAttention`, like all following arguments. Defaults to `"softmax"`.
         prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
-        per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
+        per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         query_chunk_size: Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of the Keras layer.
 
@@ -77,15 +77,15 @@ class MultiHeadMixin(ChunkedAttention):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.flash_attention:
             raise ValueError(
-                "Flash attention makes its own chunks: it needs query_chunk_size=None. "
+                "Flash attention uses its own chunks: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, flash_attention=True"
             )
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment and the prior: arguments as in the class, and the name of the layer in the log."""
+        """Set the alignment, the prior and the name of the layer in the log; arguments as in the class."""
         keras_private.require_multi_head()
-        # A converted layer of Keras has no attributes of these names, and an older Keras no such arguments.
+        # A converted Keras layer lacks these attributes, and older versions of Keras lack the arguments.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
         self.is_softmax = type(alignment) is alignments.Softmax
@@ -111,7 +111,8 @@ class MultiHeadMixin(ChunkedAttention):
             self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
     def __call__(self, *arguments, **options):
-        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which another layer may read too.
+        # Copies, because `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which other layers may
+        # need.
         arguments, options = keras.tree.map_structure(keras_private.copy_masked, (arguments, options))
         return super().__call__(*arguments, **options)
 
@@ -133,7 +134,7 @@ class MultiHeadMixin(ChunkedAttention):
             heads = query, key, value
             return self._in_chunks(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
-            # The method has no such argument before Keras 3.15, which passes it only where it is true.
+            # The method has this argument since Keras 3.15, which passes it only if it is true.
             causal = {"use_causal_mask": True} if use_causal_mask else {}
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, **causal
@@ -154,7 +155,7 @@ class MultiHeadMixin(ChunkedAttention):
         return context, axes.unfold(weights, shape)
 
     def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
-        """Return the number of queries of a chunk, `None` for no chunks, for inputs whose rank is this if they have one
+        """Return the number of queries per chunk, or `None` for no chunks. `rank` is the rank of inputs with one
         attention axis."""
         if self.query_chunk_size is None:
             return None
@@ -171,21 +172,21 @@ class MultiHeadMixin(ChunkedAttention):
         )
 
     def _in_chunks(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
-        """Return the heads' outputs (B, T, H, D), as `_compute_attention` does.
+        """Return the outputs of the heads, (B, T, H, D), as `_compute_attention` does.
 
         Args:
             heads: Projected queries, keys and values.
-            masks: List of booleans, each of the rank of the logits.
-            size: Number of queries of a chunk.
+            masks: List of boolean masks, each with the rank of the logits.
+            size: Number of queries per chunk.
             training, query_mask, posterior_logits: As in the call.
-            is_causal, window: As of `over_chunks`.
+            is_causal, window: As in `over_chunks`.
         """
         axes = AttentionAxes((1,), 3)
         query, key, value = (axes.by_head(x) for x in heads)
         query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
-        # A chunk is of one head, unless the prior has a network for each head.
+        # A chunk belongs to one head, unless the prior has a network for each head.
         num_heads = 1 if self.per_head_prior else self.num_heads
         inputs = [[_heads_to_batch(x, num_heads) for x in each if x is not None] for each in inputs]
 
@@ -195,7 +196,7 @@ class MultiHeadMixin(ChunkedAttention):
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
             noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
             if self.is_softmax:
-                # Where no key is valid, the weights of Keras are equal.
+                # For a query without a valid key, Keras returns equal weights.
                 weights = tf.nn.softmax(valid.mask_out(logits))
             else:
                 weights = self.variational.weights(scored, noise)
@@ -211,12 +212,13 @@ class MultiHeadMixin(ChunkedAttention):
         return axes.from_heads(ops.reshape(context, (*shape[:-1], ops.shape(value)[-1])), shape)
 
     def score_heads(self, query, key, mask, posterior_logits=None):
-        """Return the axes that are attended over, and the inputs of the alignment, (..., H, T, S).
+        """Return the `AttentionAxes`, and the `AlignmentInputs` with logits (..., H, T, S).
 
         Args:
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
-            mask: Boolean, of the rank of the logits or without some of the axes before the attention axes, or `None`.
+            mask: Boolean mask with the rank of the logits, or without some of the axes before the attention axes; or
+                `None`.
             posterior_logits: As in the call.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
@@ -229,8 +231,8 @@ class MultiHeadMixin(ChunkedAttention):
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
-        of it, since a masked query still attends."""
+        """Return the combined mask of keys and positions, with the rank of the logits, or `None`. The mask of the
+        queries is not part of it, since a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):
@@ -240,7 +242,7 @@ class MultiHeadMixin(ChunkedAttention):
         return both(mask, axes.expand_mask(position_mask))
 
     def _scored(self, arguments, options):
-        # A `call` of a subclass may have other arguments: what it has of these counts.
+        # The `call` of a subclass may lack some of these arguments.
         call_arguments = self._bind(arguments, options)
         query, value = call_arguments["query"], call_arguments["value"]
         key, posterior_logits = call_arguments.get("key"), call_arguments.get("posterior_logits")
@@ -251,7 +253,7 @@ class MultiHeadMixin(ChunkedAttention):
         return self.score_heads(*projected, mask, posterior_logits)[1]
 
     def check_posterior_logits(self, posterior_logits, query, value):
-        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
+        """Raise ValueError if posterior logits are not allowed or have the wrong shape; `None` is allowed."""
         if posterior_logits is None:
             return
         self.variational.require_place_for_posterior_logits(posterior_logits)
@@ -270,7 +272,7 @@ class MultiHeadMixin(ChunkedAttention):
             return None
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.batch_axes))
-        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
+        # Broadcast to all heads: every head needs its own draws, even from shared logits.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
     def draw_alignment(self, shape, seeds):
@@ -282,7 +284,7 @@ class MultiHeadMixin(ChunkedAttention):
     def draw_seeds(self, training):
         if not self.is_softmax:
             return super().draw_seeds(training)
-        # The seed that Keras's own dropout takes, for the same mask in float32.
+        # Keras's own dropout uses this seed, so that the mask is the same in float32.
         drops = self.dropout and (training or training_requested(self))
         return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 
@@ -299,7 +301,7 @@ class MultiHeadMixin(ChunkedAttention):
 
 
 def _supported_arguments(arguments):
-    """Return the arguments that the installed Keras has; ValueError if another is not at its default."""
+    """Return the arguments that the installed Keras supports; raise ValueError if any other is not at its default."""
     supported = inspect.signature(keras.layers.MultiHeadAttention).parameters
     for name, (version, default) in NEWER_ARGUMENTS.items():
         if name not in supported and arguments.get(name, default) != default:
@@ -311,5 +313,5 @@ def _supported_arguments(arguments):
 
 
 def _heads_to_batch(x, num_heads):
-    """Return (B H, 1, ..., D) of (B, H, ..., D), as it is where there is one."""
+    """Return x (B, H, ..., D) as (B H, 1, ..., D), or unchanged if `num_heads` is 1."""
     return x if num_heads == 1 else ops.reshape(x, (-1, 1, *ops.shape(x)[2:]))

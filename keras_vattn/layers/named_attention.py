@@ -2,10 +2,10 @@ from keras_vattn.layers.attention import Attention
 
 
 class NamedAttention(Attention):
-    """Base class of the attentions of a paper: some arguments of `keras_vattn.Attention` are fixed, and the parameters
-    of the alignment or context are arguments of the layer.
+    """Base class of the attention layers of individual papers. Some arguments of `keras_vattn.Attention` are fixed, and
+    the parameters of the alignment or context are arguments of the layer.
 
-    A subclass calls `refuse_fixed` first in `__init__`. The config has `own_arguments` and no `fixed_arguments`.
+    A subclass calls `refuse_fixed` first in `__init__`. The config contains `own_arguments` but not `fixed_arguments`.
     """
 
     fixed_arguments = ("alignment", "context")
@@ -16,7 +16,7 @@ class NamedAttention(Attention):
         for name in self.fixed_arguments:
             if name in arguments:
                 raise ValueError(
-                    f"{type(self).__name__} has its own `{name}`; use keras_vattn.Attention to choose it. "
+                    f"{type(self).__name__} sets `{name}` itself; use keras_vattn.Attention to choose it. "
                     f"Received: {name}={arguments[name]!r}"
                 )
 

@@ -8,21 +8,22 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class PredictedContext(GaussianLayer):
-    """Prediction of an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
+    """Predicts an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
 
-    A decoder reads the prediction, tilde(c), where it may not read c, and so goes on without a memory. With a target c,
-    training adds an auxiliary term to the loss, which makes z know c. sg stops the gradient, so the attention gets one
-    through z alone. The printed term (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) | z)], a negative entropy, which
-    the smallest sigma makes largest, whatever z is: hence c in the place of tilde(c), and a smallest log sigma.
+    A decoder that has no memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
+    an auxiliary term to the loss, which makes z carry information about c. sg stops the gradient, so the attention gets
+    a gradient only through z. The term in the paper (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) | z)], a negative
+    entropy, which is largest for the smallest sigma, whatever z is. This layer therefore evaluates the density at c
+    instead of tilde(c), and log sigma has a minimum.
 
-    The term belongs to no bound: it is in the loss of training alone, and `keras_vattn.divergences` leaves it out. The
-    log shows -log p(sg(c) | z) in nats, without its weight, as the layer's name with `_nats`.
+    The term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences` leaves it
+    out. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
 
-    `informed=True` makes of c the mean of a posterior: tilde(c) is drawn around c, which reaches a decoder so, and in
-    the place of the term stands a KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2). It has a gradient to c and belongs to the
-    bound; the log shows it as `_kl`.
+    With `informed=True`, c is the mean of a posterior: tilde(c) is drawn around c, so that a decoder receives
+    information about c, and the KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the term. The KL has a gradient with
+    respect to c and is part of the bound; the log shows it with the suffix `_kl`.
 
-    Training draws, inference returns the mean, except under `keras_vattn.posterior_draws`.
+    Training draws; inference returns the mean, except under `keras_vattn.posterior_draws`.
 
     Formula:
         tilde(c) ~ p(tilde(c) | z) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m z + b_m
@@ -35,10 +36,10 @@ class PredictedContext(GaussianLayer):
         units: Width of c and its prediction.
         min_log_scale: Smallest log sigma. Defaults to -3.0.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
-        informed: Whether tilde(c) is drawn around c, where there is one, at the cost of a KL. Defaults to `False`.
+        informed: Whether tilde(c) is drawn around the target c, which adds a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            `kl_weight` (alpha) and its companions apply to the term where there is no KL.
+            `kl_weight` (alpha) and the other KL arguments apply to the term if there is no KL.
 
     Call arguments:
         inputs: z, (B, ..., D).
@@ -50,7 +51,8 @@ class PredictedContext(GaussianLayer):
         tilde(c), (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, `kl_weight` or `temperature` negative, or the target of another width.
+        ValueError: If `units` is not positive, if `kl_weight` or `temperature` is negative, or if the target has
+            another width.
 
     Example:
 
@@ -60,7 +62,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # First value of b_s: log sigma begins log 2 above the smallest; means begin as large as the initializer has them.
+    # Initial value of b_s: log sigma begins log 2 above its minimum, and the initial kernels are not scaled.
     initial_log_scale = 0.0
 
     def __init__(
@@ -78,11 +80,11 @@ class PredictedContext(GaussianLayer):
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
         self.informed = bool(informed)
-        # The term is no KL.
+        # Without `informed`, the term is not a KL.
         self.logged_as = "kl" if self.informed else "nats"
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        # Shown from the first call with a target.
+        # The log shows the term only after the first call with a target.
         self.track_divergence(shown=False)
 
     def build(self, inputs_shape, target_shape=None):
@@ -101,16 +103,16 @@ class PredictedContext(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def posterior(self, parameters, target):
-        """Return the parameters that tilde(c) is drawn by where there is a target c: those of q, if the layer is
-        informed. Pure."""
+        """Return the parameters of the distribution of tilde(c) for a target c: q if the layer is informed, otherwise
+        p. Pure."""
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):
-        """Add the term, or the KL, of all draws: one `add_loss` a call.
+        """Add the term, or the KL, of all draws, with one `add_loss` per call.
 
         Args:
-            parameters: As `parameters` returns them.
-            target: c, (B, ..., units), to which no gradient of the term goes.
+            parameters: Result of `parameters`.
+            target: c, (B, ..., units). The term has no gradient with respect to c.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
         """

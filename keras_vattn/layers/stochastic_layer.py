@@ -1,14 +1,14 @@
-"""The seed of every layer that draws, the weight of its KL, and its KL in the log.
+"""The base class of stochastic layers: the seed, the weight of the KL, and the KL in the log.
 
-A KL is a loss like any other of Keras. The layer records what the log needs of each loss: the unweighted KL, the batch
-size, the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log from the
-records.
+A KL is an ordinary Keras loss. For each loss the layer records the values that the log needs: the unweighted KL, the
+batch size and the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log
+from these records.
 
-Before a change: to update the log in the call looks simpler, but then every `predict` and every export computes the KL
-and holds the log's variables. Replicas are threads with one list of losses, of which each takes its own, and a loss of
-another graph, left by an earlier trace, must not get into the log. `to_bayesian` makes layers stochastic in place with
-`become_stochastic`, and never calls `__init__`. Tested in tests/layers/test_divergence_in_the_log.py,
-tests/layers/test_training_calls.py and the battery.
+Before a change: updating the log inside the call looks simpler, but then every `predict` and every export would compute
+the KL and hold the variables of the log. Replicas are threads that share one list of losses, and each must read only
+its own. A loss of another graph, left by an earlier trace, must not enter the log. `to_bayesian` makes layers
+stochastic in place with `become_stochastic` and never calls `__init__`. Tested in
+tests/layers/test_divergence_in_the_log.py, tests/layers/test_training_calls.py and the battery.
 """
 
 import numbers
@@ -33,13 +33,15 @@ REDUCTIONS = ("sum", "query_mean", "mean")
 
 
 class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
-    """Base class of the layers with noise or a KL: the seed, the weight of the KL and its annealing, the KL in the log.
+    """Base class of layers with noise or a KL. It manages the seed, the weight and annealing of the KL, and the log.
 
-    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call. `noise_seed` says
-    whether a call draws, and from which seed: it draws in training, and under `keras_vattn.posterior_draws`, which
-    reaches subclasses of your own too. `stochastic_config` returns the arguments of this class for `get_config`.
+    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once per call. `noise_seed`
+    returns the seed of a call that draws, and `None` otherwise: calls draw in training and under
+    `keras_vattn.posterior_draws`, which also works for your own subclasses. `stochastic_config` returns the arguments
+    of this class for `get_config`.
 
-    In the formula b is one of B examples, t one of its valid queries, and n the number of entries in a query's KL.
+    In the formula, b is one of B examples, t is one of its valid queries, and n is the number of entries in the KL of a
+    query.
 
     Formula:
         "loss" = "kl_weight" * "kl_annealing"("training calls") * 1/N sum_(b,t) "KL"(q_(b,t) || p_(b,t))
@@ -48,16 +50,16 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     Args:
         kl_weight: Constant factor on the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq. 8). Defaults
             to 1.0.
-        kl_annealing: `None` or a `keras.optimizers.schedules.LearningRateSchedule`, a factor too (lambda_KL of eq. 8).
-            It is evaluated at the layer's own count of training calls; with `training=False` the value that it ends
-            with holds, see `keras_vattn.annealing.final_value`. Defaults to `None`.
-        kl_reduction: `"sum"`: KL summed over valid queries and entries (keys, heads, dimensions), averaged over the
-            batch, in nats per example, beside a summed reconstruction; `"query_mean"`: divided by the number of valid
-            queries, beside a token mean; `"mean"`: divided by the number of valid entries of all queries. Defaults to
-            `"sum"`.
-        seed: Integer or `None`, for all draws of the layer and the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. With `False` it has no seed generator, and so no variable for
-            its state. Defaults to `True`.
+        kl_annealing: `None`, or a `keras.optimizers.schedules.LearningRateSchedule` for a second factor (lambda_KL of
+            eq. 8). It is evaluated at the layer's own count of training calls. With `training=False` its final value is
+            used, see `keras_vattn.annealing.final_value`. Defaults to `None`.
+        kl_reduction: With `"sum"` the KL is summed over valid queries and entries (keys, heads, dimensions) and
+            averaged over the batch, in nats per example; use it with a summed reconstruction loss. With `"query_mean"`
+            the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
+            divided by the number of valid entries of all queries. Defaults to `"sum"`.
+        seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
+        draws_noise: Whether the layer draws noise. With `False` it has no seed generator and no variable for its state.
+            Defaults to `True`.
 
     Example:
 
@@ -68,7 +70,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     ...         self.sigma = sigma
     ...         self.track_divergence()
     ...     def call(self, x, training=None):
-    ...         # q = N(x, sigma^2) is held to p = N(0, 1).
+    ...         # The KL from q = N(x, sigma^2) to p = N(0, 1).
     ...         by_dimension = (self.sigma**2 + x**2 - 1.0) / 2.0 - keras.ops.log(self.sigma)
     ...         divergence = keras.ops.sum(by_dimension, axis=-1)
     ...         self.add_divergence(divergence, entries=x.shape[-1], training=training)
@@ -99,7 +101,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.become_stochastic(kl_weight, kl_annealing, kl_reduction, seed, draws_noise)
 
     def become_stochastic(self, kl_weight, kl_annealing, kl_reduction, seed, draws_noise=True):
-        """Take the attributes of a stochastic layer: arguments as in the class."""
+        """Set the attributes of a stochastic layer; arguments as in the class."""
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
@@ -107,7 +109,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
                 "`kl_annealing` must be None or a keras.optimizers.schedules.LearningRateSchedule, for instance "
                 f"keras_vattn.LinearAnnealing(1000). Received: kl_annealing={kl_annealing!r}"
             )
-        final_value(kl_annealing)  # refuses a schedule without an end
+        final_value(kl_annealing)  # raises ValueError for a schedule without an end
         self.kl_weight = nonnegative_number("kl_weight", kl_weight)
         self.kl_annealing = kl_annealing
         self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
@@ -124,8 +126,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Create the counter of training calls and the KL in the log, for a layer with a KL.
 
         Args:
-            shown: Whether the log shows the KL from the start, or from the first call that has one.
-            name: What the log calls the layer, `None` for its own name.
+            shown: Whether the log shows the KL from the start, instead of after the first call with a KL.
+            name: Name of the layer in the log, `None` for its own name.
         """
         name = f"{name or self.name}_{self.logged_as}"
         self._shows_divergence, self._logged_name = shown, name
@@ -135,12 +137,12 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def name_in_the_log(self):
-        """The name of the KL in the log, `None` while the log shows none."""
+        """The name of the KL in the log, `None` while the log does not show it."""
         return self._logged_name if self._shows_divergence else None
 
     @property
     def training_calls(self):
-        """The count of training calls, an int64 variable that is saved with the layer but is none of its weights;
+        """The count of training calls, an int64 variable that is saved with the layer but is not one of its weights;
         `None` for a layer without a KL."""
         return None if self.call_count is None else self.call_count.variable
 
@@ -160,8 +162,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call without recomputation under `keras.RematScope`: a recomputed call would draw other noise, and
-        TensorFlow records no gradient of a loss that is added inside."""
+        """Return the call without recomputation under `keras.RematScope`. A recomputed call would draw other noise, and
+        TensorFlow would record no gradient of a loss that is added inside it."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
@@ -169,12 +171,10 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     def require_built(self):
         """Raise ValueError if the layer has no weights yet."""
         if not self.built:
-            raise ValueError(
-                f"Call the layer once before asking for its distributions. Received: {self.name}.built=False"
-            )
+            raise ValueError(f"Call the layer once before reading its distributions. Received: {self.name}.built=False")
 
     def noise_seed(self, training):
-        """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""
+        """Return an int32 seed (2,) if this call draws, or `None` if it uses the mean."""
         draws = self.draws
         if not training and draws is None:
             return None
@@ -183,7 +183,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return random.fold_in_replica(draws.seed_of_batch())
 
     def draw_seeds(self, training):
-        """Return the `Seeds` of a call. It drops in training, and where `keras_vattn.Sampler` requests it."""
+        """Return the `Seeds` of a call. Dropout is applied in training and if `keras_vattn.Sampler` requests it."""
         if self.seed_generator is None:
             return Seeds()
         noise, dropout = self.noise_seed(training), None
@@ -192,7 +192,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor on sigma: 1 in training, else the temperature of `posterior_draws` or the layer's own."""
+        """Return the factor on sigma: 1 in training, otherwise the temperature of `posterior_draws` or of the layer."""
         if training:
             return 1.0
         draws = self.draws
@@ -201,22 +201,23 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     def add_divergence(
         self, divergence, valid=None, entries=1, training=None, penalised=None, floor=None, examples=None
     ):
-        """Add the KL of this call to the losses, once.
+        """Add the KL of this call to the losses. Call this method once per call of the layer.
 
-        The log shows it, unweighted, once something asks for the losses: `fit`, `evaluate`, or your own reading of
-        `model.losses`. A `predict`, an export or a call alone does not.
+        The log is updated with the unweighted KL when the losses are read: by `fit`, by `evaluate`, or through
+        `model.losses`. `predict`, an export or a call alone does not update it.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without a KL, which is
-                counted like the others.
+            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without a KL, which only
+                increases the count of training calls.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
-            penalised: What enters the loss in place of the KL (free bits), of the shape of `divergence`, or `None`.
-            floor: What `divergence` is never below, of its shape, or `None` for 0. The log shows the KL above the floor
-                as well; the loss has the whole KL.
-            examples: Number of examples, by which the sum is divided, a number or scalar tensor; `None` for the length
+            penalised: Value that enters the loss instead of the KL, as with free bits, of the shape of `divergence`, or
+                `None`.
+            floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL above the
+                floor; the loss contains the whole KL.
+            examples: Number of examples by which the sum is divided, a number or scalar tensor; `None` for the length
                 of the first axis.
 
         Raises:
@@ -228,12 +229,12 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         if self.kl_tracker is None:
             raise ValueError(
                 "A layer with a KL must call `track_divergence` in its `__init__`. "
-                f"Received: {type(self).__name__}(name={self.name!r}) without"
+                f"Received: {type(self).__name__}(name={self.name!r}), which has not called it"
             )
         if training and not is_recorded():
             raise ValueError(
-                "The KL of a layer has no gradient inside a layer or model that is recomputed, as `keras.RematScope` "
-                "and `tf.recompute_grad` do: create the enclosing layer or model outside the scope. "
+                "A KL has no gradient inside a layer that `keras.RematScope` or `tf.recompute_grad` recomputes: "
+                "create the enclosing layer or model outside the scope. "
                 f"Received: {type(self).__name__}(name={self.name!r})"
             )
         if valid is not None:
@@ -247,11 +248,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         total = _masked_sum(divergence, valid)
         penalised_total = total if penalised is None else _masked_sum(penalised, valid)
         loss = self._current_kl_weight(training) * _quotient(penalised_total, denominator)
-        # Keras adds it to a loss of its default dtype, and raises where that is half precision.
+        # Keras adds it to a loss of the default dtype, and raises an error if this is half precision.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
-            # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
+            # Subtract row by row: the float32 difference of two large sums would be mostly rounding.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         self._added.prune(keras_private.own_losses(self))
@@ -265,31 +266,32 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return losses
 
     def _losses_of_this_replica(self):
-        """Return the losses of this layer, and the KLs behind them."""
+        """Return the losses that this replica added, and their KLs."""
         losses, thread = keras_private.own_losses(self), _replica_thread()
         added = self._added.prune(losses)
         if thread is None:
             return losses, added
-        # Replicas are threads that share one list of losses: each counts the KL that it added itself.
+        # Replicas are threads that share one list of losses: each reads only the losses that it added.
         other_replicas = {id(x.loss) for x in added if x.thread != thread}
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Show the KLs that are about to enter a loss, once each: an update in the call itself would be part of every
-        `predict`, whose KL the graph could not leave out."""
+        """Add KLs that are about to enter a loss to the log, each once. With an update inside the call, the graph of
+        every `predict` would have to compute the KL."""
         if not added:
             return
         for divergence in added:
             divergence.is_logged = True
-        # The sum of the calls of one step, as the loss has it.
+        # The sum over the calls of one step, as in the loss.
         last = added[-1].batch_size
         self.kl_tracker.add([_rescaled(x.total, x.batch_size, last) for x in added], last)
         if self._shows_floor:
             self.kl_above_floor_tracker.add([_rescaled(x.above_floor, x.batch_size, last) for x in added], last)
 
     def divergence_of_last_call(self, weighted=False):
-        """Return the KL that this layer has added since the model's call began, a float32 scalar: unweighted, in nats
-        and averaged over the batch, or as it enters the loss. `None` where there is none. The log stays as it is."""
+        """Return the KL that this layer added in the last call of the model, a float32 scalar, or `None` if it added no
+        KL. The KL is in nats and averaged over the batch, or, if `weighted`, as it enters the loss. The log is not
+        changed."""
         added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
         return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None
 
@@ -304,7 +306,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return weight
 
     def count_call(self, training):
-        """Count a training call, where the layer keeps a count; `add_divergence` does so for a call with a KL."""
+        """Increase the count of training calls, if the layer has a count. `add_divergence` does this in every call."""
         if training and self.call_count is not None:
             self.training_calls.assign_add(1)
 
@@ -321,11 +323,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 class DivergenceMean(keras.metrics.Mean):
-    """`keras.metrics.Mean` whose sums stay float32: inside a layer of a mixed policy Keras reads the variables of a
-    metric in half precision, where a sum over a batch overflows or is rounded."""
+    """`keras.metrics.Mean` with float32 sums. Inside a layer with a mixed policy, Keras reads the variables of a metric
+    in half precision, in which a sum over a batch overflows or is rounded."""
 
     def add_variable(self, shape, initializer, dtype=None, aggregation="sum", name=None):
-        # The assignment to an attribute tracks it.
+        # Keras tracks the variable when it is assigned to an attribute.
         return keras.Variable(
             initializer,
             shape=shape,
@@ -338,26 +340,26 @@ class DivergenceMean(keras.metrics.Mean):
         )
 
     def add(self, totals, count):
-        """Add sums over one batch, of so many examples."""
+        """Add sums over a batch of `count` examples."""
         self.total.assign_add(tf.add_n(totals))
         self.count.assign_add(ops.cast(count, "float32"))
 
 
 def _replica_thread():
-    """Return the id of the thread of this replica, `None` outside of `tf.distribute`."""
+    """Return the id of the thread of this replica, or `None` if there is only one replica."""
     context = tf.distribute.get_replica_context()
     return None if context is None or context.num_replicas_in_sync == 1 else threading.get_ident()
 
 
 def _quotient(total, count):
-    """Return total / count, 0 where the count is 0; a tensor's division has the longer gradient."""
+    """Return total / count, or 0 if the count is 0. A product with a number has a shorter gradient than a division."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))
 
 
 def _rescaled(total, count, new_count):
-    """Return total / count times another count."""
+    """Return total / count * new_count."""
     if count is new_count or (all(isinstance(x, numbers.Number) for x in (count, new_count)) and count == new_count):
         return total
     return _quotient(total, count) * ops.cast(new_count, "float32")

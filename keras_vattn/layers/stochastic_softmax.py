@@ -10,12 +10,11 @@ from keras_vattn.support.sublayers import claim, serialize_sublayer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticSoftmax(AlignmentLayer):
-    """`keras.layers.Softmax(axis=-1)` whose weights are random variables: the smallest swap in an attention.
+    """`keras.layers.Softmax(axis=-1)` whose weights are random variables, for use inside any attention.
 
-    Every attention has a softmax over its keys. Where this softmax is a layer, `StochasticSoftmax` takes its place.
-    Training draws the weights, and so does inference under `keras_vattn.posterior_draws`. Axes between the first and
-    the last two, such as heads and groups, are heads: each has draws of its own, and the KL of a query is summed over
-    them.
+    If the softmax over the keys of an attention is a layer, `StochasticSoftmax` can replace it. Weights are drawn in
+    training, and at inference under `keras_vattn.posterior_draws`. All axes between the first and the last two, such as
+    heads and groups, are treated as heads: each head has its own draws, and the KL of a query is summed over heads.
 
     Formula:
         w_t ~ q = "alignment"(phi_t) quad "(training)", quad w_(t,s) = "softmax"_s(phi_(t,s)) quad "(inference)"
@@ -23,28 +22,28 @@ class StochasticSoftmax(AlignmentLayer):
 
     Args:
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
-        prior: `None` for no KL, or as in `keras_vattn.Attention`; a contextual one reads the `key` of the call.
+        prior: `None` for no KL, or as in `keras_vattn.Attention`; a contextual prior reads the `key` of the call.
             Defaults to `None`.
-        axis: -1, for the `axis` of the softmax that this layer replaces.
+        axis: Must be -1. It exists because the replaced softmax has an `axis`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
         inputs: Logits phi, (B, ..., T, S), or (B, S).
-        mask: Booleans, or numbers above 0.5 for `True` as in Keras, `True` at what counts, or `None`. It has the axes
-            of the logits, or the last of these axes, each of their length or 1. What does not count has weight,
-            gradient and KL exactly 0, and so has a row where nothing counts: a padded query. A logit below -1e8, or
-            -2e4 in float16, has had a mask added to it, and does not count.
+        mask: Boolean mask, `True` for valid logits, or `None`. As in Keras, numbers above 0.5 mean `True`. The mask has
+            the axes of the logits, or only the last axes, each with the same length or length 1. Masked entries have
+            weight, gradient and KL exactly 0; this includes a row without a valid entry, such as a padded query. Logits
+            below -1e8, or -2e4 in float16, are treated as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
-        key: What a contextual prior reads, (B, ..., S, Dk), with the axes of the logits before the last two or 1 in
-            their places; `None` for another prior.
+        key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Axes before the last two have the lengths
+            of the logits or length 1.
         training: Whether to draw.
 
     Returns:
         Weights of the shape of the logits.
 
     Raises:
-        ValueError: If there is one axis only or the keys are not the last, if the mask or the key is of another shape,
-            if a contextual prior is given no key, and as `keras_vattn.Attention`.
+        ValueError: If the logits have only one axis, if `axis` is not -1, if the mask or the key has the wrong shape,
+            if a contextual prior gets no key, and as in `keras_vattn.Attention`.
 
     Example:
 
@@ -59,21 +58,21 @@ class StochasticSoftmax(AlignmentLayer):
 
     def __init__(self, alignment="weibull", prior=None, *, axis=-1, **kwargs):
         if axis != -1:
-            raise ValueError(f"The keys are the last axis of the logits. Received: axis={axis!r}")
+            raise ValueError(f"`axis` must be -1: the keys are the last axis of the logits. Received: axis={axis!r}")
         super().__init__(**kwargs)
         self.axis = axis
         self.supports_masking = True
         self.add_alignment(alignment, prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment, the prior and what the log calls the layer."""
+        """Set the alignment, the prior and the name of the layer in the log."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)
 
     @property
     def reads_keys(self):
-        """Whether a prior reads the key of a call."""
+        """Whether the prior reads the `key` of a call."""
         return self.prior is not None and self.prior.reads_keys
 
     def build(self, inputs_shape, key_shape=None, posterior_logits_shape=None):
@@ -83,7 +82,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.build_prior(key_shape)
 
     def build_prior(self, key_shape=None):
-        """Build the prior for keys of a shape, `None` for a prior that reads no keys."""
+        """Build the prior for keys of this shape, which is `None` if the prior reads no keys."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self._require_key(key_shape)
             self.alignment_prior.build(key_shape)
@@ -98,22 +97,22 @@ class StochasticSoftmax(AlignmentLayer):
         return weights
 
     def draw_weights(self, scored, training):
-        """Return the weights of a call, drawn or not, and their noise."""
+        """Return the weights of a call, and their noise, which is empty if the call does not draw."""
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
 
     def _require_key(self, key):
         if self.reads_keys and key is None:
             raise ValueError(
-                "A contextual prior reads the keys: give the call `key`, (B, ..., S, Dk). "
+                "A contextual prior reads the keys: pass `key`, (B, ..., S, Dk), in the call. "
                 f"Received: prior={type(self.prior).__name__}, key=None"
             )
 
     def _check(self, inputs, mask, posterior_logits, key):
         if mask is not None:
-            # Of a lower rank it has the last axes, as in Keras.
+            # A mask of lower rank has the last axes of the logits, as in Keras.
             expected = tuple(inputs.shape)[-max(len(mask.shape), 1) :]
-            check_shape("mask", mask, expected, "that of the logits, or 1, in every axis", broadcast=True)
+            check_shape("mask", mask, expected, "(B, ..., T, S), or 1 in any axis", broadcast=True)
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
             check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
@@ -134,7 +133,7 @@ class StochasticSoftmax(AlignmentLayer):
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
 
     def _is_unmasked(self, inputs):
-        """Return which logits count: one that a mask was added to does not."""
+        """Return which logits are valid, which excludes logits with an added mask."""
         return inputs > (-2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8)
 
     def _scored(self, arguments, options):

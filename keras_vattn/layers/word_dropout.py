@@ -8,10 +8,9 @@ from keras_vattn.support.validation import integer, number
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class WordDropout(keras.layers.Layer):
-    """Replaces word ids at random in training, so that a decoder cannot lean on the previous word alone.
+    """Replaces random word ids in training, so that a decoder cannot rely on the previous word alone.
 
-    Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018, section 4.1 (rate 0.25). At inference the ids pass
-    unchanged.
+    Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018, section 4.1 (rate 0.25). At inference the ids are unchanged.
 
     Formula:
         "output"_t = {("replacement_id", "if " u_t < "rate" " and " x_t notin "protected_ids"), (x_t, "otherwise"):}
@@ -19,19 +18,19 @@ class WordDropout(keras.layers.Layer):
 
     Args:
         rate: Probability that a word is replaced, in [0, 1].
-        replacement_id: The id put in its place, usually the unknown word's.
-        protected_ids: Ids that are never replaced: the start token, and the padding.
+        replacement_id: Id that replaces the word, usually the id of the unknown word.
+        protected_ids: Ids that are never replaced, such as the start token and padding.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
         inputs: Integer ids x, (B, T), of any dtype.
-        training: Whether to replace.
+        training: Whether to replace words.
 
     Returns:
         Ids of the shape and dtype of the inputs.
 
     Raises:
-        ValueError: If `rate` is outside [0, 1], or an id is no integer.
+        ValueError: If `rate` is outside [0, 1], or an id is not an integer.
 
     Example:
 

@@ -1,1 +1,1 @@
-"""What the library's rooms share and users never import."""
+"""Internal functions and classes that the packages of the library share."""

@@ -1,4 +1,4 @@
-"""Refuses any other Keras backend than TensorFlow, and warns where `tf.keras` is Keras 2."""
+"""Requires the TensorFlow backend of Keras, and warns if `tf.keras` is Keras 2."""
 
 import os
 import warnings
@@ -21,7 +21,7 @@ def require_tensorflow():
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))
-    # The values that TensorFlow takes for a yes.
+    # The values that TensorFlow reads as true.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
         warnings.warn(
             "With TF_USE_LEGACY_KERAS=1, `tf.keras` is Keras 2, whose models ignore the weights and KLs of keras_vattn "

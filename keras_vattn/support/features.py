@@ -1,4 +1,4 @@
-"""The inputs of a layer that are features: floats, of the widths that the layer was built for."""
+"""Checks and casts of feature inputs: they are floats, with the widths for which the layer was built."""
 
 import inspect
 
@@ -9,9 +9,9 @@ from keras_vattn.support import keras_private
 
 
 class FeatureInputs:
-    """Mixin of the layers whose weights read the last axis of an input.
+    """Mixin of layers whose weights depend on the length of the last axis of an input.
 
-    An input whose last axis differs from the built one raises a ValueError that names the argument; Keras's `InputSpec`
+    An input whose last axis differs from `build` raises a ValueError that names the argument; Keras's `InputSpec`
     checks only the first input. Integer inputs are cast to the compute dtype.
 
     Attributes:
@@ -36,14 +36,14 @@ class FeatureInputs:
         return super().__call__(*arguments, **{name: inputs[name] for name in options})
 
     def _check_widths(self, inputs):
-        """Raise ValueError for an input of another width than `build` had."""
+        """Raise ValueError for an input whose width differs from `build`."""
         built = super().get_build_config() or {}
-        # Keras does not name a single shape.
+        # Keras stores a single shape without a name.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
         for each in (built, shapes):
-            # Without keys the values are the keys.
+            # Without keys, the values are used as keys.
             each.setdefault("key", each.get("value"))
         for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)
@@ -51,8 +51,8 @@ class FeatureInputs:
                 continue
             name = "value" if name == "key" and inputs.get("key") is None else name
             raise ValueError(
-                f"`{name}` must have the width {expected[-1]} that the layer was built for; another width needs "
-                f"another layer. Received: {name}.shape={shape}"
+                f"`{name}` must have the width {expected[-1]} that the layer was built for; create another "
+                f"layer for another width. Received: {name}.shape={shape}"
             )
 
 

@@ -13,9 +13,9 @@ GRADIENTS = "_keras_vattn_gradients"
 def custom_gradient(function):
     """`tf.custom_gradient` whose graphs and layers can be freed.
 
-    TensorFlow's registry holds the gradient of every call in a graph for the life of the process, and with it the
-    tensors and layers that the gradient reads. Here the graph of the call holds the gradient, and the registry a weak
-    reference.
+    TensorFlow's registry keeps the gradient of every call in a graph for the life of the process, including the tensors
+    and layers that the gradient reads. Here the graph of the call keeps the gradient, and the registry only a weak
+    reference to the graph.
 
     Args:
         function: As for `tf.custom_gradient`.
@@ -46,7 +46,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether a gradient tape records operations here: not in the forward pass of a custom gradient."""
+    """Return whether a gradient tape records operations here. It does not in the forward pass of a custom gradient."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -1,4 +1,4 @@
-"""Strings, classes, config dictionaries and instances name the same thing, as Keras does for activations."""
+"""Converts names, classes, config dictionaries and instances to objects, as Keras does for activations."""
 
 import inspect
 
@@ -6,20 +6,20 @@ import keras
 
 
 def resolve(identifier, classes, base_class, kind, **kwargs):
-    """Return the object an identifier names.
+    """Return the object for an identifier.
 
     Args:
         identifier: A name in `classes`, a class, a serialised config dictionary, or an instance of `base_class`.
         classes: Dictionary from name to class.
-        base_class: What every result is an instance of.
-        kind: The word for such an object in error messages.
-        **kwargs: Constructor arguments, used when the object is made here (a name or a class).
+        base_class: Base class of every result.
+        kind: Name of such an object in error messages.
+        **kwargs: Constructor arguments, used if the identifier is a name or a class.
 
     Returns:
         An instance of `base_class`.
 
     Raises:
-        ValueError: If the name is unknown (the known ones are listed) or the object is of another kind.
+        ValueError: If the name is unknown (the message lists valid names), or the object is not a `base_class`.
     """
     resolved = identifier
     if isinstance(identifier, dict):

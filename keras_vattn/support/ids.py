@@ -1,4 +1,4 @@
-"""Word ids, labels and other integers, which arrive as floats where an input has no dtype of its own."""
+"""Word ids, labels and other integers, which arrive as floats if an input has no explicit dtype."""
 
 import keras
 import numpy as np
@@ -9,10 +9,10 @@ from keras import ops
 def as_integers(name, x, dtype="int64"):
     """Return a tensor of integers.
 
-    `keras.Input` makes floats by default, so floats are cast, as `keras.layers.Embedding` casts them.
+    `keras.Input` creates floats by default. Floats are therefore cast, as in `keras.layers.Embedding`.
 
     Raises:
-        ValueError: For floats that are no integers; a graph has no values to check.
+        ValueError: For floats that are not whole numbers. Values in a graph are not checked.
     """
     x = ops.convert_to_tensor(x)
     if keras.backend.is_float_dtype(x.dtype) and not tf.is_symbolic_tensor(x):

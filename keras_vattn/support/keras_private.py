@@ -1,9 +1,9 @@
-"""The private names of Keras and TensorFlow that the library uses. No other module uses one.
+"""Access to private names of Keras and TensorFlow. No other module uses such names.
 
-A method that a class of the library overrides has its private name there: `_get_own_losses` in `StochasticLayer`,
-`_compute_attention` in `MultiHeadMixin`, and in `fast.LSTM` `inner_loop`, which is not documented. `FEATURES` says of
-each name what needs it, and what happens in a version without it. Tested in tests/support/test_keras_private.py, which
-names what another version has changed.
+Only overridden methods appear elsewhere: `_get_own_losses` in `StochasticLayer`, `_compute_attention` in
+`MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists, for each name, the feature that
+needs it and the consequence of a version without it. Tested in tests/support/test_keras_private.py, which shows the
+changes of another version.
 """
 
 import contextlib
@@ -34,40 +34,40 @@ try:
 except ImportError:
     gradient_registry = None
 
-# By name: what needs it, what happens without it.
+# For each name: the feature that needs it, and the consequence if it is missing.
 FEATURES = {
     # Attributes and methods of layers, models and optimizers of Keras.
-    "_flatten_layers": ("what looks through a model: draws, KLs, conversion, quantization", "it raises an error"),
-    "_tracker": ("`to_bayesian`, which adds layers to built ones", "it raises an error"),
+    "_flatten_layers": ("draws, KLs, conversion and quantization, which list layers", "they raise an error"),
+    "_tracker": ("`to_bayesian`, which adds layers to built layers", "it raises an error"),
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
     "_compute_attention": ("`MultiHeadAttention` and `MultiHeadMixin`", "they raise an error"),
     "_gate_dense": ("`MultiHeadAttention(use_gate=True)`", "it raises an error"),
     "_calculate_scores": ("`to_bayesian` of `keras.layers.Attention`", "it refuses these layers"),
-    "inner_loop": ("`fast.LSTM`", "it is the LSTM of Keras"),
+    "inner_loop": ("`fast.LSTM`", "it runs the loop of Keras"),
     "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
     "_all_reduce_sum_gradients": ("`distribute.prepare`", "it raises an error"),
     # Names in modules of Keras.
-    "get_keras_mask": ("masks that Keras puts on tensors", "they are not read: pass masks as arguments"),
+    "get_keras_mask": ("masks that Keras attaches to tensors", "they are not read: pass masks as arguments"),
     "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
-    "use_legacy_config": ("the warning of a `.h5` file", "there is no warning"),
+    "use_legacy_config": ("the warning about a `.h5` file", "there is no warning"),
     # TensorFlow.
-    "GraphOrParentsInXlaContext": ("causal query chunks, which skip hidden keys outside of XLA", "they skip none"),
-    "_cardinality": ("`distribute.shard` of a dataset with an end", "`fit` needs `steps_per_epoch`"),
-    "gradient_registry": ("gradients that can be freed", "a process keeps the graphs of all models it has trained"),
+    "GraphOrParentsInXlaContext": ("causal query chunks, which skip masked keys outside XLA", "they compute all keys"),
+    "_cardinality": ("`distribute.shard` of a finite dataset", "`fit` needs `steps_per_epoch`"),
+    "gradient_registry": ("freeing gradients", "a process keeps the graphs of all models that it has trained"),
 }
 
 
 def lacks(name, owner):
-    """Return the sentence about a name that the installed version lacks."""
+    """Return the message about a name that the installed version lacks."""
     feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
     return (
-        f"This version lacks `{name}`, which is for {feature}; without it {consequence}. Install keras>=3.12,<4 and "
+        f"This version lacks `{name}`, needed by {feature}. Without it, {consequence}. Install keras>=3.12,<4 and "
         f"tensorflow>=2.19,<2.22. Received: keras {keras.__version__}, tensorflow {tf.__version__}, {owner}"
     )
 
 
 def read(owner, name):
-    """Return a private attribute; AttributeError with one sentence where it is gone."""
+    """Return a private attribute; raise AttributeError with an explanation if it is missing."""
     try:
         return getattr(owner, name)
     except AttributeError as error:
@@ -76,35 +76,35 @@ def read(owner, name):
 
 
 def available(value, name, owner):
-    """Return whether a name of a module is there; warn if it is not."""
+    """Return whether a name was found in its module; warn if it was not."""
     if value is None:
         warnings.warn(lacks(name, owner), stacklevel=3)
     return value is not None
 
 
 def save_as(new_class, registered_class):
-    """Save instances of a class under the name of a registered one, which loads them."""
+    """Save instances of `new_class` under the name of a registered class, which loads them."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
     GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
 
 
 def mask_of(x):
-    """Return the mask that Keras keeps on a tensor, `None` where there is none."""
+    """Return the mask that Keras attached to a tensor, or `None`."""
     module = "keras.src.backend.common.masking"
     return get_keras_mask(x) if available(get_keras_mask, "get_keras_mask", module) else None
 
 
 def set_mask(x, mask):
-    """Put a mask on a tensor, for the layer that it goes into next."""
+    """Attach a mask to a tensor, for the next layer that reads it."""
     if set_keras_mask is not None:
         set_keras_mask(x, mask)
 
 
 def bind_call(call, arguments, options):
-    """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks.
+    """Return the arguments of a call by name, including defaults and the masks that Keras attached to tensors.
 
-    A class binds to its own `call`, `partial(Class.call, self)`, not to that of a subclass, which may take others.
+    To bind to the `call` of a class instead of a subclass with other arguments, pass `partial(Class.call, self)`.
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()
@@ -127,8 +127,8 @@ def copy_masked(x):
 
 
 def flatten_layers(layer):
-    """Return a layer and all layers inside it, however deep, each once, in the order of the model: a layer stands
-    before what is inside it, and that before the next layer."""
+    """Return a layer and all layers nested in it, each once, in depth-first order: a layer comes before its
+    sublayers."""
     flat_layers = {}
 
     def visit(layer):
@@ -144,7 +144,8 @@ def flatten_layers(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Within, a layer takes weights and layers though it is built; one that is not takes them afterwards too."""
+    """Context manager in which a built layer accepts new weights and sublayers. A layer that is not built still accepts
+    them afterwards."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
@@ -155,18 +156,18 @@ def unlocked(layer):
 
 
 def own_losses(layer):
-    """Return the losses that a layer has added itself, without losses of the layers inside it."""
+    """Return the losses that a layer added itself, without the losses of its sublayers."""
     method = getattr(keras.layers.Layer, "_get_own_losses", None)
     return method(layer) if available(method, "_get_own_losses", "keras.layers.Layer") else []
 
 
 def require_multi_head():
-    """Raise AttributeError if `keras.layers.MultiHeadAttention` does not attend in the method that we override."""
+    """Raise AttributeError if `keras.layers.MultiHeadAttention` lacks the method that the library overrides."""
     read(keras.layers.MultiHeadAttention, "_compute_attention")
 
 
 def gate_of(layer):
-    """Return the layer of the gate of a `keras.layers.MultiHeadAttention`."""
+    """Return the gate layer of a `keras.layers.MultiHeadAttention`."""
     return read(layer, "_gate_dense")
 
 
@@ -206,12 +207,12 @@ def symbolic_build(model):
 
 
 def set_symbolic_build(model, method):
-    """Have `fit` build a model with another method."""
+    """Replace the method with which `fit` builds a model."""
     model._maybe_symbolic_build = method
 
 
 def skip_gradient_sum(optimizer):
-    """Have an optimizer apply gradients that are summed over the replicas already."""
+    """Make an optimizer apply gradients that are already summed over replicas."""
     read(optimizer, "_all_reduce_sum_gradients")
     optimizer._all_reduce_sum_gradients = list
 
@@ -237,12 +238,12 @@ def take_gradient(operation):
 
 
 def forget_gradient(name):
-    """Remove a gradient that `take_gradient` has found from TensorFlow's registry."""
+    """Remove a gradient that `take_gradient` returned from TensorFlow's registry."""
     gradient_registry._registry.pop(name, None)
 
 
 def in_xla():
-    """Return whether XLA compiles the operations that are created here; `True` where TensorFlow does not say."""
+    """Return whether XLA compiles the operations that are created here; `True` if this is unknown."""
     if tf.executing_eagerly():
         return False
     return GraphOrParentsInXlaContext is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

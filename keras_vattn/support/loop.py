@@ -1,15 +1,14 @@
 """Loops over time: eagerly, in graph mode and under XLA, with static or unknown length.
 
 TensorFlow's gradient of a `tf.while_loop` stores every intermediate of every step, and adds up the gradient of each
-kernel step by step. In training the loop here has a backward loop of its own. The
-forward loop stores the states and the products of a step with kernels (`products.py`). The backward loop recomputes the
-rest of a step, which is cheap and stays in the cache. The gradients of kernels are computed after it: one product each,
-of the rows of all steps.
+kernel step by step. In training, the loop here has its own backward loop instead. The forward loop stores the states
+and the products of a step with kernels (`products.py`). The backward loop recomputes the rest of a step, which is cheap
+and stays in the cache. The gradients of kernels are computed after it: one product each, of the rows of all steps.
 
 Before a change: a step in training is traced once (`traced_step.py`), and both loops copy its operations. Variables are
 read before the loop, and both loops use these values. A step that draws, assigns, prints, or reads a variable in a
-branch or an inner loop falls back to TensorFlow's gradient. Its values are right, it is slower, and no test of values
-shows this. Without `maximum_iterations` a loop has no gradient under XLA.
+branch or an inner loop falls back to TensorFlow's gradient. This is correct but slower, which no test of values shows.
+Without `maximum_iterations` a loop has no gradient under XLA.
 """
 
 import tensorflow as tf
@@ -27,8 +26,8 @@ NO_SECOND_GRADIENT = (
 def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
-    `keras.ops.scan` on TensorFlow keeps one of several outputs, refuses outputs that are not shaped like the state, and
-    has no gradient under XLA, hence this helper on `tf.while_loop`; eagerly the steps run one by one.
+    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs that are not shaped like the
+    state, and has no gradient under XLA. This function uses `tf.while_loop`; in eager mode, the steps run one by one.
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
@@ -36,8 +35,8 @@ def scan(step, state, inputs, length, training=False, noise=()):
         state: Structure of tensors whose shapes and dtypes the step keeps.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether a gradient will be computed. The gradient with `training=False` is right too, but slower. The
-            gradient with `training=True` cannot be differentiated.
+        training: Whether a gradient will be computed. The gradient with `training=False` is also correct, but slower.
+            The gradient with `training=True` cannot be differentiated.
         noise: Names of the entries of the dictionary `inputs` that need no gradient.
 
     Returns:
@@ -71,7 +70,7 @@ def _cut(x, length):
 
 
 def _scan_eagerly(step, state, inputs, length):
-    """Run the steps one by one, without a trace, so the step sees numbers and may print them."""
+    """Run the steps one by one without tracing, so that a step can read and print values."""
     inputs_by_time = [tf.unstack(tf.convert_to_tensor(x), axis=1) for x in tree.flatten(inputs)]
     flat_state, outputs_by_time = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
     for time in range(length):
@@ -214,7 +213,7 @@ class _Loop:
 
 
 def _read(tensors, time):
-    """Return (B, ...) of each (T, B, ...), without a copy."""
+    """Return the slices (B, ...) of tensors (T, B, ...) at a time, without a copy."""
     begin, end, strides = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,)), tf.constant([1])
     return [tf.strided_slice(x, begin, end, strides, shrink_axis_mask=1) for x in tensors]
 

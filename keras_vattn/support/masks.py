@@ -1,14 +1,14 @@
-"""Masks of attention: checked, and put together to the one that says which query sees which key."""
+"""Attention masks: their checks, and their combination into one mask of queries and keys."""
 
 import tensorflow as tf
 from keras import ops
 
-# Nearly the most negative float32: the logit of a key that a query does not see.
+# Close to the most negative float32: the logit of a masked key.
 LOWEST = -3.4e38
 
 
 def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-    """Return the boolean mask that broadcasts to (B, T, S), or `None` where nothing is masked.
+    """Return the combined boolean mask, which broadcasts to (B, T, S), or `None` if nothing is masked.
 
     Raises:
         ValueError: If a mask has the wrong rank or a length that cannot match.
@@ -23,7 +23,8 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
 
 
 def boolean_masks(query, value, value_mask, key_mask, attention_mask):
-    """Return the masks that are given, booleans each of which broadcasts to (B, T, S); errors as `combine_masks`."""
+    """Return the list of all masks that are not `None`, as booleans that broadcast to (B, T, S); raise as
+    `combine_masks`."""
     check_masks(query, value, value_mask, key_mask, attention_mask)
     masks = [ops.expand_dims(ops.cast(x, "bool"), 1) for x in (value_mask, key_mask) if x is not None]
     if attention_mask is not None:
@@ -33,16 +34,16 @@ def boolean_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def both(first, second):
-    """Return where both boolean masks hold; `None` holds everywhere."""
+    """Return the logical and of two boolean masks; `None` is `True` everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def zero_unseen(mask, *sequences):
-    """Return sequences (B, S, D), or `None`, with zeros at the positions that no query sees.
+    """Return sequences (B, S, D), or `None`, with zeros at positions that are masked for all queries.
 
-    There may be anything, NaN too, and a product with a zero weight would let it through.
+    Such positions may contain NaN, which a product with a zero weight would pass on.
     """
     if mask is None:
         return sequences
@@ -51,22 +52,22 @@ def zero_unseen(mask, *sequences):
 
 
 def first_mask(previous_mask):
-    """Return the mask of a layer's first input, from what Keras hands to `compute_mask`."""
+    """Return the mask of a layer's first input, from the masks that Keras passes to `compute_mask`."""
     return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
 
 def check_masks(query, value, value_mask, key_mask, attention_mask):
-    """Raise ValueError if a mask has the wrong rank or a length that cannot match; looks at shapes alone."""
+    """Raise ValueError if a mask has the wrong rank or a length that cannot match. Only shapes are checked."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
         check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
     if attention_mask is not None:
-        # Without the axis of the examples it is one for all of them.
+        # A mask without the batch axis applies to all examples.
         expected = (query.shape[0], query.shape[1], value.shape[1])[-max(len(attention_mask.shape), 2) :]
         check_mask("attention_mask", attention_mask, expected, "(B, T, S) or (T, S)")
 
 
 def check_sequences(query_shape, value_shape, key_shape):
-    """Raise ValueError unless the shapes are (B, T, Dq), (B, S, D) and (B, S, Dk) of one B and one S."""
+    """Raise ValueError unless the shapes are (B, T, Dq), (B, S, D) and (B, S, Dk) with equal B and S."""
     for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
         if len(shape) != 3:
             raise ValueError(f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}")
@@ -82,7 +83,7 @@ def check_sequences(query_shape, value_shape, key_shape):
 
 
 def check_mask(name, mask, expected, meaning):
-    """Raise ValueError if a mask, unless it is `None`, cannot be broadcast to the expected shape."""
+    """Raise ValueError if a mask cannot be broadcast to the expected shape; `None` is allowed."""
     if mask is not None:
         check_shape(name, mask, expected, meaning, broadcast=True)
 
@@ -103,8 +104,8 @@ def fits(shape, expected, broadcast=False):
 
 
 def where_rows(mask, new, old):
-    """Return the rows of `new` where a boolean mask (B,) holds, and those of `old` elsewhere; both have one shape.
+    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old` elsewhere. Both have one shape.
 
-    That of `ops.where` asks for shapes at every step of a backward loop: a masked LSTM takes 1.05 times as long.
+    With `ops.where`, every step of a backward loop reads shapes, and a masked LSTM takes 1.05 times as long.
     """
     return tf.raw_ops.Select(condition=mask, x=new, y=old)

@@ -1,4 +1,4 @@
-"""Products with kernels: of rank 2 where possible, and recorded while a loop traces its step.
+"""Matrix products with kernels. They have rank 2 where possible, and are recorded while a loop traces its step.
 
 A step calls `product(x, kernel)`. The loop that traces the step reads the recorded products, stores their results, and
 computes the gradients of the kernels after its backward loop.
@@ -48,10 +48,10 @@ def record_products():
 
 
 def matmul(x, y):
-    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), of rank 2 where that is possible.
+    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), computed with rank 2 where possible.
 
-    On a CPU TensorFlow 2.21 writes outside of the result in the product of (B, 1, n, D) and one matrix for all
-    examples. A Jacobian turns a rank-3 product of one example into such a product.
+    On a CPU, TensorFlow 2.21 writes outside the result in a product of (B, 1, n, D) with one matrix for all examples. A
+    Jacobian turns a rank-3 product of one example into such a product.
     """
     if len(y.shape) != 2:
         if x.shape[0] != 1 or y.shape[0] != 1:
@@ -65,16 +65,17 @@ def matmul(x, y):
 
 
 def project(dense, x, num_leading):
-    """Return dense(x) as one product of rank 2; its kernel's gradient is one product then, and not one an example.
+    """Return dense(x) as one product of rank 2. The gradient of the kernel is then one product, not one per example.
 
     Args:
-        dense: `keras.layers.EinsumDense` whose kernel has the axes of x behind the leading ones, and then its own.
+        dense: `keras.layers.EinsumDense` whose kernel has the axes of x after the leading axes, followed by its output
+            axes.
         x: Tensor (..., D), or (..., H, D).
         num_leading: Number of axes that the result shares with x.
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Keras has products of its own for quantized kernels, and adds the loss of the activity in the call.
+        # Keras uses other products for quantized kernels, and adds the loss of an activity regularizer in the call.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading

@@ -1,4 +1,4 @@
-"""Saves which sublayers are quantised; a config lists only a layer's own arguments."""
+"""Saves which sublayers are quantised, since a config contains only the arguments of the layer itself."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_vattn.support import keras_private
 
 
 def quantized(layers):
-    """Return how layers are quantised, a list of (place among them, mode, configuration)."""
+    """Return a list of [index, mode, config] for the quantised layers in a list."""
     return [
         [
             place,
@@ -19,15 +19,15 @@ def quantized(layers):
 
 
 def restore_quantization(layers, places):
-    """Quantise layers as those that `quantized` was called with; their weights are loaded after it."""
+    """Quantise layers as recorded by `quantized`. Call it before loading the weights."""
     for place, mode, config in places:
-        # A config may hold the config of the same layer twice, of a converted layer and of its original.
+        # A config may contain the same layer twice, inside a converted layer and inside its original.
         if layers[place].quantization_mode is None:
             layers[place].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
 
 class QuantizedSublayers:
-    """Mixin of a layer that makes layers itself: its build config says which of them are quantised."""
+    """Mixin of layers that create sublayers. The build config records which sublayers are quantised."""
 
     def get_build_config(self):
         config, places = super().get_build_config(), quantized(keras_private.flatten_layers(self))

@@ -1,13 +1,13 @@
-"""Query chunks: a step over chunks of the queries of one example or head at a time, recomputed in the gradient.
+"""Runs a step over chunks of the queries of one example or head at a time, and recomputes it in the gradient.
 
-Two nested `tf.map_fn` run over the groups (examples or heads) and over the query chunks of a group. The step is traced
-once, and its gradient calls this trace again, so TensorFlow stores only the inputs of a chunk: over all chunks these
+Two nested `tf.map_fn` loop over the groups (examples or heads) and over the query chunks of a group. The step is traced
+once, and its gradient calls the same trace, so TensorFlow stores only the inputs of each chunk. Over all chunks, these
 are the inputs of the call.
 
-Before a change: a variable that the step reads is read again in the gradient, after the call may have changed it. The
-caller therefore passes values (`ChunkedAttention.over_chunks`). Under XLA no draw and no `tf.range` may have an unknown
-shape, and a slice of unknown start is `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which
-TensorFlow differentiates by itself, and looks at what a gradient stores.
+Before a change: the gradient would read a variable again, after the call may have changed it. The caller therefore
+passes values (`ChunkedAttention.over_chunks`). Under XLA, draws and `tf.range` need known shapes, and a slice with an
+unknown start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which TensorFlow
+differentiates by itself, and checks which tensors a gradient stores.
 """
 
 import tensorflow as tf
@@ -15,21 +15,21 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Two chunks fill two cores in operations that are too short for both. Each has its memory, so groups run in turn.
+# Two chunks at a time keep two cores busy in short operations. Each chunk needs memory, so groups run one by one.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def map_chunks(step, rows, memory, shared, size):
-    """Return the results of a step for all rows, from its results for chunks of `size` rows of one group.
+    """Return the results of a step for all rows, computed in chunks of `size` rows of one group.
 
-    Eagerly every chunk's intermediates are stored.
+    In eager mode, the intermediate results of every chunk are stored.
 
     Args:
         step: Pure function of lists of rows (size, ...), memory (...) and shared tensors, and of the numbers of the
-            group and of the chunk, int32 (). Returns a dictionary of (size, ...), nested or not. Gradients reach the
-            three lists, not what the step captures.
-        rows: List of floats (G, T, ...). The last chunk repeats the last row where `size` does not divide T.
+            group and of the chunk, int32 (). Returns a dictionary, possibly nested, of tensors (size, ...). Gradients
+            reach the three lists, but not tensors that the step captures.
+        rows: List of floats (G, T, ...). The last chunk repeats the last row if `size` does not divide T.
         memory: List of floats (G, ...).
         shared: List of floats of any shape.
         size: Number of rows of a chunk, an integer.
@@ -113,9 +113,9 @@ def _at_least_one(count):
 
 
 def _pad_to_length(x, axis, length, new_length):
-    """Return x with its last entry of an axis repeated up to a new length, or with zeros where it has no entry."""
+    """Return x with the last entry of an axis repeated up to a new length, or with zeros if the axis is empty."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x
-    # Gradients at the last row are finite, at zeros they need not be.
+    # Repeat the last row, since gradients at rows of zeros may not be finite.
     x = tf.pad(x, [[0, int(each == axis)] for each in range(x.shape.rank)])
     return tf.gather(x, tf.minimum(tf.range(new_length), _at_least_one(length) - 1), axis=axis)

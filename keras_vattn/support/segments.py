@@ -1,7 +1,7 @@
-"""Sums over segments and gathers, each the gradient of the other.
+"""Segment sums and gathers, each the gradient of the other.
 
-TensorFlow's gradient of a segment sum first looks for ids below 0, in arrays of the size of the whole list; ours are
-never below 0.
+TensorFlow's gradient of a segment sum first looks for negative ids, in arrays of the size of the gathered rows. Ids
+here are never negative.
 """
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from keras_vattn.support.gradients import custom_gradient
 
 
 def segment_sum(x, ids, count):
-    """Return the sum of the rows of x (E, ...) that have each id: (count, ...).
+    """Return the sum of the rows of x (E, ...) for each id: (count, ...).
 
     Args:
         x: (E, ...).
@@ -37,9 +37,9 @@ def gather(x, ids):
 
 
 def weighted_segment_sum(x, weights, sources, targets, count):
-    """Return sum_e weights[e] x[sources[e]] over the entries with each target, float32: (count, H, F).
+    """Return, for each target, the sum of weights[e] x[sources[e]] over its entries e: float32 (count, H, F).
 
-    Of the arrays of all entries by F none is kept for the gradient.
+    No array (E, H, F) is stored for the gradient.
 
     Args:
         x: (N, H, F).
@@ -51,8 +51,7 @@ def weighted_segment_sum(x, weights, sources, targets, count):
 
     @custom_gradient
     def total(x, weights):
-        # In float32 under every policy: the weights of a target with very many entries are below what half precision
-        # has.
+        # Use float32 under every policy: the weights of a target with very many entries underflow in half precision.
         rows = ops.cast(gather(x, sources), "float32")
         value = segment_sum(rows * weights[..., None], targets, count)
 

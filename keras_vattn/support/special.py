@@ -6,11 +6,12 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# exp of more than this is bounded: summed over keys, queries and a batch it stays inside float32.
+# Above this value `bounded_exp` grows more slowly than exp, so that sums over keys, queries and a batch stay inside
+# float32.
 LARGEST_EXPONENT = 60.0
 
-# Made by tests/helpers/coefficients.py. In w = 1 / (1 + x) from 0 to 1, to 1e-7: log Gamma, its first and its second
-# derivative at 1 + x, less Stirling's leading terms, and what the last two make of `log_gamma_curvature`.
+# Fitted by tests/helpers/coefficients.py. Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7: log Gamma and
+# its first two derivatives at 1 + x minus Stirling's leading terms, and the polynomial of `log_gamma_curvature`.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
@@ -37,13 +38,13 @@ def derivative(coefficients):
 
 
 def bounded_exp(x):
-    """Return exp(x) up to x = 60, and from there a function that grows on, slowly, with a gradient that is never 0."""
+    """Return exp(x) up to x = 60, and above it a function that grows slowly and whose gradient is never 0."""
     excess = ops.maximum(x - LARGEST_EXPONENT, 0.0)
     return ops.exp(ops.minimum(x, LARGEST_EXPONENT) + ops.log1p(excess))
 
 
 def bounded_square(x, largest=1e14):
-    """Return x^2 up to |x| = `largest`, and from there a function that grows with the logarithm of |x|."""
+    """Return x^2 up to |x| = `largest`, and above it a function that grows with the logarithm of |x|."""
     size = ops.abs(x)
     excess = ops.log(ops.maximum(size, largest) / largest)
     return ops.square(ops.minimum(size, largest) * (1.0 + excess))
@@ -56,16 +57,16 @@ def expm1_minus(x):
 
 def gap_of_expm1(expm1, x):
     """Return exp(x) - 1 - x from exp(x) - 1 and x, to a relative 2e-6."""
-    # A longer series would serve up to a larger |x| and gain a few tenths of a digit.
+    # A longer series would allow a larger |x|, but gain only a few tenths of a digit.
     near = ops.square(x) * polynomial(x, _EXPM1_MINUS[:6])
     return ops.where(ops.abs(x) < 0.45, near, expm1 - x)
 
 
 @custom_gradient
 def exponential_gap(x):
-    """Return exp(x) - 1 - x, at least 0, without cancellation, for x whose exponential is a float32.
+    """Return exp(x) - 1 - x, which is at least 0, without cancellation, for x with exp(x) in the range of float32.
 
-    The gradient is what the value has computed already: without it a training step of a decoder takes a tenth longer.
+    The gradient reuses exp(x) - 1 from the value; otherwise a training step of a decoder takes a tenth longer.
     """
     growth = ops.expm1(x)
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth
@@ -73,15 +74,15 @@ def exponential_gap(x):
 
 @custom_gradient
 def bounded_exponential_gap(x):
-    """Return `exponential_gap` of any x, with the bounded exp."""
+    """Return `exponential_gap` of any x, with a bounded exp."""
     inside = ops.minimum(x, LARGEST_EXPONENT)
     growth = ops.expm1(inside)
     return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
 
 
 def scaled_exponential_gap(log_scale, x):
-    """Return s (exp(x) - 1 - x), at least 0, for s = exp(log_scale); exp is the bounded one."""
-    # Not s times `exponential_gap`: s may be small where exp(x) is beyond a float32, and large where s exp(x) is.
+    """Return s (exp(x) - 1 - x), which is at least 0, for s = exp(log_scale), with `bounded_exp`."""
+    # Not s times `exponential_gap`: exp(x) alone may overflow where s is small, so exponents are added first.
     near = ops.abs(x) < 1.0
     scale = bounded_exp(log_scale)
     near_value = scale * expm1_minus(ops.where(near, x, 0.0))
@@ -93,7 +94,8 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
-    # `log_gamma_bent`, in log x. Where x is no float32 the term of the logarithm is the whole.
+    # `log_gamma_bent` as a function of log x. If x is outside the range of float32, the logarithmic term is the whole
+    # result.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
     w = 1.0 / (1.0 + x)
@@ -101,17 +103,18 @@ def log_gamma_remainder(log_x):
     value = bent - 0.5 * log_x + (0.5 * math.log(2.0 * math.pi) - 1.0)
 
     def gradient(upstream):
-        # A digamma is slower than all of the rest; beyond these ends the slope is -1, or -1/2, in float32.
+        # A digamma function would be slower than everything else here. Outside the clip the slope is -1 or -1/2 in
+        # float32.
         return upstream * log_gamma_slope(ops.exp(ops.clip(log_x, -60.0, 16.0)))
 
     return value, gradient
 
 
 def soft_clamp(x, lowest, highest):
-    """Return x pressed smoothly into [lowest, highest]: the identity inside, up to exp(-distance from the end)."""
+    """Return x clamped smoothly to [lowest, highest]: the identity inside, up to exp(-distance to the nearest end)."""
     upper = x > 0.5 * (lowest + highest)
     low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
-    # One function, written for each half so that nothing large is subtracted from its like.
+    # One function, written differently for each half to avoid the cancellation of large numbers.
     from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
     from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
     return ops.where(upper, from_above, from_below)
@@ -143,6 +146,6 @@ def scaled_trigamma(x):
 
 
 def log_gamma_bent(x):
-    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: what of it bends for large x."""
+    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: R minus its linear trend at large x."""
     w = 1.0 / (1.0 + x)
     return (x + 0.5) * ops.log1p(1.0 / x) + w * polynomial(w, _LOG_GAMMA)

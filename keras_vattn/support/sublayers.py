@@ -1,4 +1,4 @@
-"""The layers inside a layer: an attention's score, context and prior, a decoder's attention."""
+"""Sublayers: the score, context and prior of an attention, and the attention of a decoder."""
 
 import weakref
 
@@ -6,33 +6,33 @@ import keras
 
 
 def claim(owner, name, sublayer):
-    """Note that the part is the owner's; ValueError if it is another layer's already.
+    """Record the owner of a sublayer; raise ValueError if it already belongs to another layer.
 
-    Two owners of one part can be saved but not loaded: each comes back with a part of its own.
+    Two owners of one sublayer could be saved but not loaded: each would come back with its own copy.
 
     Args:
         owner: A layer.
-        name: The word for the part in the error message.
-        sublayer: A layer inside it, or `None`.
+        name: Name of the sublayer in the error message.
+        sublayer: A layer inside the owner, or `None`.
     """
     if sublayer is None:
         return
     previous = getattr(sublayer, "claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
-            f"This {name} belongs to another layer already: give each its own. "
+            f"This {name} belongs to another layer already: create one for each layer. "
             f"Received: {name}={sublayer.name}, of {previous.name} and {owner.name}"
         )
     sublayer.claimed_by = weakref.ref(owner)
 
 
 def require_dtype(owner, name, sublayer):
-    """Raise ValueError unless a sublayer, or `None`, computes in the dtype of its owner.
+    """Raise ValueError unless a sublayer computes in the dtype of its owner; `None` is allowed.
 
     Args:
         owner: A layer.
-        name: The word for the part in the error message.
-        sublayer: A layer inside it.
+        name: Name of the sublayer in the error message.
+        sublayer: A layer inside the owner.
     """
     if sublayer is not None and sublayer.compute_dtype != owner.compute_dtype:
         raise ValueError(
@@ -42,7 +42,7 @@ def require_dtype(owner, name, sublayer):
 
 
 def serialize_sublayer(sublayer):
-    """Return the configuration of a part, without the shapes that it was built for: its owner builds it."""
+    """Return the config of a sublayer, without its build config, since its owner builds it."""
     if sublayer is None:
         return None
     config = keras.saving.serialize_keras_object(sublayer)
@@ -51,5 +51,5 @@ def serialize_sublayer(sublayer):
 
 
 def path_of(layer):
-    """Return where in the model a layer is; its name where the model holds it and has not built it."""
+    """Return the path of a layer in its model, or its name if the layer is not built."""
     return layer.path or layer.name

@@ -1,4 +1,4 @@
-"""The one place that imports TensorFlow Probability, so that it stays easy to replace."""
+"""The only module that imports TensorFlow Probability, so that it stays easy to replace."""
 
 import tensorflow_probability as tfp
 

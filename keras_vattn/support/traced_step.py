@@ -1,4 +1,4 @@
-"""A step of a loop, traced once, whose forward and backward operations the loops copy into their bodies."""
+"""A step of a loop that is traced once. The loops copy its forward and backward operations into their bodies."""
 
 import tensorflow as tf
 from keras import ops, tree
@@ -7,7 +7,7 @@ from keras_vattn.support.products import record_products
 
 
 class TracedStep:
-    """A step in a graph of its own.
+    """A step traced in its own graph.
 
     Args:
         step: Function of inputs and state that returns outputs and the next state.
@@ -178,8 +178,8 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # Control inputs order side effects, which a pure step has none of. Gradients come from the traced graph, not
-        # from the copy.
+        # Control inputs order side effects, but a pure step has no side effects. Gradients come from the traced graph,
+        # not from the copy.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)

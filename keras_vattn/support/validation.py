@@ -1,6 +1,6 @@
-"""Checks of constructor arguments that several layers share; each returns the value it accepts.
+"""Checks of constructor arguments that several layers share. Each check returns the valid value.
 
-Numbers may be NumPy's. What is returned is Python's, so that a configuration can be written as JSON.
+NumPy numbers are converted to Python numbers, so that a config can be written as JSON.
 """
 
 import math
@@ -10,21 +10,21 @@ import numpy as np
 
 
 def boolean(name, value):
-    """Return `True` or `False`; ValueError otherwise."""
+    """Return `True` or `False`; raise ValueError otherwise."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
     return bool(value)
 
 
 def integer(name, value, minimum=None, optional=False, expected=None):
-    """Return an integer of at least `minimum`, or `None` where that is allowed; ValueError otherwise.
+    """Return an integer of at least `minimum`, or `None` if `optional`; raise ValueError otherwise.
 
     Args:
         name: Name of the argument, for the error.
-        value: What was given.
+        value: Value to check.
         minimum: Smallest value, or `None`.
         optional: Whether `None` is allowed.
-        expected: The words of the error in place of "an integer of at least ...".
+        expected: Text for the error message instead of "an integer of at least ...".
     """
     if optional and value is None:
         return None
@@ -35,18 +35,18 @@ def integer(name, value, minimum=None, optional=False, expected=None):
 
 
 def positive_integer(name, value, optional=False):
-    """Return a positive integer, or `None` where that is allowed; ValueError otherwise."""
+    """Return a positive integer, or `None` if `optional`; raise ValueError otherwise."""
     return integer(name, value, minimum=1, optional=optional, expected="a positive integer")
 
 
 def whole_number(name, value):
-    """Return an integer of at least 0; ValueError otherwise."""
+    """Return an integer of at least 0; raise ValueError otherwise."""
     return integer(name, value, minimum=0)
 
 
 def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, below=math.inf, optional=False):
-    """Return a finite float with `minimum` <= value <= `maximum` and `above` < value < `below`, or `None` where that is
-    allowed; ValueError otherwise."""
+    """Return a finite float with `minimum` <= value <= `maximum` and `above` < value < `below`, or `None` if
+    `optional`; raise ValueError otherwise."""
     if optional and value is None:
         return None
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -59,22 +59,22 @@ def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, be
 
 
 def positive_number(name, value):
-    """Return a finite number above 0; ValueError otherwise."""
+    """Return a finite number above 0; raise ValueError otherwise."""
     return number(name, value, above=0)
 
 
 def nonnegative_number(name, value):
-    """Return a finite number of at least 0; ValueError otherwise."""
+    """Return a finite number of at least 0; raise ValueError otherwise."""
     return number(name, value, minimum=0)
 
 
 def fraction(name, value):
-    """Return a number of at least 0 and below 1; ValueError otherwise."""
+    """Return a number of at least 0 and below 1; raise ValueError otherwise."""
     return number(name, value, minimum=0, below=1)
 
 
 def one_of(name, value, options):
-    """Return a value that is one of the known names; ValueError lists them otherwise."""
+    """Return a value that is one of the options; otherwise raise a ValueError that lists the options."""
     if not isinstance(value, str) or value not in options:
         names = ", ".join(f'"{option}"' for option in options)
         raise ValueError(f"`{name}` must be one of {names}. Received: {name}={value!r}")
@@ -82,18 +82,18 @@ def one_of(name, value, options):
 
 
 def refuse_ignore_class(name, weights, ignore_class):
-    """Raise ValueError for a class to ignore, unless it is `None`, beside targets that weigh all words."""
+    """Raise ValueError if `ignore_class` is set although the targets are weights of all words."""
     if ignore_class is not None:
         raise ValueError(
-            "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
+            "`ignore_class` has no effect on weights of all words: give weight 0 to ignored words, or mask them. "
             f"Received: {name}.shape={tuple(weights.shape)}, ignore_class={ignore_class}"
         )
 
 
 def refuse_unread(owner, beside, **defaults):
-    """Raise ValueError for attributes that would change nothing beside another one and are not at their defaults."""
+    """Raise ValueError for attributes that are set although another attribute, `beside`, makes them ineffective."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
-        problem = f"{' and '.join(names)} would change nothing in this {type(owner).__name__}"
-        raise ValueError(f"{problem}: leave it out. Received: {received}")
+        problem = f"{' and '.join(names)} would have no effect in this {type(owner).__name__}"
+        raise ValueError(f"{problem}: use the default. Received: {received}")

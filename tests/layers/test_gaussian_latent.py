@@ -97,7 +97,7 @@ def test_free_nats_of_a_sequence():
         assert float(loss) == pytest.approx(expected, rel=1e-5)
         assert float(layer.kl_tracker.result()) == pytest.approx(totals.sum() / 6, rel=1e-5)
     assert 0.0 < totals[totals > 0].min() < 8.0 < totals.max()
-    with pytest.raises(ValueError, match=r"`free_nats`, of an example. Received: free_bits=1.0, free_nats=2.0"):
+    with pytest.raises(ValueError, match=r"`free_nats` \(per example\). Received: free_bits=1.0, free_nats=2.0"):
         GaussianLatent(3, free_bits=1.0, free_nats=2.0)
 
 

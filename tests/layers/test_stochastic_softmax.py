@@ -116,7 +116,7 @@ def test_a_mask_of_numbers_and_one_of_the_last_axes():
 
 def test_errors():
     for call in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
-        with pytest.raises(ValueError, match=r"reads the keys: give the call `key`.*prior=GammaPrior, key=None"):
+        with pytest.raises(ValueError, match=r"reads the keys: pass `key`.*prior=GammaPrior, key=None"):
             StochasticSoftmax(prior="contextual")(call)
     with pytest.raises(ValueError, match=r"`key` must have shape \(B, ..., S, Dk\), or 1 b.*, here \(3, 2, 5, 7\)"):
         StochasticSoftmax(prior="contextual")(LOGITS, key=np.ones((B, 2, S + 1, 7), "float32"))
@@ -124,7 +124,7 @@ def test_errors():
         StochasticSoftmax()(np.zeros(5, "float32"))
     for mask in (MASK[:, 0], np.ones((1, *LOGITS.shape), bool), np.ones((B, S), bool), np.ones((B, 1, T, S - 1), bool)):
         for logits in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
-            with pytest.raises(ValueError, match=r"`mask` must have shape that of the logits, or 1, in every axis"):
+            with pytest.raises(ValueError, match=r"`mask` must have shape \(B, ..., T, S\), or 1 in any axis"):
                 StochasticSoftmax()(logits, mask=tf.constant(mask))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
         StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])

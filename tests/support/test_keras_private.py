@@ -167,7 +167,7 @@ class Renamed:
 )
 def test_without_a_name_its_feature_says_so(name, owner, call, monkeypatch):
     monkeypatch.setattr(owner, name, Renamed(name), raising=False)
-    with pytest.raises(AttributeError, match=rf"lacks `{name}`, which is for .*Install keras>=3\.12.*Received: keras"):
+    with pytest.raises(AttributeError, match=rf"lacks `{name}`, needed by .*Install keras>=3\.12.*Received: keras"):
         call()
 
 
