@@ -1,4 +1,4 @@
-"""A step on several replicas is the step of one that has the whole batch."""
+"""A step on several replicas equals the step on one replica with the whole batch."""
 
 import json
 
@@ -27,8 +27,8 @@ def assert_same(results, expected):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss_scale", [False, True])
 def test_two_replicas_train_as_one(two_replicas, loss_scale, tmp_path):
-    """KL, gradient clipping, uneven batches and one of a single row, metrics of training and validation; the model is
-    saved as it would be without."""
+    """This covers a KL, gradient clipping, uneven batches, a batch of one row, and training and validation metrics. The
+    saved file does not change."""
     expected = trained(ONE, compiled_model(loss_scale=loss_scale))
     with two_replicas.scope():
         model = distribute.prepare(compiled_model(loss_scale=loss_scale))
@@ -41,7 +41,8 @@ def test_two_replicas_train_as_one(two_replicas, loss_scale, tmp_path):
 
 @pytest.mark.slow
 def test_two_workers_train_as_one(tmp_path):
-    """Over the loopback; each draws noise of its own. Once `plain` is None, Keras trains there by itself."""
+    """The workers connect over the loopback, and each draws its own noise. If `plain` is None, Keras can train without
+    `prepare`."""
     expected = trained(ONE, compiled_model())
     draws = []
     for status, output in run_workers(results_of_worker, [(), ()], tmp_path):
@@ -56,7 +57,7 @@ def test_two_workers_train_as_one(tmp_path):
 
 
 def test_shards(two_replicas):
-    """Every row once, in batches whose size changes, however often the dataset is read."""
+    """Every row occurs once, in batches of varying sizes, each time the dataset is read."""
     dataset = tf.data.Dataset.range(11).batch(4)
     shared = distribute.shard(dataset, two_replicas)
     assert shared.cardinality == 3
@@ -75,7 +76,7 @@ def test_shards(two_replicas):
 
 
 def without_ones(targets, values):
-    """A loss that is infinite where a target is 1."""
+    """Return a loss that is infinite if a target is 1."""
     return values * targets / (1.0 - targets)
 
 
@@ -93,7 +94,7 @@ class OwnStep(keras.Model):
 
 @pytest.mark.slow
 def test_a_model_with_an_own_step(two_replicas):
-    """Also one that is prepared more than once, before it is compiled again and after."""
+    """The model is prepared more than once, before and after another `compile`."""
 
     def weights(strategy):
         with strategy.scope():

@@ -61,7 +61,7 @@ def test_the_tails_of_the_normals(seed):
 
 
 def test_the_two_normals_of_a_pair_are_independent():
-    """Of 1,000,000 pairs; the angle is uniform; correlations within 4 standard errors."""
+    """In 1,000,000 pairs, the angle is uniform, and correlations are within 4 standard errors."""
     first, second = np.split(random.normal((2_000_000,), SEED).numpy().astype("float64"), 2)
     for function in (lambda x: x, np.square, np.abs, np.sign):
         assert abs(np.corrcoef(function(first), function(second))[0, 1]) < 4e-3
@@ -76,7 +76,8 @@ def test_any_number_of_normals(size):
 
 
 def lifted_slope(concentration, noise):
-    """Derivative of `log_gamma` in float64: the op of TensorFlow for the draw of concentration + 2, and the powers."""
+    """Return `log_gamma` and its derivative in float64, from TensorFlow's op for Gamma(concentration + 2) and the
+    powers."""
     normals, first, second = (x.numpy().astype("float64") for x in noise)
     shape = np.full(normals.shape, concentration + 2.0)
     lower, upper = special.gammaincinv, special.gammainccinv
@@ -116,7 +117,7 @@ def test_gamma_draws_are_quantiles_with_the_implicit_gradient(concentration):
         tape.watch(repeated)
         draws = random.log_gamma(repeated, noise)
     expected, slope = lifted_slope(repeated.numpy()[0].astype("float64"), noise)
-    # An error of the draw, in that of the distribution function.
+    # The error of the draw, converted to an error of the distribution function.
     density = stats.norm.pdf(normals.numpy()) * np.sqrt(concentration + 2.0)
     assert (np.abs(draws - expected) * density < 3e-6 + 1e-6 * np.sqrt(concentration)).all()
     np.testing.assert_allclose(draws, expected, rtol=0, atol=2e-3)
@@ -161,7 +162,7 @@ def test_fold_in_gives_unrelated_draws():
 
 
 def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
-    """What a seed generator gives one after the other: of 50 seeds, the draws and those of a seed folded in."""
+    """Consecutive seeds, as a seed generator returns them: draws of 50 seeds, and of 50 folded seeds."""
     seeds = [random.as_seed(number) for number in range(25)] + [tf.constant([3, number]) for number in range(1, 26)]
     streams = [random.normal((1_000,), seed) for seed in seeds]
     streams += [random.normal((1_000,), random.fold_in(seed, 0)) for seed in seeds]
@@ -173,7 +174,7 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
     "seed", [[3, 4], np.array([3, 4]), tf.constant([3, 4], tf.int64), tf.constant([3, 4], tf.uint32)]
 )
 def test_seeds_of_other_types(seed):
-    """NumPy's integers, and what Keras's own generators give."""
+    """NumPy integers, and the types of Keras's own generators."""
     for function in (random.uniform, random.normal, random.gumbel):
         np.testing.assert_array_equal(function((3,), seed), function((3,), SEED))
     np.testing.assert_array_equal(random.fold_in(seed, 7), random.fold_in(SEED, 7))

@@ -228,7 +228,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         self.multi_head_chunk_size(query.shape, value.shape, call_arguments["return_attention_scores"])
         if not call_arguments["return_attention_scores"]:
             return output
-        # Keras assumes as many keys as queries.
+        # Keras assumes equal numbers of queries and keys.
         shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(
             self.num_heads, query.shape, value.shape
         )

@@ -37,7 +37,8 @@ def test_symbolic_eager_and_graph_calls_agree(case):
 
 
 def widths_of(case):
-    """The inputs that have a width: logits and probabilities have the length of the keys. Keras checks its LSTM."""
+    """Return the inputs that have a width. Logits and probabilities have the length of the keys; Keras checks its LSTM
+    itself."""
     lengths = {"posterior_logits", "weights", "logits", "log_likelihood", "log_prior", "log_posterior"}
     lengths |= {"inputs", "sequences"} if isinstance(case, (EntriesCase, SoftmaxCase)) else set()
     return [name for name, x in case.arrays().items() if name not in lengths and x.dtype.is_floating]
@@ -45,7 +46,7 @@ def widths_of(case):
 
 @rows(widths_of, by_class=True)
 def test_another_width_than_that_of_build(case):
-    """One error that names the argument, eagerly and in a functional model; without weights every width will do."""
+    """An error names the argument, eagerly and in a functional model. A layer without weights accepts every width."""
     layer, arrays = case.built(), case.arrays()
     wide = {name: ops.concatenate([arrays[name], arrays[name][..., :1]], axis=-1) for name in widths_of(case)}
     if not layer.weights:
@@ -53,7 +54,7 @@ def test_another_width_than_that_of_build(case):
         return
     for name, x in wide.items():
         inputs = {**arrays, name: x}
-        # Without keys the values are the keys.
+        # Without keys, the values are used as keys.
         names = {name, "key"} if name == "value" and "key" not in inputs else {name}
         if names.isdisjoint(layer.width_arguments):
             layer(**inputs)
@@ -64,7 +65,7 @@ def test_another_width_than_that_of_build(case):
                 layer(**each)
 
 
-# Keras's dropout refuses integers.
+# Keras's dropout rejects integers.
 @rows(lambda case: case.name not in ("dropout", "word-dropout"), by_class=True)
 def test_integers_are_what_they_are_as_floats(case):
     floats = {name: tf.round(2.0 * x) if x.dtype.is_floating else x for name, x in case.arrays().items()}
@@ -82,20 +83,20 @@ def test_fit_under_xla(case):
 
 @rows(lambda case: case.learns and case.has_loop, expensive=True)
 def test_fit_of_a_loop(case):
-    """Loops have two forms, one of them for XLA; everything else is the same graph."""
+    """Loops have two forms, one of them for XLA; everything else has the same graph."""
     check_fit(case, jit_compile=False)
 
 
 @functools.cache
 def fitted_step_by_step(case_name):
-    """What several checks compare with: no graph, in float32."""
+    """Return the reference of several checks: eager steps in float32."""
     return fitted(next(case for case in CASES if case.name == case_name), run_eagerly=True)
 
 
 def fitted(case, **compile_options):
-    """Return what the log has of a step of `fit`, a dictionary, and the weights before and after it.
+    """Return the log of one step of `fit`, a dictionary, and the weights before and after the step.
 
-    The rate of 1 makes of the difference the gradient.
+    With a learning rate of 1, the difference of the weights is the gradient.
     """
     keras.utils.set_random_seed(20180)
     layer = case.make(name="fitted")
@@ -109,16 +110,16 @@ def fitted(case, **compile_options):
 
 
 def check_fit(case, jit_compile):
-    """A step is the one that is taken operation by operation, from the same seed: draws are the same in every form."""
+    """A step equals the eager step from the same seed, since draws are the same in every mode."""
     logs, before, after = fitted(case, jit_compile=jit_compile)
     expected_logs, expected_before, expected = fitted_step_by_step(case.name)
     assert_equal(before, expected_before)
     steps, expected_steps = ([new - old for new, old in zip(each, before)] for each in (after, expected))
     for step, expected_step in zip(steps, expected_steps, strict=True):
-        # Beside the gradient's rounding that of the weight it is taken from.
+        # Rounding of the gradient, and of the weight from which it is subtracted.
         np.testing.assert_allclose(step, expected_step, rtol=0, atol=1e-3 * np.abs(expected_step).max() + 1e-6)
     assert any(np.any(step) for step in steps)
-    # The layers inside of it have other names.
+    # Its sublayers have other names.
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)
     trackers = [name for name in logs if name.endswith("_kl")]
     assert len(trackers) == case.divergence
@@ -127,14 +128,14 @@ def check_fit(case, jit_compile):
 
 @half_precision_rows(lambda case: case.learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
-    """The loss and the KL of a step in training are those in float32 but for rounding: the draws are the same."""
+    """The loss and the KL of a training step equal the float32 ones up to rounding, since the draws are the same."""
     logs, before, _ = fitted_step_by_step(case.name)
     keras.config.set_dtype_policy(policy)
     half_logs, half_before, half_after = fitted(case, run_eagerly=True)
     assert_equal(half_before, before)
     assert all_finite(half_after)
     error = 0.15 if policy == "mixed_bfloat16" else 0.05
-    # The layers inside of it have other names.
+    # Its sublayers have other names.
     for (name, value), half in zip(logs.items(), half_logs.values(), strict=True):
         if name == "loss" or name.endswith("_kl"):
             np.testing.assert_allclose(half, value, rtol=error, err_msg=name)
@@ -153,7 +154,7 @@ def test_half_precision(case, policy):
     assert len(layer.losses) == case.divergence
     for loss, accurate in zip(layer.losses, reference.losses):
         assert loss.dtype == tf.float32
-        # The rate of a Weibull variable has the exponential of a logit, and bfloat16 three digits of that.
+        # The rate of a Weibull contains the exponential of a logit, which has three digits in bfloat16.
         np.testing.assert_allclose(loss, accurate, rtol=0.15 if policy == "mixed_bfloat16" else 0.05)
     specs = {name: keras.KerasTensor(tuple(x.shape), x.dtype.name) for name, x in case.arrays().items()}
     assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)

@@ -1,4 +1,4 @@
-"""The battery: the config, the weights and the files of every public layer."""
+"""The battery: the config, the weights and the saved files of every public layer."""
 
 import inspect
 import json
@@ -32,7 +32,8 @@ def test_config(case):
 
 @pytest.mark.parametrize("public_class", public_classes(), ids=lambda x: x.__name__)
 def test_every_argument_comes_back_from_a_config(public_class):
-    """One argument at a time, with another value than its default and with what that value needs beside it."""
+    """One argument at a time is set to a value other than its default, with the other arguments that this value
+    needs."""
     arguments = arguments_of(public_class)
     required = {name: REQUIRED[name] for name, default in arguments.items() if default is inspect.Parameter.empty}
     for name, default in arguments.items():
@@ -84,7 +85,7 @@ def test_save_and_load(case, tmp_path):
     model = build_model(case, case.make())
     arrays = {**case.arrays(), **case.masks()}
     for variable in model.variables:
-        # Not as they begin, for which no file is needed.
+        # Values other than the initial ones, which need no file.
         variable.assign(variable + keras.ops.cast(1, variable.dtype))
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")

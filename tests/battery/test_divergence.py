@@ -1,4 +1,4 @@
-"""The battery: one loss a call where there is a KL, of the right value, and none where there is none."""
+"""The battery: a layer with a KL adds exactly one loss per call, with the correct value; other layers add no loss."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ def check_one_loss(case, steps):
 
 
 def has_both(case):
-    """Whether the loss is the KL of what the layer returns, and free bits do not raise it."""
+    """Return whether the layer returns q and p, and no free bits change its loss."""
     layer = case.make()
     free = getattr(layer, "free_bits", 0.0) or getattr(layer, "free_nats", 0.0)
     return hasattr(layer, "prior_distribution") and not free
@@ -48,8 +48,8 @@ def has_both(case):
 
 @rows(lambda case: case.divergence and has_both(case))
 def test_the_distributions_have_the_loss_to_the_last_digit(case, no_noise):
-    """The KL of what `posterior_distribution` and `prior_distribution` return, reduced as the loss is; in training too,
-    where it is not estimated; where it is at inference too, that of the sixteen fixed draws."""
+    """The loss is the reduced KL of `posterior_distribution` and `prior_distribution`, in training too unless it is
+    estimated there. If it is estimated at inference as well, it is the mean over sixteen fixed draws."""
     layer, arrays = case.built(), case.arrays()
     layer(**arrays, training=True)
     estimates = getattr(layer, "estimates_divergence", False)

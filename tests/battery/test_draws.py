@@ -1,4 +1,4 @@
-"""The battery: the seeds and the noise of every public layer, and its draws from the posterior."""
+"""The battery: seeds, noise and posterior draws of every public layer."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_seeds(case):
     costly=True,
 )
 def test_noise_differs_between_steps(case):
-    """Where all steps see the same, only the noise can make their outputs differ."""
+    """All steps have the same inputs, so only the noise can make their outputs differ."""
     layer = case.built(seed=3)
     steps = 4
     arrays = case.arrays(batch=16, steps=steps)
@@ -60,10 +60,10 @@ def test_inference_is_deterministic(case):
     assert_equal(layer(**arrays), first)
 
 
-# Dropout scales what it keeps.
+# Dropout scales the entries that it keeps.
 @rows(lambda case: takes_training(case) and not case.dropout)
 def test_inference_is_the_mean(case, no_noise):
-    """Or, where a draw is one key and has no mean, what `without_noise` says of the draws."""
+    """Inference returns the mean, or `without_noise` of the case if a draw is one key and has no mean."""
     layer, arrays = case.built(), case.arrays()
     assert_close(layer(**arrays, training=True), case.without_noise(layer, arrays), rtol=1e-6, atol=1e-6)
 

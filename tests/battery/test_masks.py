@@ -1,4 +1,4 @@
-"""The battery: what is masked changes nothing, in every public layer that takes a mask."""
+"""The battery: masked entries change nothing, in every public layer with a mask."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_masked_keys_change_nothing(case, training):
 
 @rows(lambda case: case.query_mask or case.key_mask, costly=True)
 def test_a_mask_on_an_input_serves_every_layer_that_reads_it(case):
-    """A call leaves the masks of its inputs as they are, and a second call masks what the first one does."""
+    """A call does not remove the masks of its inputs, and a second call uses the same masks."""
     layer, arrays, masks = case.built(), case.arrays(), case.masks()
     first_input = next(iter(arrays))
     input_masks = {first_input if name == "mask" else name.removesuffix("_mask"): x for name, x in masks.items()}
@@ -64,7 +64,7 @@ def test_masked_keys_have_no_weight_and_the_rest_sums_to_one(case):
 
 @rows(lambda case: case.log_probabilities)
 def test_candidates_without_a_probability_change_nothing(case):
-    """Those of masked keys, whose logarithms are -1e30, at inference, where the candidates are all keys."""
+    """At inference all keys are candidates; masked keys have log probabilities of -1e30."""
     layer, arrays = case.built(), case.arrays()
     lengths = np.array([5, 3, 1, 0])  # the last row has no valid key
     shape = arrays["log_likelihood"].shape

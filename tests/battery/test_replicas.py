@@ -10,7 +10,7 @@ from keras import tree
 
 
 def replica_arrays(case):
-    """A batch whose two halves are equal under free bits, which are a maximum over the batch mean."""
+    """Return a batch, with equal halves under free bits, which apply to the mean over the batch."""
     arrays = case.arrays()
     if "free-bits" not in case.name:
         return arrays
@@ -18,7 +18,7 @@ def replica_arrays(case):
 
 
 def run_replicas(strategy, step, inputs):
-    """Run `step` on one half of the inputs in each replica; the leaves of the result are lists over replicas."""
+    """Run `step` on one half of the inputs per replica; each leaf of the result is a list over replicas."""
 
     def half(x):
         return strategy.experimental_distribute_values_from_function(

@@ -16,7 +16,7 @@ def pair(rate, **options):
 
 @pytest.mark.parametrize(("rate", "shape"), [(0.3, (6, 5, 7)), (0.5, (3, 3, 5)), (0.0, (3, 3, 5)), (1e-4, (1,))])
 def test_the_draws_are_those_of_keras(rate, shape):
-    """Of several calls, eagerly and in graph; an odd number of entries leaves half a pair over."""
+    """Several calls, eager and in a graph; an odd number of entries uses half of the last pair."""
     x = tf.ones(shape)
     ours, reference = pair(rate)
     in_graph = tf.function(lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None] * len(shape))])
@@ -33,14 +33,14 @@ def test_the_draws_under_xla_are_those_outside():
 
 @pytest.mark.parametrize("seed", [(-5, 7), (5, -7), (-5, -7)])
 def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
-    """A seed that another one was folded from has such numbers."""
+    """Folded seeds contain such numbers."""
     draw = tf.function(lambda seed: random.dropout_mask((100,), 0.5, seed), jit_compile=True)
     np.testing.assert_array_equal(draw(tf.constant(seed)), random.dropout_mask((100,), 0.5, tf.constant(seed)))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
 def test_the_draws_are_those_of_keras_for_seeds_at_the_ends(seed):
-    """Whose first state is [seed, 0], and 0 modulo the largest int32 less one for some."""
+    """The first state is [seed, 0]; modulo the largest int32 minus one, some of these seeds are 0."""
     ours, reference = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
     for _ in range(2):
         np.testing.assert_array_equal(ours(X, training=True), reference(X, training=True))
@@ -86,7 +86,7 @@ def test_errors():
 
 @pytest.mark.parametrize("max_rows", [2, 256])
 def test_posterior_predictive_draws_what_it_draws_with_that_of_keras(max_rows):
-    """In one call for each draw, and with several draws in a call, each from a seed of its own."""
+    """With one draw per call, and with several draws per call, each from its own seed."""
     draws = []
     for layer in pair(0.5):
         inputs = keras.Input((7,))

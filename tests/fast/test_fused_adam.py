@@ -1,4 +1,4 @@
-"""`keras_vattn.fast.FusedAdam` is `keras.optimizers.Adam`, in one pass."""
+"""`keras_vattn.fast.FusedAdam` gives the results of `keras.optimizers.Adam`."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_vattn
 
-# The velocities are those of the kernel, whose 1 - beta_2 is larger by 5e-5 of itself.
+# The kernel's 1 - beta_2, and so its velocities, are larger by a relative 5e-5.
 RTOL, RTOL_OF_STATE = 2e-6, 1e-4
 SHAPES = ((7, 4), (4, 3), (3,))
 OPTIONS = {
@@ -26,7 +26,7 @@ OPTIONS = {
 
 
 def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4, **options):
-    """Return weights and optimizer after a few steps on gradients that a seed gives."""
+    """Return weights and optimizer after a few steps on random gradients with a fixed seed."""
     generator = np.random.default_rng(0)
     weights = [keras.Variable(generator.normal(size=x), dtype=dtype, name=f"weight_{len(x)}{x[0]}") for x in SHAPES]
     optimizer = make(**{"learning_rate": 0.1, **options})
@@ -62,7 +62,7 @@ def test_the_steps_are_those_of_keras(name, jit_compile):
 
 @pytest.mark.parametrize("options", [{}, {"global_clipnorm": 0.5}])
 def test_gradients_of_rows(options):
-    """Of an embedding, which one word reads twice."""
+    """Sparse gradients of an embedding in which one row occurs twice."""
     weights, _ = trained(keras_vattn.fast.FusedAdam, sparse=True, **options)
     expected, _ = trained(keras.optimizers.Adam, sparse=True, **options)
     for one, other in zip(weights, expected, strict=True):
@@ -70,7 +70,7 @@ def test_gradients_of_rows(options):
 
 
 def test_a_gradient_that_is_no_number():
-    """It is seen in the weights, as in Keras, and not clipped away."""
+    """It makes the weights NaN, as in Keras, and is not clipped away."""
     weight = keras.Variable(np.ones(3, "float32"))
     optimizer = keras_vattn.fast.FusedAdam(global_clipnorm=1.0)
     optimizer.apply([tf.constant([np.inf, 1.0, 1.0])], [weight])
@@ -93,7 +93,7 @@ def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
 
 @pytest.mark.slow
 def test_replicas(two_replicas):
-    """Both replicas take the step of Keras's optimizer."""
+    """Both replicas apply the same step as Keras's optimizer."""
     weights = []
     for make in (keras.optimizers.Adam, keras_vattn.fast.FusedAdam):
         with two_replicas.scope():

@@ -1,4 +1,4 @@
-"""`keras_vattn.fast.LSTM` is `keras.layers.LSTM`, in another loop."""
+"""`keras_vattn.fast.LSTM` gives the results of `keras.layers.LSTM`."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ import keras_vattn
 
 BATCH, STEPS, WIDTH, UNITS = 3, 5, 4, 6
 INPUTS = np.random.default_rng(0).normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
-# Left, right and nothing but padding.
+# One row padded on the right, one with gaps, and one with only padding.
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0]], bool)
 OPTIONS = {
     "last": {},
@@ -43,7 +43,7 @@ def outcome(layer, mask, initial_state, training=False):
     return results, tape.gradient(loss, [*watched, *(weight.value for weight in layer.trainable_weights)])
 
 
-# Each option with and without a mask, a given state and a graph; of these three every pair of choices.
+# Each option twice, with all pairs of choices of a mask, an initial state and a graph.
 CALLS = [(bool(n & 1), bool(n & 2), bool(n & 4)) for n in (0, 7, 1, 6, 2, 5, 3, 4, 0, 7, 1, 6)]
 
 
@@ -106,7 +106,7 @@ def test_stateful():
 
 @pytest.mark.parametrize("name", ["last", "state", "backwards"])
 def test_cudnn_gets_no_empty_row(name, cudnn_masks):
-    """Which it refuses; the results are those of Keras's loop with one."""
+    """cuDNN rejects empty rows; the results equal Keras's loop, which accepts them."""
     mask = tf.constant(np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool))
     state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
     keras_layer, layer = pair(**OPTIONS[name])

@@ -24,7 +24,7 @@ from keras_vattn import (
     Weibull,
 )
 
-# What a row of an alignment says itself.
+# Options of a row that belong to the case, not to the layer.
 TRAITS = ("bad_options", "is_sparse", "estimates_divergence", "learns", "fits_float16")
 
 
@@ -52,8 +52,8 @@ class AttentionCase(Case):
 
 
 def case_of_alignment(case, name, make, widths, options):
-    """Return a row of an attention: its traits among the options stay in the row, the layer gets the other options and
-    says whether it draws and has a KL."""
+    """Return a row for an attention. Options in TRAITS describe the case; the layer gets all others, and decides
+    whether the case draws and has a KL."""
     traits = {name: options[name] for name in TRAITS if name in options}
     make = partial(make, **{name: x for name, x in options.items() if name not in TRAITS})
     layer, context = make(), options.get("context", "weighted_sum")
@@ -74,12 +74,12 @@ def _alignment_case(name, widths=DIFFERENT_WIDTHS, layer=Attention, **options):
 
 
 def _configuration(sublayer):
-    """Each layer of a row makes a part of its own from it: a part belongs to one layer."""
+    """Return a config, from which each layer creates its own sublayer: a sublayer belongs to one layer."""
     return keras.saving.serialize_keras_object(sublayer)
 
 
 def _local_attention(score, **options):
-    # The windows hold all keys.
+    # The windows contain all keys.
     return Attention(Local(score, window=SOURCE, position="predictive"), **options)
 
 

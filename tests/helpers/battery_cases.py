@@ -1,4 +1,4 @@
-"""A row of the battery: how a layer is made and called, and which checks have a meaning for it."""
+"""A row of the battery: how to create and call a layer, and which checks apply to it."""
 
 import dataclasses
 
@@ -16,32 +16,34 @@ WITH_POSTERIOR = {**DIFFERENT_WIDTHS, "posterior_logits": SOURCE}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One row: how the layer is made, what it is called with, and which checks have a meaning for it.
+    """One row: how to create the layer, its inputs, and which checks apply to it.
 
     Attributes:
         name: Id of the row in pytest.
-        make: The constructor with the options of the row; takes `seed` where `draws`.
-        widths: Width of each float input, in the order of the call.
+        make: The constructor with the options of the row; accepts `seed` if `draws`.
+        widths: Width of each float input, in the order of the arguments.
         divergence: Whether a call adds a KL.
         draws: Whether a call in training is random.
-        noise_in_attention: Whether the noise of a decoder is that of its attention, not dropout between its layers.
+        noise_in_attention: Whether the noise of a decoder comes from its attention, not from dropout between its
+            layers.
         tempered: Whether a draw at temperature 0 is the mean; only Gaussians have a temperature.
-        dropout: Whether some of the randomness is dropout, so that training with Gaussian noise 0 is not inference.
-        bad_options: Options that the constructor refuses.
-        source_arguments: Inputs along the axis of the keys.
-        query_mask: Name of the mask of the steps, `None` where the layer takes none.
-        key_mask: Name of the mask of the keys, `None` where the layer takes none.
-        has_logits: Whether something in the layer may be scaled until a logit is extreme.
-        log_probabilities: Inputs that are logarithms of probabilities, -1e30 at masked keys; a layer that has them
-            takes no mask of the keys.
-        values_draws: Whether the layer draws nothing, but is marked by `posterior_draws` to value draws of another.
+        dropout: Whether part of the noise is dropout, so that training differs from inference even with Gaussian noise
+            0.
+        bad_options: Options that the constructor rejects.
+        source_arguments: Inputs with the axis of the keys.
+        query_mask: Name of the mask of the steps, or `None`.
+        key_mask: Name of the mask of the keys, or `None`.
+        has_logits: Whether weights or inputs can be scaled until a logit is extreme.
+        log_probabilities: Inputs that are log probabilities, -1e30 at masked keys. A layer with such inputs has no mask
+            of the keys.
+        values_draws: Whether the layer does not draw, but `posterior_draws` makes it evaluate draws of another layer.
         rows_are_independent: Whether each example is one row of every input and can be a batch of its own. The nodes of
             a graph cannot.
         has_loop: Whether a call runs a loop over the steps.
         is_sparse: Whether a valid key may have a weight of 0.
-        estimates_divergence: Whether the KL of a call is estimated at draws, and may be negative in training.
-        learns: Whether the loss has a gradient to a weight of the layer.
-        fits_float16: Whether gradients at logits of 1e4 are below 65504, also where q and p are a thousand nats apart.
+        estimates_divergence: Whether the KL of a call is estimated from draws, and may be negative in training.
+        learns: Whether the loss has a gradient with respect to a weight of the layer.
+        fits_float16: Whether gradients at logits of 1e4 are below 65504, even if the KL of q and p is a thousand nats.
     """
 
     name: str
@@ -71,7 +73,7 @@ class Case:
 
     @property
     def draws_from_posterior(self):
-        """Whether `keras_vattn.posterior_draws` makes it draw; dropout is no posterior."""
+        """Whether `keras_vattn.posterior_draws` makes it draw, which does not include dropout."""
         return self.draws and (self.divergence or not self.dropout)
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
@@ -83,7 +85,7 @@ class Case:
         return {name: tf.constant(generator.normal(size=shape), tf.float32) for name, shape in shapes.items()}
 
     def masks(self, batch=BATCH, steps=STEPS):
-        """Suffix masks of every kind the layer takes; no row of the keys is fully masked."""
+        """Return masks of padding at the end, for each mask of the layer; no row of keys is fully masked."""
         masks = {}
         if self.query_mask:
             lengths = np.resize([steps, max(steps - 1, 1), 1], batch)
@@ -110,32 +112,32 @@ class Case:
         return result
 
     def noisy(self, result):
-        """The output that the noise of a call enters."""
+        """Return the output that depends on the noise of a call."""
         return result
 
     def attention_weights(self, result):
-        """The weights, (B, ..., S), in the result of a call with `return_attention_scores`."""
+        """Return the weights, (B, ..., S), from the result of a call with `return_attention_scores`."""
         return [result["weights"] if isinstance(result, dict) else result[1]]
 
     def dtypes(self, layer, result):
-        """The names of the dtypes of a result, in its structure."""
+        """Return the names of the dtypes of a result, in its structure."""
         return tree.map_structure(lambda _: layer.compute_dtype, result)
 
     def output_shapes(self, layer):
-        """`compute_output_shape` for the arrays of the row; posterior logits do not enter it."""
+        """Return `compute_output_shape` for the arrays of the row, except posterior logits."""
         shapes = [tuple(x.shape) for name, x in self.arrays().items() if name != "posterior_logits"]
         return layer.compute_output_shape(*shapes)
 
     def known_shapes(self, result):
-        """What `output_shapes` is to be, for a result, or a dictionary for one: what calls differ in is `None`."""
+        """Return the expected `output_shapes` of a result, with `None` for lengths that differ between calls."""
         return {name: tuple(x.shape) for name, x in result.items()} if isinstance(result, dict) else tuple(result.shape)
 
     def without_noise(self, layer, arrays):
-        """What a call in training gives where the noise is 0: the mean, which is the result of inference."""
+        """Return the result of a call in training with noise 0: the mean, which inference returns."""
         return layer(**arrays, training=False)
 
     def expected_divergences(self, layer, arrays, masks=()):
-        """KL of each query (B, T) at inference, from the two distributions of the layer."""
+        """Return the KL of each query (B, T) at inference, from the two distributions of the layer."""
         raise NotImplementedError
 
     def expected_loss(self, layer, arrays, masks=()):
@@ -143,7 +145,7 @@ class Case:
         return divergences.sum() / divergences.shape[0]
 
     def make_extreme(self, layer, arrays):
-        """Scale weights or inputs until the largest logit is 1e4; returns the inputs."""
+        """Scale weights or inputs until the largest logit is 1e4, and return the inputs."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What the checks of the battery share: comparisons, and the values and gradients of a call."""
+"""Shared functions of the battery's checks: comparisons, and the values and gradients of a call."""
 
 import numpy as np
 import tensorflow as tf
@@ -25,18 +25,19 @@ def all_finite(tensors):
 
 
 def objective(case, layer, result):
-    """A mean over the batch that every output and the KL enter."""
+    """Return a mean over the batch that includes every output and the KL."""
     outputs = case.floats(result)
     return sum(ops.sum(ops.square(x)) / outputs[0].shape[0] for x in outputs) + sum(layer.losses)
 
 
 def linear(case, layer, result):
-    """An objective whose own gradient stays inside half precision."""
+    """Return an objective whose gradient stays in the range of half precision."""
     return sum(ops.mean(x) for x in case.floats(result)) + sum(layer.losses)
 
 
 def value_and_gradients(case, layer, arrays, masks=None, training=True, objective=objective):
-    """The result of a call, the objective, and its gradient by the float inputs and by the weights, zeros for None."""
+    """Return the result of a call, the objective, and its gradients of float inputs and weights, zeros instead of
+    `None`."""
     watched = {name: x for name, x in arrays.items() if x.dtype.is_floating}
     with tf.GradientTape() as tape:
         tape.watch(list(watched.values()))
@@ -48,5 +49,5 @@ def value_and_gradients(case, layer, arrays, masks=None, training=True, objectiv
 
 
 def training_argument(case, training):
-    """`training` for layers that take it: scores and contexts do not."""
+    """Return the argument `training` for layers that accept it; scores and contexts do not."""
     return {"training": training} if takes_training(case) else {}

@@ -16,14 +16,14 @@ HEADS, WIDTH = 2, 4
 
 
 class GraphCase(Case):
-    """A row of GraphAttention: the batch is one graph, of as many edges as nodes, because `fit` with arrays asks for
-    it."""
+    """A row for GraphAttention: the batch is one graph with equal numbers of edges and nodes, which `fit` with arrays
+    needs."""
 
     rows_are_independent = False
 
     def arrays(self, batch=BATCH, steps=None, seed=0):
         nodes = np.random.default_rng(seed).normal(size=(batch, WIDTH))
-        # Into each node but two of them from the one before it, and two into node 1; one is a self-loop.
+        # Each node but two has an edge from the previous node; node 1 has two edges; one edge is a self-loop.
         source = np.arange(batch) - 1
         target = np.arange(batch)
         source[0], target[0] = batch - 1, 1

@@ -14,10 +14,10 @@ CANDIDATES = 5
 
 
 class CategoricalCase(AttentionCase):
-    """A row of CategoricalAttention: candidates, and float32 logarithms of what they weigh, -1e30 at masked keys."""
+    """A row for CategoricalAttention: candidates, and the float32 logarithms of their weights, -1e30 at masked keys."""
 
     def outputs(self, result):
-        """The candidates, and the candidates times each of their weights: of -1e30 only the exponential is of use."""
+        """Return the candidates, and their products with each weight: -1e30 is usable only through its exponential."""
         candidates = ops.cast(result["candidates"], "float32")
         logarithms = (x for name, x in result.items() if name.startswith("log_"))
         return [candidates, *(candidates * ops.exp(x)[..., None] for x in logarithms)]
@@ -39,14 +39,14 @@ class CategoricalCase(AttentionCase):
         return layer.compute_output_shape(**shapes)
 
     def known_shapes(self, result):
-        """Where training draws, the number of candidates is unknown: inference has all keys."""
+        """If training draws, the number of candidates is unknown, because inference uses all keys."""
         shapes = super().known_shapes(result)
         if not self.draws:
             return shapes
         return {name: (*shape[:2], None, *shape[3:]) for name, shape in shapes.items()}
 
     def without_noise(self, layer, arrays):
-        """Without noise every draw is the most probable key of q, or of p where there is no q."""
+        """Without noise every draw is the most probable key of q, or of p if there is no q."""
         every_key = layer(**arrays, training=False)
         if not self.draws:
             return every_key
@@ -58,7 +58,7 @@ class CategoricalCase(AttentionCase):
 
 
 class TokenLogLikelihoodCase(Case):
-    """A row of TokenLogLikelihood: float32 whatever the policy, and as many words to ignore as there are others."""
+    """A row for TokenLogLikelihood: float32 under every policy, with half of the words to ignore."""
 
     query_mask = "inputs_mask"
 
@@ -78,7 +78,7 @@ class TokenLogLikelihoodCase(Case):
 
 
 class VotesCase(TokenLogLikelihoodCase):
-    """A row of TokenLogLikelihood whose targets weigh every word."""
+    """A row for TokenLogLikelihood with targets that weigh every word."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         votes = np.random.default_rng(seed).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(batch, steps))
@@ -86,7 +86,7 @@ class VotesCase(TokenLogLikelihoodCase):
 
 
 class LatentLogLikelihoodCase(Case):
-    """A row of LatentLogLikelihood, which draws nothing: its inputs are of candidates that may have been drawn."""
+    """A row for LatentLogLikelihood, which does not draw: its inputs belong to candidates that may be draws."""
 
     query_mask = "log_likelihood_mask"
 
@@ -102,7 +102,7 @@ class LatentLogLikelihoodCase(Case):
         return {name: tf.nn.log_softmax(x) for name, x in super().arrays(batch, steps, seed).items()}
 
     def masks(self, batch=BATCH, steps=STEPS):
-        """The mask of the log-likelihood, and another one of log p."""
+        """Return the mask of the log-likelihood, and a different mask of log p."""
         masks = super().masks(batch, steps)
         return {**masks, "log_prior_mask": tf.reverse(masks["log_likelihood_mask"], [0])}
 
@@ -110,7 +110,7 @@ class LatentLogLikelihoodCase(Case):
         return "float32"
 
     def without_noise(self, layer, arrays):
-        """In training the candidates are draws, of equal weight; at inference they are all keys."""
+        """In training the candidates are draws with equal weights; at inference they are all keys."""
         if not self.values_draws:
             return super().without_noise(layer, arrays)
         return ops.mean(arrays["log_likelihood"], axis=-1)
@@ -120,7 +120,7 @@ class LatentLogLikelihoodCase(Case):
 
 
 class RewardToGoCase(Case):
-    """A row of RewardToGo: the weights are one-hot, as a decoder draws them."""
+    """A row for RewardToGo: the weights are one-hot, as a decoder draws them."""
 
     query_mask = "log_likelihood_mask"
 
@@ -131,7 +131,7 @@ class RewardToGoCase(Case):
         return {**arrays, "log_likelihood": log_likelihood, "weights": weights}
 
     def masks(self, batch=BATCH, steps=STEPS):
-        """The mask of the log-likelihood, and another one of the logits."""
+        """Return the mask of the log-likelihood, and a different mask of the logits."""
         masks = super().masks(batch, steps)
         return {**masks, "logits_mask": tf.reverse(masks["log_likelihood_mask"], [0])}
 

@@ -18,7 +18,7 @@ HEADS = 2
 
 
 class MultiHeadCase(AttentionCase):
-    """A row of MultiHeadAttention: KL and weights have an axis of heads."""
+    """A row for MultiHeadAttention: KL and weights have an axis of heads."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         arrays = super().arrays(batch, steps, seed)
@@ -50,13 +50,13 @@ class MultiHeadCase(AttentionCase):
 
 
 class UnmaskedMultiHeadCase(MultiHeadCase):
-    """A row without a mask of the keys: where no key is valid, Keras's softmax has a behaviour of its own."""
+    """A row without a key mask: Keras's softmax behaves differently if no key is valid."""
 
     key_mask = None
 
 
 class ChunksCase(MultiHeadCase):
-    """A row of query chunks, in which no call has all weights."""
+    """A row for query chunks, where no call holds all weights."""
 
     shows_weights = False
 

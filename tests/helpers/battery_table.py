@@ -1,7 +1,7 @@
-"""The table of the battery: every public layer, in the configurations that take their own path through the code.
+"""The table of the battery: every public layer, in all configurations that run different code.
 
-A check that costs little has every row. A costly one has the few rows that take every path (`paths`), an expensive one
-the fewer rows that have every trait (`traits`), and one of what stands around a layer a row of each class.
+A cheap check runs on every row. A costly check runs on a few rows that cover every path (`paths`), and an expensive
+check on fewer rows that cover every trait (`traits`). A check of code around the layer runs on one row per class.
 """
 
 import collections
@@ -26,15 +26,15 @@ _LAYERS = {case.name: case.make() for case in CASES}
 
 
 def paths(case):
-    """What a row takes of the code: the class of its layer, with a KL or without, the classes of its parts, whether it
-    draws, its masks, and whether it has query chunks."""
+    """Return the code paths of a row: the class of its layer, with or without a KL, the classes of its components,
+    whether it draws, its masks, and whether it has query chunks."""
     layer = _LAYERS[case.name]
     flags = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask", "shows_weights")}
     return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *flags}
 
 
 def traits(case):
-    """The classes of a row, wherever they stand in it, and whether it has draws, a KL, a loop, masks and chunks."""
+    """Return the classes that a row uses anywhere, and whether it has draws, a KL, a loop, masks and chunks."""
     layer = _LAYERS[case.name]
     names = ("draws", "divergence", "has_loop", "query_mask", "key_mask", "shows_weights")
     return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}
@@ -48,7 +48,7 @@ def _classes(config):
 
 
 def covering(cases, features=paths):
-    """Return the names of few of some rows that have all parts of all of them."""
+    """Return the names of a few rows that together have all features of the given rows."""
     features_by_row, chosen = {case.name: features(case) for case in cases}, set()
     uncovered = set().union(*features_by_row.values())
     while uncovered:
@@ -59,8 +59,8 @@ def covering(cases, features=paths):
 
 
 def rows(condition=lambda case: True, costly=False, expensive=False, by_class=False):
-    """Parametrize a check by the rows that it has a meaning for; the default tier has the first expensive row of each
-    family of layers."""
+    """Parametrize a check by the rows to which it applies; the default tier runs the first expensive row of each
+    family."""
     chosen = _chosen(condition, costly, expensive, by_class)
     marks = _marks(chosen, expensive)
     return pytest.mark.parametrize("case", [pytest.param(x, id=x.name, marks=marks[x.name]) for x in chosen])
@@ -73,8 +73,8 @@ def _marks(chosen, expensive):
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
-    """As `rows`, each under one policy: by turns within a class of layers; where a class has one row, under both, or of
-    an expensive check under float16, whose rounding hides less. Extreme logits need a row that fits float16."""
+    """Parametrize as `rows`, with one policy per row, alternating within a class of layers. A class with one row gets
+    both policies, or only one in an expensive check. Extreme logits need a row that fits float16."""
     cases_by_class, parameters, directions = collections.defaultdict(list), [], itertools.cycle((1, -1))
     chosen = _chosen(condition, costly, expensive)
     marks = _marks(chosen, expensive)
@@ -110,7 +110,7 @@ def takes_training(case):
 
 
 def model_inputs(case, with_masks=True):
-    """Symbolic inputs of unknown batch size and length."""
+    """Return symbolic inputs with unknown batch size and length."""
     arrays, masks = case.arrays(), case.masks() if with_masks else {}
     inputs = {}
     for name, x in {**arrays, **masks}.items():
@@ -122,7 +122,7 @@ def model_inputs(case, with_masks=True):
 
 
 def build_model(case, layer):
-    """The layer, the mean of every output over all axes but the batch, and a Dense layer: (B, 1)."""
+    """Return a model of the layer, the mean of each output over all axes but the batch, and a Dense layer: (B, 1)."""
     inputs = model_inputs(case)
     outputs = case.outputs(layer(**inputs))
     if isinstance(case, WordsCase):

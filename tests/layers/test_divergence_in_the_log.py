@@ -1,4 +1,4 @@
-"""The KL enters the log where it enters a loss, and nowhere else."""
+"""The KL enters the log only when it enters a loss."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ NOTHING = {"loss": lambda y_true, y_pred: 0.0 * ops.mean(y_pred)}
 
 
 def latent_model(**compiled):
-    """A model whose only loss is the KL of its latent layer."""
+    """Return a model whose only loss is the KL of its latent layer."""
     inputs = keras.Input((5,))
     model = keras.Model(inputs, keras_vattn.GaussianLatent(3, seed=1, name="z")(inputs))
     model.compile(keras.optimizers.SGD(0.0), **NOTHING, **compiled)
@@ -51,7 +51,7 @@ def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
 
 
 def test_divergences_number_layers_of_one_name():
-    """In models inside the model; their sum is the loss."""
+    """The layers are in models inside the model, and the sum of their KLs is the loss."""
 
     def latent_part(scale):
         inputs = keras.Input((5,))

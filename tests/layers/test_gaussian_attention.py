@@ -29,7 +29,7 @@ def test_it_is_an_attention_with_a_gaussian_context(prior):
 
 
 def test_causal_mask_with_the_mean_prior():
-    """Query t sees positions 0 to t: so do its context and its prior."""
+    """The context and the prior of query t use only positions 0 to t."""
     layer = GaussianAttention(context_prior="mean")
     context = layer(QUERY, VALUE, use_causal_mask=True)
     np.testing.assert_allclose(context[:, 0], VALUE[:, 0], rtol=1e-5, atol=1e-6)
@@ -80,7 +80,7 @@ def test_a_schedule_of_keras_ends_at_its_end():
 
 
 def test_annealing_and_the_log_in_fit():
-    """Frozen weights: the logged KL is the closed form, the loss its weighted mean over the steps of an epoch."""
+    """With frozen weights, the logged KL is the closed form, and the loss is its weighted mean over an epoch."""
     inputs = keras.Input((3, 5)), keras.Input((6, 5))
     layer = GaussianAttention(kl_weight=0.5, kl_annealing=LinearAnnealing(8), name="attention", seed=1)
     model = keras.Model(inputs, keras.layers.Dense(1)(layer(*inputs)))

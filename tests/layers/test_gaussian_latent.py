@@ -77,7 +77,7 @@ def test_free_bits_of_a_masked_sequence():
 
 
 def test_free_nats_of_a_sequence():
-    """A sentence below its budget costs the budget, wherever its KL is, and has no gradient; others cost their KL."""
+    """A sentence with a KL below its budget costs the budget and has no gradient; others cost their KL."""
     totals = None
     for free_nats in (0.0, 8.0):
         layer = GaussianLatent(3, free_nats=free_nats, seed=1)
@@ -92,7 +92,7 @@ def test_free_nats_of_a_sequence():
             loss = layer.losses[0]
         moved = np.any(tape.gradient(loss, inputs) != 0, axis=(1, 2))
         np.testing.assert_array_equal(moved, totals > free_nats)
-        # A sentence without a step has no budget.
+        # A sentence without a valid step has no budget.
         expected = np.maximum(totals, free_nats * MASK.any(1)).sum() / 6
         assert float(loss) == pytest.approx(expected, rel=1e-5)
         assert float(layer.kl_tracker.result()) == pytest.approx(totals.sum() / 6, rel=1e-5)

@@ -1,4 +1,4 @@
-"""GraphAttention: its formula, its masks, and what a graph as a list of edges is."""
+"""GraphAttention: its formula, its masks, and graphs as lists of edges."""
 
 import keras
 import numpy as np
@@ -14,14 +14,14 @@ from keras_vattn.alignments import Dirichlet, GumbelSoftmax, LogNormal, Weibull
 HEADS, UNITS, NODES, WIDTH = 2, 3, 6, 4
 GENERATOR = np.random.default_rng(1)
 X = GENERATOR.normal(size=(NODES, WIDTH)).astype("float32")
-# Node 0 has many neighbours, node 5 none; (2, 2) is a self-loop.
+# Node 0 has many neighbours, node 5 has no neighbours, and (2, 2) is a self-loop.
 EDGES = np.array([[1, 0], [2, 0], [3, 0], [4, 0], [0, 1], [2, 2], [1, 2], [3, 4], [5, 3]], "int32")
 FAMILIES = {"weibull": Weibull, "lognormal": LogNormal, "dirichlet": Dirichlet}
 STOCHASTIC = FAMILIES | {"gumbel_softmax": GumbelSoftmax}
 
 
 def built(**options):
-    """A layer whose bias is not zero, the same weights for the same options."""
+    """Return a layer with a nonzero bias; equal options give equal weights."""
     layer = GraphAttention(UNITS, HEADS, **options)
     layer.build((None, WIDTH), (None, 2))
     generator = np.random.default_rng(2)
@@ -31,14 +31,14 @@ def built(**options):
 
 
 def adjacency(self_loops, edges=EDGES, count=NODES):
-    """Whether i attends to j."""
+    """Return the matrix of whether i attends to j."""
     matrix = np.zeros((count, count), bool)
     matrix[edges[:, 1], edges[:, 0]] = True
     return matrix | np.eye(count, dtype=bool) if self_loops else matrix
 
 
 def dense_logits(layer, x=X, slope=0.2):
-    """The projected nodes (N, H, F) and the logits (H, N, N) of every pair, by hand."""
+    """Return the projected nodes (N, H, F) and the logits (H, N, N) of all pairs, computed by NumPy."""
     value = (x @ layer.kernel.numpy()).reshape(len(x), HEADS, UNITS)
     target, source = (np.einsum("nhf,fh->hn", value, k.numpy()) for k in (layer.target_kernel, layer.source_kernel))
     logits = target[:, :, None] + source[:, None, :]
@@ -82,7 +82,7 @@ def test_a_node_without_an_edge_gets_the_activation_of_the_bias():
     layer = built(self_loops=False, activation="tanh", alignment="weibull", prior="contextual")
     for training in (False, True):
         assert_close(layer(X, EDGES, training=training)[5], np.tanh(layer.bias.numpy()))
-    # It adds no KL, and is an example.
+    # It adds no KL, but counts as an example.
     assert_close(layer.losses[0], _sum_of_divergences(layer) / NODES)
     nothing = np.zeros((0, 2), "int32")
     assert_close(layer(X, nothing), np.tile(np.tanh(layer.bias.numpy()), (NODES, 1)))
@@ -114,7 +114,7 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     expected = q.kl_divergence(prior.distribution(layer.alignment, log_psi, logits, keys)).numpy()  # (H, N)
     layer(X, EDGES)
     assert_close(layer.losses[0], expected[:, mask.any(axis=1)].sum() / NODES, rtol=1e-4)
-    # That of Psi among the neighbours, whatever it sums to one over.
+    # The entropy of Psi normalised over the neighbours, whatever `prior_over` is.
     among = softmax(psi_logits, mask)
     entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
     prior_entropy = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
@@ -131,7 +131,7 @@ def test_reductions(reduction, count):
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
 def test_a_union_of_graphs_is_each_of_them(prior_over):
-    """But for the Psi over all nodes of the call, and so the KL."""
+    """Except for the KL with a Psi over all nodes of the call."""
     layer = built(alignment="weibull", prior="contextual", prior_over=prior_over)
     graphs = [(X, EDGES), (X[:4] + 1.0, np.array([[0, 1], [1, 0], [2, 1]], "int32"))]
     outputs, losses = [], []
@@ -158,7 +158,7 @@ def test_names_of_the_nodes_and_order_of_the_edges_mean_nothing():
 @pytest.mark.parametrize("self_loops", [True, False])
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
 def test_padding_changes_nothing(self_loops, prior_over):
-    """Padded nodes are NaN, and padded edges go anywhere, outside the graph too."""
+    """Padded nodes are NaN, and padded edges have arbitrary indices, even outside the graph."""
     options = {"alignment": "weibull", "prior": "contextual", "prior_over": prior_over, "self_loops": self_loops}
     layer = built(**options)
 
@@ -176,7 +176,7 @@ def test_padding_changes_nothing(self_loops, prior_over):
     padded_edges = np.concatenate([EDGES, [[-1, 10**6], [0, 1], [6, 0], [0, 7], [7, 7]]]).astype("int32")
     masks = {
         "nodes_mask": np.arange(NODES + 2) < NODES,
-        # The last three are masked by their nodes alone.
+        # The last three are masked only by their nodes.
         "edges_mask": np.concatenate([np.full(len(EDGES), True), [False, False, True, True, True]]),
     }
     padded = outcome(padded_x, padded_edges, **masks)
@@ -193,7 +193,7 @@ def test_padding_changes_nothing(self_loops, prior_over):
 
 
 def test_edges_and_heads_draw_for_themselves():
-    """All nodes are equal and node 0 has 200 neighbours: only the noise makes weights differ."""
+    """All nodes are equal, so only the noise makes the weights of node 0's 200 neighbours differ."""
     layer = GraphAttention(2, 4, alignment="weibull", self_loops=False, seed=3)
     edges = np.stack([np.arange(1, 201), np.zeros(200)], axis=1).astype("int32")
     _, weights = layer(np.ones((201, 2), "float32"), edges, return_attention_scores=True, training=True)
@@ -207,7 +207,7 @@ def test_dropout_of_features_and_of_weights():
     layer = GraphAttention(1, feature_dropout=0.25, dropout=0.5, seed=1, use_bias=False)
     x, edges = np.ones((count, 1), "float32"), np.zeros((0, 2), "int32")
     ratios = layer(x, edges, training=True).numpy()[:, 0] / layer.kernel.numpy()[0, 0]
-    # Every node sees itself alone: it is kept by both, and then scaled by both, or 0.
+    # Every node attends only to itself: the ratio is 0, or the product of both dropout scales.
     np.testing.assert_allclose(ratios[ratios != 0.0], 1.0 / (0.75 * 0.5), rtol=1e-5)
     keep_rate = 0.75 * 0.5
     assert abs((ratios != 0.0).mean() - keep_rate) < 4.0 * np.sqrt(keep_rate * (1.0 - keep_rate) / count)
@@ -222,17 +222,17 @@ def test_draws_of_a_graph():
     graph = {"nodes": X, "edges": EDGES}
     dataset = tf.data.Dataset.from_tensors(graph)
     draws = keras_vattn.posterior_predictive(model, dataset, 400, seed=1)
-    # Without a posterior, and with dropout, every node that has a feature differs.
+    # With dropout instead of posterior draws, the output of every node differs between draws.
     dropped = keras_vattn.posterior_predictive(model, dataset, 400, seed=1, dropout=True, posterior=False)
     assert (draws.std(axis=0)[1:3] > 0).all() and (dropped.std(axis=0) > 0).all()
-    # Node 5 sees itself alone, whatever the draw: its output is dropout's alone.
+    # Node 5 attends only to itself in every draw: only dropout changes its output.
     assert draws.std(axis=0)[5].max() < 1e-5
     assert_close(dropped.mean(axis=0)[5], model(graph)[5], atol=5 * dropped.std(axis=0)[5].max() / 20)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_a_node_with_very_many_neighbours(policy):
-    """A sum of 10^5 small terms in half precision would stand still."""
+    """A sum of 10^5 small terms in half precision would stop growing."""
     keras.config.set_dtype_policy(policy)
     count = 10**5
     layer = GraphAttention(1, self_loops=False)
@@ -243,7 +243,7 @@ def test_a_node_with_very_many_neighbours(policy):
 
 
 def test_there_is_no_array_of_all_nodes_by_all_nodes():
-    """It would have 4e10 entries."""
+    """An array of all nodes by all nodes would have 4e10 entries."""
     count = 200_000
     layer = GraphAttention(2, alignment="weibull", prior="contextual")
     edges = GENERATOR.integers(count, size=(1000, 2)).astype("int32")
@@ -253,7 +253,7 @@ def test_there_is_no_array_of_all_nodes_by_all_nodes():
 
 @pytest.mark.slow
 def test_replicas_with_a_graph_each(two_replicas):
-    """Losses of two halves of a union are the loss of the union, and replicas draw for themselves."""
+    """The mean loss of two graphs is the loss of their union, and each replica has its own draws."""
     with two_replicas.scope():
         layer = built(alignment="weibull", prior="contextual")
     single = built(alignment="weibull", prior="contextual")

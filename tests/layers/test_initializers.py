@@ -1,4 +1,4 @@
-"""Weights of one layer start from draws of their own."""
+"""The weights of a layer are initialized with different draws."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_weights_of_one_shape_differ(name):
-    """A Keras initializer gives the same values whenever the same instance is called."""
+    """A Keras initializer returns the same values each time the same instance is called."""
     layer, shape = LAYERS[name](), (2, 3, WIDTH)
     layer.build(shape) if name == "latent" else layer.build(shape, shape)
     matrices = [w.numpy() for w in layer.trainable_weights if len(w.shape) > 1 and 1 not in w.shape]

@@ -1,4 +1,4 @@
-"""What MultiHeadAttention shares with the layer of Keras: all with softmax, otherwise the outputs of inference."""
+"""Agreement of MultiHeadAttention with the Keras layer: complete with softmax, otherwise at inference."""
 
 import keras
 import numpy as np
@@ -116,7 +116,7 @@ def test_rows_without_a_valid_key_are_those_of_keras():
 
 
 def test_inference_of_a_dirichlet_is_near_that_of_keras():
-    """It clamps the logits, softly, at -10 and 10."""
+    """It clamps the logits smoothly at -10 and 10."""
     assert_close(*(layer(QUERY, VALUE) for layer in pair(alignment="dirichlet")), rtol=0, atol=0.02)
 
 
@@ -157,7 +157,7 @@ def test_sliding_window():
 
 @pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
 def test_the_losses_of_activities_are_those_of_keras(options):
-    """At inference, where drawn weights are at their mean."""
+    """At inference, which uses the mean of the weights."""
     layers = pair(QUERY, VALUE, activity_regularizer="l2", **options)
     losses = []
     for layer in layers:

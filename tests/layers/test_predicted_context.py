@@ -34,7 +34,7 @@ def test_the_term_is_in_the_loss_of_training_alone(weight):
     assert float(layer.losses[0]) == pytest.approx(weight * nats, rel=1e-5)
     layer(LATENT, TARGET, mask=tf.constant(MASK), training=False)
     assert float(layer.losses[0]) == 0.0
-    # No term of a bound; the log has it without its weight, at inference too.
+    # The term is not in a bound. The log shows it unweighted, at inference as well.
     assert keras_vattn.divergences(layer) == {}
     assert {x.name: float(x.result()) for x in layer.metrics} == {"c_nats": pytest.approx(nats, rel=1e-5)}
 
@@ -58,7 +58,7 @@ def test_informed_it_is_drawn_around_the_target_and_pays_the_divergence():
         drawn = layer(LATENT, TARGET)
     noise = (drawn - TARGET) / p.stddev()
     assert abs(np.mean(noise)) < 4 / np.sqrt(90) and abs(np.mean(noise**2) - 1) < 5 * np.sqrt(2 / 90)
-    # Without a target it is the prediction.
+    # Without a target, the result is the prediction.
     np.testing.assert_allclose(layer(LATENT), p.mean(), rtol=1e-5, atol=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_no_gradient_to_the_target():
 
 
 def test_sigma_has_a_floor_and_comes_back_from_it():
-    """Where the target is what is predicted, the term alone would make sigma 0."""
+    """If the prediction equals the target, the term alone would make sigma 0."""
     layer = PredictedContext(3, min_log_scale=-1.5)
     layer.build((None, 4))
     layer.log_scale_bias.assign([-100.0] * 3)

@@ -1,5 +1,5 @@
-"""Query chunks: means and closed KLs equal those without chunks, gradients of draws equal those of the eager loop, and
-no T x S array is stored."""
+"""Query chunks give the same means and closed KLs as no chunks, and the same gradients of draws as the eager loop, and
+store no T x S array."""
 
 import keras
 import numpy as np
@@ -36,7 +36,7 @@ def heads(**options):
 
 
 def step_of(layer, training=True, call=None):
-    """A function of query and value: output, KL, and gradients by the inputs and all weights."""
+    """Return a function of query and value that returns the output, the KL, and the gradients of inputs and weights."""
     layer.build(QUERY.shape, VALUE.shape)
     generator = np.random.default_rng(1)
     layer.set_weights([generator.normal(size=w.shape) for w in layer.get_weights()])
@@ -69,7 +69,7 @@ def results(layer, training=True, call=None, wrap=tf.function, query=QUERY, valu
 
 
 def assert_equal(chunked, expected):
-    """To 3e-6 of the largest gradient: what shifts all logits of a row has the gradient 0, of rounding alone."""
+    """Within 3e-6 of the largest gradient: a gradient of 0, as of a shift of all logits in a row, is only rounding."""
     np.testing.assert_allclose(chunked[0], expected[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(chunked[1], expected[1], rtol=2e-6)
     largest = max(np.abs(x).max() for x in expected[2:])
@@ -81,7 +81,7 @@ def make(kind, **options):
     return heads(**options) if kind == "heads" else Attention("bilinear", seed=5, **options)
 
 
-# Of these two TensorFlow Probability knows no KL: it is estimated at draws.
+# TensorFlow Probability has no KL for these two: it is estimated from draws.
 WEIGHTS_KL = {"alignment": Weibull(kl_of="weights"), "prior": "contextual"}
 GAMMA = keras.saving.serialize_keras_object(keras_vattn.GammaPrior(1.0))
 OWN_KL = {"alignment": LogLaplace(), "prior": GAMMA}
@@ -125,7 +125,7 @@ every_case = pytest.mark.parametrize(
 def test_the_mean_is_that_without_chunks(options, call, size, kind):
     chunked, expected = (results(make(kind, query_chunk_size=x, **options), False, call) for x in (size, None))
     if options in (WEIGHTS_KL, OWN_KL):
-        # The draws of a chunk, whose KL and gradients are estimates, are its own.
+        # Each chunk has its own draws, and the KL and gradients are estimates from draws.
         np.testing.assert_allclose(chunked[0], expected[0], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(chunked[1], expected[1], rtol=0.1)
     else:
@@ -134,7 +134,7 @@ def test_the_mean_is_that_without_chunks(options, call, size, kind):
 
 @every_case
 def test_gradients_of_draws_are_those_of_the_eager_loop(options, call, size, kind):
-    """TensorFlow differentiates that loop by itself, with everything stored and nothing recomputed."""
+    """TensorFlow differentiates the eager loop by itself, without recomputation."""
     graph, eager = (
         results(make(kind, query_chunk_size=size, **options), call=call, wrap=wrap) for wrap in (tf.function, eagerly)
     )
@@ -153,7 +153,7 @@ def test_compiled_by_xla():
 
 
 def test_a_layer_called_twice():
-    """The second call counts as another step, which the gradient of the first must not see."""
+    """The second call increases the count of training calls, which must not affect the gradient of the first."""
     step_results = []
     for wrap in (tf.function, eagerly):
         layer = heads(alignment=GumbelSoftmax(TAU), prior="contextual", query_chunk_size=3)
@@ -182,7 +182,7 @@ def test_closed_divergences_in_training_are_those_without_chunks():
 
 @pytest.mark.parametrize("kind", ["heads", "attention"])
 def test_every_chunk_has_draws_of_its_own(kind):
-    """Equal queries of equal examples have the same mean, and other draws, from the same seeds the same ones."""
+    """Equal queries of equal examples have equal means but different draws; equal seeds give equal draws."""
     query, value = np.ones_like(QUERY), np.repeat(VALUE[:1], 3, axis=0)
     for training, num_outputs in ((False, 1), (True, 12)):
         layer = make(kind, alignment=Weibull(1.0), query_chunk_size=1)
@@ -194,7 +194,7 @@ def test_every_chunk_has_draws_of_its_own(kind):
 
 @pytest.mark.slow
 def test_every_chunk_has_estimates_of_its_own():
-    """The KL of an evaluation, at fixed draws, of each of four equal queries."""
+    """Each of four equal queries has its own KL in an evaluation, which uses fixed draws."""
     layer = heads(query_chunk_size=1, **WEIGHTS_KL)
     step_of(layer)
     divergences = []
@@ -206,7 +206,7 @@ def test_every_chunk_has_estimates_of_its_own():
 
 
 def test_a_plain_softmax_is_that_of_keras():
-    """Queries that are padding, as Keras says it by a mask on the tensor, and rows without a valid key."""
+    """Padded queries, marked by a Keras mask on the tensor, and rows without a valid key."""
     plain, chunked = pair()
     chunked.query_chunk_size = 3
     query = tf.constant(QUERY)
@@ -259,7 +259,7 @@ def test_no_tensor_of_a_step_has_an_entry_for_each_query_and_key():
 
 @pytest.mark.parametrize("alignment", ["weibull", pytest.param("softmax", marks=slow)])
 def test_dropout_at_inference(alignment):
-    """A predictive distribution draws and drops in chunks, every chunk in another way."""
+    """A predictive distribution draws and applies dropout in chunks, differently in each chunk."""
     layer = heads(alignment=alignment, dropout=0.5, query_chunk_size=1)
     step_of(layer)
     model, inputs = model_of(layer), [np.ones_like(QUERY), VALUE]
@@ -290,7 +290,7 @@ def test_a_converted_model_has_chunks(tmp_path):
 
 @pytest.mark.slow
 def test_a_converted_attention_leaves_padding_out_of_the_kl():
-    """A mask that hides positions from every query hides them as queries of self-attention too."""
+    """In self-attention, a mask that hides positions from every query also hides them as queries."""
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     valid = np.arange(5) < np.array([[5], [3]])
     values, mask = keras.Input((5, 8)), keras.Input((5, 5), dtype="bool")

@@ -1,4 +1,4 @@
-"""Attention and its decoder with a stochastic alignment: whose KL it is, who draws, and what stays finite."""
+"""Attention and its decoder with a stochastic alignment: KLs, draws, and finite results."""
 
 import keras
 import numpy as np
@@ -29,7 +29,8 @@ def loss_of(layer, *arguments, **options):
 
 
 def test_lemma_1_semi_analytic_equals_joint():
-    """Two stacked layers, the second attending over what the first drew: mean of the layers' KLs = KL of the joint."""
+    """For two stacked layers, the second attending over draws of the first, the mean sum of KLs is the KL of the
+    joint."""
     num_samples = 20_000
     prior = GammaPrior(beta=2.0)
     first, second = (BayesianAttention(k=2.0, prior=prior.from_config(prior.get_config()), seed=i) for i in (1, 2))
@@ -229,7 +230,7 @@ def test_errors():
 
 
 def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
-    """Padded target words must not add to the KL that the decoder's queries and logits are given to."""
+    """Padded target words must not add to the KL of the layer that reads the decoder's queries and logits."""
     ids = np.array([[3, 4, 5, 0], [6, 7, 0, 0]])
     embedded = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
     memory = tf.constant(generator.normal(size=(2, 7, D)), tf.float32)

@@ -1,4 +1,4 @@
-"""What stochastic layers share, where no layer of the battery shows it."""
+"""Common behaviour of stochastic layers that the battery does not check."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("float32")
 )
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_source_of_length_zero(layer, graph):
-    """Every row is one without a valid key: a zero context, no noise, no KL; the gradients are zeros."""
+    """No row has a valid key: the context is zero, without noise or KL, and gradients are zeros."""
     layer(X, X)
 
     def run(query, value):

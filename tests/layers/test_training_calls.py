@@ -1,4 +1,4 @@
-"""The count of training calls, which is saved with a layer and is none of its weights."""
+"""The count of training calls is saved with a layer, but is not one of its weights."""
 
 import keras
 import pytest

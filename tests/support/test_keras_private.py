@@ -1,4 +1,4 @@
-"""Keras's private attributes exist and mean what the library takes them to mean."""
+"""Keras's private attributes exist and behave as the library expects."""
 
 import ast
 import inspect
@@ -66,7 +66,8 @@ def test_masks_are_on_tensors():
 
 
 def test_multi_head_attention_attends_in_one_method():
-    """Queries, keys and values by head go in with the mask; the context by head and the weights come out."""
+    """Its inputs are queries, keys and values by head and the mask; its outputs are the context by head and the
+    weights."""
     outputs = []
 
     class Records(keras.layers.MultiHeadAttention):
@@ -105,7 +106,8 @@ def test_attention_scores_are_made_in_one_method():
 
 
 def test_lstm_runs_its_steps_in_one_method():
-    """Sequences, the first states and the mask go in; the last output, all outputs and the last states come out."""
+    """Its inputs are sequences, first states and mask; its outputs are the last output, all outputs and the last
+    states."""
     results = []
 
     class Records(keras.layers.LSTM):
@@ -140,7 +142,7 @@ def test_models_are_built_from_a_batch_in_one_method():
 
 
 class Renamed:
-    """Stands where Keras had an attribute: reading it fails, as reading a name that is gone does."""
+    """Replaces an attribute of Keras: reading it fails like reading a missing name."""
 
     def __init__(self, name):
         self.name = name
@@ -220,12 +222,12 @@ def test_a_layer_trains_without_private_modules():
 
 
 LIBRARY = pathlib.Path(keras_vattn.__file__).parent
-# What subclasses of the library override, and call on themselves.
+# Methods that subclasses in the library override, and call on themselves.
 HOOKS = {"_get_own_losses", "_compute_attention", "_calculate_scores"}
 
 
 def private_keras_names():
-    """Return the private names of the classes of Keras that the library has subclasses of, and of their objects."""
+    """Return the private names of Keras classes that the library subclasses, and of their objects."""
     x = np.ones((1, 2, 3), "float32")
     heads = keras.layers.MultiHeadAttention(1, 2)
     heads.build(x.shape, x.shape)
@@ -236,7 +238,7 @@ def private_keras_names():
 
 
 def private_names(tree, keras_names):
-    """Yield what is private in a syntax tree: the line and the name."""
+    """Yield the line and the name of each private name in a syntax tree."""
     methods = [x for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for x in node.body]
     for node in ast.walk(tree):
         name = None

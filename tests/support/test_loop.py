@@ -48,7 +48,7 @@ def test_no_inputs():
 
 @pytest.mark.parametrize("eager", [True, False])
 def test_no_step(eager):
-    """The outputs are known, though nothing has been computed."""
+    """The outputs have known shapes although no step runs."""
     run = lambda: scan(step, initial(2), {"x": INPUTS[:, :0]}, 0)  # noqa: E731
     outputs, state = run() if eager else tf.function(run)()
     assert outputs["total"].shape == (2, 0, 3)

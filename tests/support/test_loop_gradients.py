@@ -1,4 +1,4 @@
-"""The gradients of what all steps of a loop share, computed after it: graph and eager steps agree."""
+"""Gradients of kernels and tensors that all steps of a loop share: graph and eager steps agree."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ MEMORY = GENERATOR.normal(size=(BATCH, KEYS, WIDTH)).astype("float32")
 
 
 def run(inputs, kernel, query_kernel, memory, training):
-    """A recurrence with three products: two with a kernel, (B, D) and (B, 1, D), and two with the memory."""
+    """Run a recurrence with products with two kernels, (B, D) and (B, 1, D), and with the memory."""
 
     keys = tf.transpose(memory, (0, 2, 1))
 
@@ -62,7 +62,7 @@ def test_equal_to_those_of_eager_steps(has_static_shape, jit_compile):
     for _ in range(2):
         for gradient, value in zip(function(*ARGUMENTS), expected, strict=True):
             np.testing.assert_allclose(gradient, value, rtol=1e-5, atol=1e-5)
-    # Fewer examples and steps, where they are not known.
+    # Fewer examples and steps, if their numbers are not static.
     if not has_static_shape:
         fewer = [INPUTS[:2, :3], KERNEL, QUERY_KERNEL, MEMORY[:2, :5]]
         for gradient, value in zip(function(*fewer), gradients(*map(tf.constant, fewer)), strict=True):
@@ -71,7 +71,7 @@ def test_equal_to_those_of_eager_steps(has_static_shape, jit_compile):
 
 @pytest.mark.slow
 def test_gradients_of_gradients():
-    """Those of a loop in training are refused, and those of another one are right."""
+    """A loop in training raises; with `training=False`, second gradients are correct."""
 
     def penalty(*arguments, training):
         with tf.GradientTape() as tape:
@@ -88,7 +88,7 @@ def test_gradients_of_gradients():
 
 
 def assert_graph_equals_eager(function, *arguments):
-    """Assert that a function gives in a graph what it gives eagerly."""
+    """Assert that a function returns the same results in a graph as eagerly."""
     results = (tf.nest.flatten(f(*arguments)) for f in (tf.function(function, autograph=False), function))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -96,7 +96,8 @@ def assert_graph_equals_eager(function, *arguments):
 
 @pytest.mark.slow
 def test_products_that_are_not_of_the_step():
-    """Of a branch, of a loop in the step, with a kernel that the step has made, and with more rows than examples."""
+    """Products in a branch, in a loop inside the step, with a kernel computed in the step, and with more rows than
+    examples."""
     kernel = tf.constant(KERNEL[:UNITS])
 
     def value(kernel, training):
@@ -122,7 +123,8 @@ def test_products_that_are_not_of_the_step():
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
 def test_what_a_step_shares_otherwise(make):
-    """A tensor and variables that are no kernels of products, one that is both, rows of a table; an integer state."""
+    """A shared tensor and variables that are not kernels, one that is also a kernel, rows of a table, and an integer
+    state."""
     scale, kernel, table = tf.constant(KERNEL[0]), make(KERNEL[:UNITS]), make(KERNEL[:STEPS])
     unused = make(1.0)
 
@@ -147,7 +149,7 @@ def test_what_a_step_shares_otherwise(make):
 
 
 def test_a_step_that_draws_is_taken_once():
-    """The gradient is that of the draws that were used, in their order: y = s d_1 + s d_1 d_2 + ..., dy/ds = y / s."""
+    """The gradient uses the draws of the forward pass, in their order: y = s d_1 + s d_1 d_2 + ..., dy/ds = y / s."""
 
     @tf.function(autograph=False)
     def outcome(start):
@@ -166,7 +168,7 @@ def test_a_step_that_draws_is_taken_once():
 
 
 def test_a_loop_in_a_loop():
-    """Both put off the gradients of their own products."""
+    """Each loop computes the gradients of its own products after its backward loop."""
 
     def gradient(kernel):
         def inner(y, z):
@@ -187,7 +189,7 @@ def test_a_loop_in_a_loop():
 
 @pytest.mark.slow
 def test_a_saved_function_that_trains(tmp_path):
-    """A SavedModel holds the gradient, and the loop that is not asked for one."""
+    """A SavedModel holds the gradient, and also a loop without a gradient."""
 
     class Module(tf.Module):
         def __init__(self):
@@ -208,7 +210,7 @@ def test_a_saved_function_that_trains(tmp_path):
 
 
 def test_a_step_with_a_gradient_of_its_own():
-    """It goes down an energy that a product is part of."""
+    """The step descends an energy that contains a product."""
 
     def gradient(kernel):
         def step(x, hidden):
@@ -252,7 +254,7 @@ def test_a_loop_in_a_branch_or_another_loop(around):
 
 @pytest.mark.parametrize("reads", ["branch", "assign"])
 def test_a_step_that_uses_a_variable_in_another_way(reads):
-    """A read in a branch and an assignment have TensorFlow's gradient."""
+    """A step that reads a variable in a branch, or assigns it, uses TensorFlow's gradient."""
     table = tf.Variable(KERNEL[:UNITS, 0])
 
     def gradient(kernel):
@@ -273,7 +275,7 @@ def test_a_step_that_uses_a_variable_in_another_way(reads):
 
 
 def test_outputs_and_states_of_all_kinds():
-    """Integers, an array, a gradient from outside of the function, and one of some rows of the last state."""
+    """Integers, a NumPy array, a gradient taken outside the function, and a sparse gradient of the last state."""
     kernel = tf.constant(KERNEL[:UNITS])
 
     @tf.function(autograph=False)

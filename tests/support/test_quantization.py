@@ -1,4 +1,4 @@
-"""Files of quantised models whose layers make dense layers inside."""
+"""Files of quantised models whose layers contain dense layers."""
 
 import gc
 
@@ -11,7 +11,7 @@ import keras_vattn
 
 @keras.saving.register_keras_serializable(package="tests")
 class ProjectedKeys(keras_vattn.Score):
-    """A score of one's own, with a dense layer inside."""
+    """A custom score with a dense layer inside."""
 
     def build(self, query_shape, key_shape):
         self.dense = keras.layers.Dense(query_shape[-1], dtype=self.dtype_policy)
@@ -26,7 +26,7 @@ class ProjectedKeys(keras_vattn.Score):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Decoder(keras_vattn.recurrent.RecurrentDecoder):
-    """A decoder of one's own, with a dense layer inside."""
+    """A custom decoder with a dense layer inside."""
 
     gives = ("hidden",)
 
@@ -56,7 +56,7 @@ def heads(inputs):
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize(("mode", "layers", "count"), [("int8", all_layers, 6), ("int4", heads, 4)])
 def test_files(mode, layers, count, monkeypatch, tmp_path):
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras collects all garbage behind each weight.
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras collects garbage after each weight.
 
     def quantized_model():
         model = keras.Model(inputs, layers(inputs))

@@ -1,4 +1,4 @@
-"""Sums over segments and gathers: values, gradients and second gradients are those of TensorFlow's own operations."""
+"""Segment sums and gathers have the same values, gradients and second gradients as TensorFlow's own operations."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ CASES = [
 
 
 def derivatives(function, inputs):
-    """The value, the gradient of a function of it, and the gradient of a function of that."""
+    """Return the value, the gradient of a function of the value, and the gradient of a function of this gradient."""
     with tf.GradientTape() as outer:
         outer.watch(inputs)
         with tf.GradientTape() as inner:

@@ -74,7 +74,7 @@ def test_the_gradient_of_log_gamma_remainder():
             remainder = special.log_gamma_remainder(log_x)
         gradient = tape.gradient(remainder, log_x)
     x = np.exp(log_x.numpy().astype("float64"))
-    # Where x is large the difference cancels in float64 too: its series.
+    # For large x the difference cancels in float64 too, so use its series.
     expected = np.where(x < 1e3, x * (scipy_special.digamma(x) - np.log(x)), -0.5 - 1 / (12 * x))
     np.testing.assert_allclose(gradient, expected, atol=2e-6)
     curvature = np.where(x < 1e3, expected + x**2 * scipy_special.polygamma(1, x) - x, 0.0)

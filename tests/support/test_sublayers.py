@@ -1,4 +1,4 @@
-"""The layers inside a layer: whose they are, and how they are saved."""
+"""Sublayers: their owners, and their weights in files."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ QUERY, VALUE = tf.ones((2, 3, 4)), tf.ones((2, 5, 6))
 
 
 def owners(sublayer):
-    """Two layers that would share a part."""
+    """Return two layers that would share a sublayer."""
     if isinstance(sublayer, keras_vattn.Score):
         return [keras_vattn.Attention(sublayer), keras_vattn.CategoricalAttention(sublayer)]
     if isinstance(sublayer, keras_vattn.GaussianContext):
@@ -32,7 +32,7 @@ def owners(sublayer):
     ],
 )
 def test_a_part_has_one_owner(make, name):
-    """Two owners could be saved, and not loaded."""
+    """Two owners could be saved but not loaded."""
     shared = make()
     first, second = owners(shared)
     first(QUERY, VALUE)
@@ -105,7 +105,7 @@ def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
     ids=lambda x: type(x).__name__,
 )
 def test_every_call_looks_at_shapes(layer):
-    """Not the one that builds alone: a batch of one would be broadcast."""
+    """Not only the call that builds: a batch of one would be broadcast."""
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"Received: query.shape=\(1, 3, 4\), value.shape=\(2, 5, 6\)"):
         layer(QUERY[:1], VALUE)
@@ -117,7 +117,7 @@ def test_every_call_looks_at_shapes(layer):
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_infinite_posterior_logits(policy):
-    """-inf in the place of a masked key, as -1e9 is in float16."""
+    """-inf at a masked key, as -1e9 becomes in float16."""
     keras.config.set_dtype_policy(policy)
     posterior_logits = np.zeros((2, 3, 5), "float32")
     posterior_logits[..., 3] = -1e9 if policy == "mixed_float16" else -np.inf
