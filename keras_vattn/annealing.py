@@ -76,7 +76,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         center: Number. Step at which the curve is 0.5.
-        slope: Positive number. Steepness, per step; the curve climbs from 0.27 to 0.73 within `2 / slope` steps.
+        slope: Positive number. Steepness, per step; the curve rises from 0.27 to 0.73 within `2 / slope` steps.
         final_value: Number in (0, 1], also the weight at inference. Defaults to 1.0.
 
     Call arguments:
@@ -129,7 +129,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
         ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
         num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
             forever. Defaults to `None`.
-        final_value: Number of at least 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
+        final_value: Number of at least 0. Maximum of every ramp, and the weight at inference. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.

@@ -131,7 +131,7 @@ class GaussianLatent(GaussianLayer):
         return diagonal_normal(**self.parameters(inputs))
 
     def prior_distribution(self, inputs):
-        """Return p(z) = N(0, I), of the batch and event shape of q."""
+        """Return p(z) = N(0, I), with the batch and event shape of q."""
         return diagonal_normal(ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32"))
 
     def compute_output_shape(self, input_shape):

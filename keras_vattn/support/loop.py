@@ -32,7 +32,7 @@ def scan(step, state, inputs, length, training=False, noise=()):
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
             next state.
-        state: Structure of tensors whose shapes and dtypes the step keeps.
+        state: Structure of tensors whose shapes and dtypes the step does not change.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
         length: T, an integer or a scalar tensor.
         training: Whether a gradient will be computed. The gradient with `training=False` is also correct, but slower.
@@ -44,7 +44,7 @@ def scan(step, state, inputs, length, training=False, noise=()):
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    # At length 0 the loop runs one step on zeros and discards it. Padding by 0 and slicing everything is no copy.
+    # At length 0 the loop runs one step on zeros and discards it. Padding by 0 and slicing everything do not copy.
     is_static = bool(tf.get_static_value(length))
     num_steps = length if is_static else tf.maximum(length, 1)
     if not is_static:

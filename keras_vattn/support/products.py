@@ -139,7 +139,8 @@ class Product:
         return tf.squeeze(tf.matmul(tf.expand_dims(upstream, 1), self.kernel_input, transpose_b=True), axis=1)
 
     def kernel_gradient(self, rows, upstream):
-        """Return the gradient of the kernel from rows and result gradients of all steps, (T, B, ...)."""
+        """Return the gradient of the kernel from the rows and the gradients of the results of all steps, (T, B,
+        ...)."""
         if self.transposed_input is not None:
             rows, upstream = (tf.reshape(x, (-1, tf.shape(x)[-1])) for x in (rows, upstream))
         else:

@@ -6,7 +6,7 @@ from keras_vattn.support import keras_private
 
 
 def quantized(layers):
-    """Return a list of [index, mode, config] for the quantised layers in a list."""
+    """Return [index, mode, config] of each quantised layer in a list."""
     return [
         [
             place,

@@ -20,7 +20,7 @@ _CURVATURE = (
     *(-0.043978282, 0.00147056183, 0.0151342902, -0.0059383468),
 )
 
-# exp(x) - 1 - x = x^2 (1 / 2! + x / 3! + ...), to float32 for |x| up to 1.
+# exp(x) - 1 - x = x^2 (1 / 2! + x / 3! + ...), accurate to float32 for |x| up to 1.
 _EXPM1_MINUS = tuple(1.0 / math.factorial(power) for power in range(2, 10))
 
 
@@ -56,7 +56,7 @@ def expm1_minus(x):
 
 
 def gap_of_expm1(expm1, x):
-    """Return exp(x) - 1 - x from exp(x) - 1 and x, to a relative 2e-6."""
+    """Return exp(x) - 1 - x from exp(x) - 1 and x, with a relative error below 2e-6."""
     # A longer series would allow a larger |x|, but gain only a few tenths of a digit.
     near = ops.square(x) * polynomial(x, _EXPM1_MINUS[:6])
     return ops.where(ops.abs(x) < 0.45, near, expm1 - x)

@@ -59,9 +59,9 @@ class TracedStep:
         """Return lists of the values of captures and variables, and of the kernels of the products.
 
         The step releases the outer objects: TensorFlow may keep a graph for the life of the process, and the graph
-        keeps the step for its gradient, but no layer and no weight.
+        keeps the step for its gradient, but must not keep layers or weights.
         """
-        # Identities belong to the current graph. The gradient of a loop around it cannot capture eager tensors.
+        # Copies in the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
         pairs = zip(self._kernels, self.products, strict=True)
         kernels = [tf.identity(ops.cast(kernel, entry.rows.dtype)) for kernel, entry in pairs]
@@ -85,7 +85,8 @@ class TracedStep:
         return split(_copy_operations([x for each in lists for x in each], feeds), *lists)
 
     def gradient(self, is_read, has_gradient):
-        """Return the `StepGradient` for the outputs that a loss reads and the inputs that have a gradient, as flags."""
+        """Return the `StepGradient`. The flags mark the outputs that a loss reads, and the inputs that need a
+        gradient."""
         with self._graph.as_default():
             targets = [*select(self.outputs, is_read), *filter(is_float, self._new_state)]
             upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
@@ -142,7 +143,7 @@ class StepGradient:
             upstream: List of the gradients of the outputs that a loss reads and of the next state.
 
         Returns:
-            Lists of the gradients, as the attributes without `None`: inputs, rows, results, state, shared.
+            Lists of the gradients, without `None`, of inputs, rows, results, state and shared tensors.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]

@@ -1,4 +1,4 @@
-"""Calls in training without noise."""
+"""A fixture for training calls without noise."""
 
 import pytest
 import tensorflow as tf

@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def pair(**options):
-    """Return Keras's layer and ours with the same weights."""
+    """Return Keras's layer and the layer of this library with the same weights."""
     layers = [make(UNITS, **options) for make in (keras.layers.LSTM, keras_vattn.fast.LSTM)]
     for layer in layers:
         layer.build((None, None, WIDTH))
