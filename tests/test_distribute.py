@@ -93,7 +93,7 @@ class OwnStep(keras.Model):
 
 
 @pytest.mark.slow
-def test_a_model_with_an_own_step(two_replicas):
+def test_a_model_with_a_custom_step(two_replicas):
     """The model is prepared more than once, before and after another `compile`."""
 
     def weights(strategy):

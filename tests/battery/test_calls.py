@@ -45,7 +45,7 @@ def widths_of(case):
 
 
 @rows(widths_of, by_class=True)
-def test_another_width_than_that_of_build(case):
+def test_a_width_that_differs_from_build(case):
     """An error names the argument, eagerly and in a functional model. A layer without weights accepts every width."""
     layer, arrays = case.built(), case.arrays()
     wide = {name: ops.concatenate([arrays[name], arrays[name][..., :1]], axis=-1) for name in widths_of(case)}
@@ -67,7 +67,7 @@ def test_another_width_than_that_of_build(case):
 
 # Keras's dropout rejects integers.
 @rows(lambda case: case.name not in ("dropout", "word-dropout"), by_class=True)
-def test_integers_are_what_they_are_as_floats(case):
+def test_integers_give_the_results_of_floats(case):
     floats = {name: tf.round(2.0 * x) if x.dtype.is_floating else x for name, x in case.arrays().items()}
     integers = {name: ops.cast(x, "int32") for name, x in floats.items()}
     layer = case.built()

@@ -47,7 +47,7 @@ def has_both(case):
 
 
 @rows(lambda case: case.divergence and has_both(case))
-def test_the_distributions_have_the_loss_to_the_last_digit(case, no_noise):
+def test_the_divergence_of_the_distributions_equals_the_loss_exactly(case, no_noise):
     """The loss is the reduced KL of `posterior_distribution` and `prior_distribution`, in training too unless it is
     estimated there. If it is estimated at inference as well, it is the mean over sixteen fixed draws."""
     layer, arrays = case.built(), case.arrays()
@@ -88,7 +88,7 @@ def test_gradients_under_a_scope_that_recomputes(case):
     assert_equal([value, *gradients.values()], [expected, *expected_gradients.values()])
 
 
-def test_a_layer_inside_of_what_is_recomputed():
+def test_a_layer_inside_a_recomputed_model():
     inputs = keras.Input((3, 4))
     with keras.RematScope("full"):
         model = keras.Model(inputs, GaussianLatent(2)(inputs))

@@ -15,7 +15,7 @@ def pair(rate, **options):
 
 
 @pytest.mark.parametrize(("rate", "shape"), [(0.3, (6, 5, 7)), (0.5, (3, 3, 5)), (0.0, (3, 3, 5)), (1e-4, (1,))])
-def test_the_draws_are_those_of_keras(rate, shape):
+def test_the_draws_equal_keras(rate, shape):
     """Several calls, eager and in a graph; an odd number of entries uses half of the last pair."""
     x = tf.ones(shape)
     ours, reference = pair(rate)
@@ -24,7 +24,7 @@ def test_the_draws_are_those_of_keras(rate, shape):
         np.testing.assert_allclose(call(x), reference(x, training=True), rtol=1e-6)
 
 
-def test_the_draws_under_xla_are_those_outside():
+def test_the_draws_are_equal_with_and_without_xla():
     ours, reference = Dropout(0.4, seed=3), Dropout(0.4, seed=3)
     compiled = tf.function(lambda x: ours(x, training=True), jit_compile=True)
     for _ in range(2):
@@ -39,7 +39,7 @@ def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
-def test_the_draws_are_those_of_keras_for_seeds_at_the_ends(seed):
+def test_the_draws_equal_keras_for_extreme_seeds(seed):
     """The first state is [seed, 0]; modulo the largest int32 minus one, some of these seeds are 0."""
     ours, reference = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_inference_changes_nothing_and_takes_no_seed():
     np.testing.assert_array_equal(layer.seed_generator.state.numpy(), before)
 
 
-def test_a_nan_that_is_dropped_is_gone():
+def test_dropout_removes_nan():
     result = Dropout(0.5, seed=3)(np.full((100,), np.nan, "float32"), training=True).numpy()
     assert np.isnan(result).any()
     assert (result[~np.isnan(result)] == 0.0).all()
@@ -85,7 +85,7 @@ def test_errors():
 
 
 @pytest.mark.parametrize("max_rows", [2, 256])
-def test_posterior_predictive_draws_what_it_draws_with_that_of_keras(max_rows):
+def test_posterior_predictive_draws_equal_keras(max_rows):
     """With one draw per call, and with several draws per call, each from its own seed."""
     draws = []
     for layer in pair(0.5):

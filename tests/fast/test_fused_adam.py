@@ -48,7 +48,7 @@ def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4,
     ("name", "jit_compile"),
     [*((name, False) for name in OPTIONS), pytest.param("global-norm", True, marks=pytest.mark.slow)],
 )
-def test_the_steps_are_those_of_keras(name, jit_compile):
+def test_the_steps_equal_keras(name, jit_compile):
     weights, optimizer = trained(keras_vattn.fast.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])
     expected, keras_optimizer = trained(keras.optimizers.Adam, **OPTIONS[name])
     assert [x.path.partition("/")[2] for x in optimizer.variables] == [
@@ -61,7 +61,7 @@ def test_the_steps_are_those_of_keras(name, jit_compile):
 
 
 @pytest.mark.parametrize("options", [{}, {"global_clipnorm": 0.5}])
-def test_gradients_of_rows(options):
+def test_sparse_gradients(options):
     """Sparse gradients of an embedding in which one row occurs twice."""
     weights, _ = trained(keras_vattn.fast.FusedAdam, sparse=True, **options)
     expected, _ = trained(keras.optimizers.Adam, sparse=True, **options)
@@ -69,7 +69,7 @@ def test_gradients_of_rows(options):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=RTOL, atol=1e-6)
 
 
-def test_a_gradient_that_is_no_number():
+def test_a_gradient_that_is_not_finite():
     """It makes the weights NaN, as in Keras, and is not clipped away."""
     weight = keras.Variable(np.ones(3, "float32"))
     optimizer = keras_vattn.fast.FusedAdam(global_clipnorm=1.0)

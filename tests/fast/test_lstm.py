@@ -50,7 +50,7 @@ CALLS = [(bool(n & 1), bool(n & 2), bool(n & 4)) for n in (0, 7, 1, 6, 2, 5, 3, 
 @pytest.mark.parametrize(
     ("name", "masked", "has_state", "graph"), [(list(OPTIONS)[i // 2], *c) for i, c in enumerate(CALLS)]
 )
-def test_the_results_are_those_of_keras(name, masked, has_state, graph):
+def test_the_results_equal_keras(name, masked, has_state, graph):
     options = {key: value for key, value in OPTIONS[name].items() if masked or key != "zero_output_for_mask"}
     state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
     arguments = (tf.constant(MASK) if masked else None, state if has_state else None, True)
@@ -62,12 +62,12 @@ def test_the_results_are_those_of_keras(name, masked, has_state, graph):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_is_that_of_keras():
+def test_dropout_equals_keras():
     results = [layer(INPUTS, training=True).numpy() for layer in pair(dropout=0.5, seed=3)]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
-def test_weights_of_keras_fit(tmp_path):
+def test_weights_of_keras_load(tmp_path):
     reference, ours = (
         keras.Sequential([keras.Input((None, WIDTH)), make(UNITS)])
         for make in (keras.layers.LSTM, keras_vattn.fast.LSTM)
@@ -86,7 +86,7 @@ def test_weights_of_keras_fit(tmp_path):
         {"implementation": 1, "dropout": 0.5, "use_cudnn": False},
     ],
 )
-def test_what_our_loop_does_not_do_is_keras_s(options):
+def test_unsupported_options_use_the_loop_of_keras(options):
     layers = pair(return_sequences=True, seed=1, **options)
     results = [layer(INPUTS, training=True).numpy() for layer in layers]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)

@@ -29,7 +29,7 @@ def reference(query, value, key, mask=None):
     return weights @ value, weights
 
 
-def test_it_is_the_attention_of_keras():
+def test_it_equals_the_attention_of_keras():
     expected = keras.layers.Attention()([QUERY, VALUE, KEY], use_causal_mask=True)
     np.testing.assert_allclose(Attention()(QUERY, VALUE, KEY, use_causal_mask=True), expected, rtol=1e-5, atol=1e-6)
 
@@ -118,7 +118,7 @@ def test_gradients_by_finite_differences():
         ({"attention_mask": ATTENTION_MASK[:, 0]}, r"`attention_mask`.*Received: attention_mask\.shape=\(2, 5\)"),
     ],
 )
-def test_inputs_that_do_not_fit(arguments, message):
+def test_mismatched_inputs(arguments, message):
     with pytest.raises(ValueError, match=message):
         Attention()(**{"query": QUERY, "value": VALUE, **arguments})
 
@@ -133,7 +133,7 @@ def test_distributions_of_a_deterministic_attention():
         layer.prior_distribution(QUERY, VALUE)
 
 
-def test_a_list_of_inputs_as_keras_takes_it():
+def test_a_list_of_inputs_as_in_keras():
     layer, keras_layer, key = BayesianAttention(), keras.layers.Attention(), KEY
     np.testing.assert_array_equal(layer([QUERY, VALUE]), layer(QUERY, VALUE))
     np.testing.assert_array_equal(layer([QUERY, VALUE, key]), layer(QUERY, VALUE, key))

@@ -50,7 +50,7 @@ def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
     assert logs["z_kl"] == pytest.approx(logs["loss"], rel=1e-6)
 
 
-def test_divergences_number_layers_of_one_name():
+def test_divergences_number_layers_with_equal_names():
     """The layers are in models inside the model, and the sum of their KLs is the loss."""
 
     def latent_part(scale):
@@ -68,7 +68,7 @@ def test_divergences_number_layers_of_one_name():
 
 
 @pytest.mark.slow
-def test_divergences_are_those_of_the_last_call_unweighted_and_out_of_the_log():
+def test_divergences_of_the_last_call_are_unweighted_and_not_logged():
     inputs = keras.Input((5,))
     options = {"kl_weight": 0.3, "kl_reduction": "mean"}
     first, second = (keras_vattn.GaussianLatent(3, name=name, **options) for name in ("a", "b"))

@@ -51,7 +51,7 @@ def test_reductions(kl_reduction):
     assert float(layer.losses[0]) == pytest.approx(0.5 * total / denominator, rel=1e-5)
 
 
-def test_the_weight_is_annealed_by_the_layers_own_calls():
+def test_the_weight_is_annealed_with_the_calls_of_the_layer():
     layer = GaussianAttention(kl_weight=0.5, kl_annealing=LinearAnnealing(4, final_value=0.8), seed=1)
     full = divergences_after_build(layer)
     for step in range(6):
@@ -68,7 +68,7 @@ def divergences_after_build(layer):
     return divergences(layer).sum() / 4
 
 
-def test_a_schedule_of_keras_ends_at_its_end():
+def test_a_schedule_of_keras_has_a_final_value():
     schedule = keras.optimizers.schedules.PolynomialDecay(0.2, 10, 0.6)
     layer = GaussianAttention(kl_annealing=schedule)
     full = divergences_after_build(layer)
@@ -113,7 +113,7 @@ def test_the_log_weighs_batches_by_their_size():
     assert logs["attention_kl"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_what_is_masked_may_be_not_a_number():
+def test_masked_values_may_be_nan():
     layer = GaussianAttention("bilinear", "mean", seed=1)
     context = layer(QUERY, VALUE, value_mask=VALUE_MASK)
     loss = float(layer.losses[0])

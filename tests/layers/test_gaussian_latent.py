@@ -101,7 +101,7 @@ def test_free_nats_of_a_sequence():
         GaussianLatent(3, free_bits=1.0, free_nats=2.0)
 
 
-def test_a_prior_of_ones_own():
+def test_a_custom_prior():
     layer = GaussianLatent(3)
     layer(SEQUENCE)
     q = layer.parameters(SEQUENCE)

@@ -98,7 +98,7 @@ def _sum_of_divergences(layer):
     ("alignment", "prior_over"),
     [(alignment, "neighbourhood") for alignment in STOCHASTIC] + [(alignment, "nodes") for alignment in FAMILIES],
 )
-def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_over):
+def test_the_divergence_equals_a_masked_dense_attention(alignment, prior_over):
     instance = STOCHASTIC[alignment]()
     options = {"alignment": instance, "prior": prior_of(instance, "rate", beta=2.0), "prior_over": prior_over}
     layer = built(**options, self_loops=False)
@@ -130,7 +130,7 @@ def test_reductions(reduction, count):
 
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
-def test_a_union_of_graphs_is_each_of_them(prior_over):
+def test_a_union_of_graphs_equals_the_separate_graphs(prior_over):
     """Except for the KL with a Psi over all nodes of the call."""
     layer = built(alignment="weibull", prior="contextual", prior_over=prior_over)
     graphs = [(X, EDGES), (X[:4] + 1.0, np.array([[0, 1], [1, 0], [2, 1]], "int32"))]
@@ -146,7 +146,7 @@ def test_a_union_of_graphs_is_each_of_them(prior_over):
         assert abs(float(layer.losses[0]) - sum(losses) / (NODES + 4)) > 0.1
 
 
-def test_names_of_the_nodes_and_order_of_the_edges_mean_nothing():
+def test_the_order_of_nodes_and_edges_does_not_matter():
     layer = built(alignment="weibull", prior="contextual")
     output, loss = layer(X, EDGES), float(layer.losses[0])
     order = GENERATOR.permutation(NODES)  # order[i] is the old name of the node i
@@ -192,7 +192,7 @@ def test_padding_changes_nothing(self_loops, prior_over):
         assert_close(one, two, atol=1e-4)
 
 
-def test_edges_and_heads_draw_for_themselves():
+def test_edges_and_heads_have_independent_draws():
     """All nodes are equal, so only the noise makes the weights of node 0's 200 neighbours differ."""
     layer = GraphAttention(2, 4, alignment="weibull", self_loops=False, seed=3)
     edges = np.stack([np.arange(1, 201), np.zeros(200)], axis=1).astype("int32")
@@ -242,7 +242,7 @@ def test_a_node_with_very_many_neighbours(policy):
     np.testing.assert_allclose(ops.cast(output[0, 0], "float32"), expected, rtol=0.005)
 
 
-def test_there_is_no_array_of_all_nodes_by_all_nodes():
+def test_no_array_of_all_nodes_by_all_nodes_is_created():
     """An array of all nodes by all nodes would have 4e10 entries."""
     count = 200_000
     layer = GraphAttention(2, alignment="weibull", prior="contextual")
@@ -299,7 +299,7 @@ def test_bad_inputs(nodes, edges, masks, received):
         built()(*(keras.KerasTensor(x.shape, x.dtype.name) for x in (nodes, edges)), **masks)
 
 
-def test_masks_come_from_the_layer_before():
+def test_masks_come_from_the_previous_layer():
     ids = np.array([1, 2, 3, 0], "int32")  # 0 is padding
     embedding = keras.layers.Embedding(4, WIDTH, mask_zero=True)
     layer, edges = built(alignment="weibull", prior="contextual"), np.array([[0, 1], [3, 1]], "int32")

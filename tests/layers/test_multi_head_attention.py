@@ -63,13 +63,13 @@ def test_two_attention_axes_are_one_long_axis(training, posterior):
         ({"attention_axes": -5}, {}, "`attention_axes` must name axes"),
     ],
 )
-def test_axes_and_masks_of_the_order_of_keys_that_have_none(options, arguments, message, alignment):
+def test_invalid_attention_axes_and_position_masks(options, arguments, message, alignment):
     layer, x = MultiHeadAttention(HEADS, WIDTH, alignment=alignment, **options), np.ones((2, 3, 4, 6), "float32")
     with pytest.raises(ValueError, match=message):
         layer(x, x, **arguments)
 
 
-def test_an_axis_beside_the_attention_is_one_of_the_batch():
+def test_other_axes_are_batch_axes():
     x = GENERATOR.normal(size=(2, 3, 4, 6)).astype("float32")
     query_mask = GENERATOR.random((2, 3, 4)) < 0.8
     options = {"alignment": "weibull", "prior": "contextual"}
@@ -96,7 +96,7 @@ class Sharper(Alignment):
         return 2.0 * logits
 
 
-def test_a_deterministic_alignment_of_ones_own():
+def test_a_custom_deterministic_alignment():
     layers = pair(alignment=Sharper())
     layers[0].query_dense.set_weights([2.0 * w for w in layers[0].query_dense.get_weights()])
     for training in (False, True):
@@ -112,7 +112,7 @@ def test_a_deterministic_alignment_of_ones_own():
         ({"alignment": "weibull", "flash_attention": True}, "Flash attention.*Received: flash_attention=True"),
     ],
 )
-def test_options_that_are_refused(options, message):
+def test_options_that_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(HEADS, WIDTH, **options)
 
@@ -131,7 +131,7 @@ def test_options_that_are_refused(options, message):
         ({"alignment": "weibull"}, np.repeat(POSTERIOR, 2, axis=1), r"Received: posterior_logits.shape=\(3, 4, 4, 5\)"),
     ],
 )
-def test_posterior_logits_that_are_refused(options, logits, message):
+def test_posterior_logits_that_are_rejected(options, logits, message):
     layer = MultiHeadAttention(HEADS, WIDTH, **options)
     with pytest.raises(ValueError, match=message):
         layer(QUERY, VALUE, posterior_logits=logits)

@@ -22,7 +22,7 @@ from twins import twin_divergence
 from keras_vattn import LogNormal, MultiHeadAttention, Weibull
 
 
-def test_a_prior_of_each_head_has_a_network_of_each_head():
+def test_a_prior_per_head_has_a_network_per_head():
     shared, separate = (
         MultiHeadAttention(HEADS, WIDTH, alignment="weibull", prior="contextual", per_head_prior=per_head)
         for per_head in (False, True)

@@ -12,7 +12,7 @@ from keras_vattn import MultiHeadAttention
 
 
 @pytest.mark.parametrize("alignment", list(STOCHASTIC))
-def test_heads_queries_and_examples_draw_for_themselves(alignment):
+def test_heads_queries_and_examples_have_independent_draws(alignment):
     """With equal inputs, only the noise makes weights differ; it is uncorrelated within 5 standard errors."""
     layer = MultiHeadAttention(4, 3, alignment=alignment, seed=3)
     query, value = np.ones((5, 6, 2), "float32"), np.ones((5, 50, 2), "float32")

@@ -107,7 +107,7 @@ def test_inference_gives_the_outputs_of_keras(alignment, call):
     assert_close(*(layer(QUERY, VALUE, **arguments, return_attention_scores=True) for layer in layers))
 
 
-def test_rows_without_a_valid_key_are_those_of_keras():
+def test_rows_without_a_valid_key_equal_keras():
     nothing = np.repeat([[True], [False], [True]], 5, axis=1)
     for scores in (False, True):
         layers = pair()
@@ -115,7 +115,7 @@ def test_rows_without_a_valid_key_are_those_of_keras():
         assert_close(*results, rtol=1e-6)
 
 
-def test_inference_of_a_dirichlet_is_near_that_of_keras():
+def test_inference_of_a_dirichlet_is_close_to_keras():
     """It clamps the logits smoothly at -10 and 10."""
     assert_close(*(layer(QUERY, VALUE) for layer in pair(alignment="dirichlet")), rtol=0, atol=0.02)
 
@@ -156,7 +156,7 @@ def test_sliding_window():
 
 
 @pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
-def test_the_losses_of_activities_are_those_of_keras(options):
+def test_activity_losses_equal_keras(options):
     """At inference, which uses the mean of the weights."""
     layers = pair(QUERY, VALUE, activity_regularizer="l2", **options)
     losses = []

@@ -27,7 +27,7 @@ def test_the_mean_and_the_density():
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
-def test_the_term_is_in_the_loss_of_training_alone(weight):
+def test_only_training_adds_the_term_to_the_loss(weight):
     layer = PredictedContext(3, kl_weight=weight, name="c")
     layer(LATENT, TARGET, mask=tf.constant(MASK), training=True)
     nats = -distribution(layer, LATENT).log_prob(TARGET).numpy()[MASK].sum() / 6
@@ -39,7 +39,7 @@ def test_the_term_is_in_the_loss_of_training_alone(weight):
     assert {x.name: float(x.result()) for x in layer.metrics} == {"c_nats": pytest.approx(nats, rel=1e-5)}
 
 
-def test_informed_it_is_drawn_around_the_target_and_pays_the_divergence():
+def test_an_informed_layer_draws_around_the_target_and_adds_a_divergence():
     layer, target = PredictedContext(3, min_log_scale=-0.7, informed=True, name="c"), tf.constant(TARGET)
     with tf.GradientTape() as tape:
         tape.watch(target)
@@ -72,7 +72,7 @@ def test_no_gradient_to_the_target():
     assert target_gradient is None and np.all(np.any(z_gradient != 0, axis=-1))
 
 
-def test_sigma_has_a_floor_and_comes_back_from_it():
+def test_sigma_has_a_minimum_and_can_rise_again():
     """If the prediction equals the target, the term alone would make sigma 0."""
     layer = PredictedContext(3, min_log_scale=-1.5)
     layer.build((None, 4))

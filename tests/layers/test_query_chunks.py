@@ -122,7 +122,7 @@ every_case = pytest.mark.parametrize(
 
 
 @every_case
-def test_the_mean_is_that_without_chunks(options, call, size, kind):
+def test_the_mean_does_not_depend_on_chunks(options, call, size, kind):
     chunked, expected = (results(make(kind, query_chunk_size=x, **options), False, call) for x in (size, None))
     if options in (WEIGHTS_KL, OWN_KL):
         # Each chunk has its own draws, and the KL and gradients are estimates from draws.
@@ -133,7 +133,7 @@ def test_the_mean_is_that_without_chunks(options, call, size, kind):
 
 
 @every_case
-def test_gradients_of_draws_are_those_of_the_eager_loop(options, call, size, kind):
+def test_gradients_of_draws_equal_the_eager_loop(options, call, size, kind):
     """TensorFlow differentiates the eager loop by itself, without recomputation."""
     graph, eager = (
         results(make(kind, query_chunk_size=size, **options), call=call, wrap=wrap) for wrap in (tf.function, eagerly)
@@ -173,7 +173,7 @@ def test_a_layer_called_twice():
     assert_equal(*step_results)
 
 
-def test_closed_divergences_in_training_are_those_without_chunks():
+def test_closed_divergences_in_training_do_not_depend_on_chunks():
     call = PADDED | {"use_causal_mask": True}
     for alignment in ("weibull", "lognormal"):
         layers = (heads(alignment=alignment, prior="contextual", query_chunk_size=size) for size in (2, None))
@@ -181,7 +181,7 @@ def test_closed_divergences_in_training_are_those_without_chunks():
 
 
 @pytest.mark.parametrize("kind", ["heads", "attention"])
-def test_every_chunk_has_draws_of_its_own(kind):
+def test_every_chunk_has_its_own_draws(kind):
     """Equal queries of equal examples have equal means but different draws; equal seeds give equal draws."""
     query, value = np.ones_like(QUERY), np.repeat(VALUE[:1], 3, axis=0)
     for training, num_outputs in ((False, 1), (True, 12)):
@@ -193,7 +193,7 @@ def test_every_chunk_has_draws_of_its_own(kind):
 
 
 @pytest.mark.slow
-def test_every_chunk_has_estimates_of_its_own():
+def test_every_chunk_has_its_own_estimates():
     """Each of four equal queries has its own KL in an evaluation, which uses fixed draws."""
     layer = heads(query_chunk_size=1, **WEIGHTS_KL)
     step_of(layer)
@@ -205,7 +205,7 @@ def test_every_chunk_has_estimates_of_its_own():
     np.testing.assert_allclose(divergences, np.mean(divergences), rtol=0.5)
 
 
-def test_a_plain_softmax_is_that_of_keras():
+def test_softmax_equals_keras():
     """Padded queries, marked by a Keras mask on the tensor, and rows without a valid key."""
     plain, chunked = pair()
     chunked.query_chunk_size = 3
@@ -217,7 +217,7 @@ def test_a_plain_softmax_is_that_of_keras():
     np.testing.assert_allclose(chunked(query, VALUE, **masks), expected, atol=1e-5)
 
 
-def test_masks_whose_axes_are_known_late():
+def test_masks_with_unknown_axes():
     layers = heads(query_chunk_size=3), heads()
     step_of(layers[0])
     layers[1].build(QUERY.shape, VALUE.shape)
@@ -230,7 +230,7 @@ def test_masks_whose_axes_are_known_late():
 
 @slow
 @pytest.mark.parametrize("kind", ["heads", "attention"])
-def test_unknown_lengths_and_none(kind):
+def test_unknown_and_zero_lengths(kind):
     options = {"alignment": "weibull", "prior": "contextual", "query_chunk_size": 3}
     specs = [tf.TensorSpec((None, None, x.shape[-1])) for x in (QUERY, VALUE)]
     wraps = (lambda step: tf.function(step, input_signature=specs)), eagerly

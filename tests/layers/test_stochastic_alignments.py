@@ -163,7 +163,7 @@ def test_reductions_count_valid_query_key_pairs():
     assert totals["mean"] == pytest.approx(totals["sum"] * B / pairs, rel=1e-5)
 
 
-def test_the_prior_is_normalised_over_what_each_query_sees():
+def test_the_prior_is_normalised_over_the_valid_keys_of_each_query():
     layer = BayesianAttention(prior="contextual")
     layer(QUERY[:, :T], VALUE[:, :T])
     p = layer.prior_distribution(QUERY, VALUE[:, :T], use_causal_mask=True)

@@ -38,7 +38,7 @@ def test_a_source_of_length_zero(layer, graph):
 
 
 @pytest.mark.parametrize(("examples", "expected"), [(0.5, 24.0), (4, 3.0), (0, 0.0)])
-def test_the_number_of_examples_divides_whatever_it_is(examples, expected):
+def test_the_number_of_examples_can_be_any_number(examples, expected):
     layer = keras_vattn.StochasticLayer()
     layer.track_divergence()
     for number in (examples, tf.constant(examples, tf.float32)):

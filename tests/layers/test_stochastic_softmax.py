@@ -23,7 +23,7 @@ def test_inference_is_the_softmax_of_keras():
 
 
 @pytest.mark.parametrize("alignment", WITH_CLOSED_DIVERGENCE)
-def test_what_is_masked_has_no_weight_no_gradient_and_no_divergence(alignment):
+def test_masked_entries_have_no_weight_no_gradient_and_no_divergence(alignment):
     layer, logits = StochasticSoftmax(alignment, prior="fixed", seed=1), tf.constant(LOGITS)
     with tf.GradientTape() as tape:
         tape.watch(logits)
@@ -42,7 +42,7 @@ def test_what_is_masked_has_no_weight_no_gradient_and_no_divergence(alignment):
     assert total_divergence == pytest.approx(row_divergences / B, rel=1e-5)
 
 
-def test_the_divergence_is_that_of_the_attentions_that_have_such_a_softmax():
+def test_the_divergence_equals_attentions_with_this_softmax():
     query, value = (GENERATOR.normal(size=(B, n, 6)).astype("float32") for n in (T, S))
     options = {"alignment": "weibull", "prior": "fixed"}
     for reduction in ("sum", "query_mean", "mean"):
@@ -78,7 +78,7 @@ def test_a_contextual_prior_reads_the_key_of_the_call():
     assert float(softmax.losses[0]) == pytest.approx(shared, rel=1e-6)
 
 
-def test_every_head_and_query_has_draws_of_its_own():
+def test_every_head_and_query_has_its_own_draws():
     layer = StochasticSoftmax(seed=1)
     weights = layer(np.zeros((2, 2, 3, 4, 5), "float32"), training=True).numpy().reshape(-1, 5)
     assert len(np.unique(weights, axis=0)) == len(weights)

@@ -17,7 +17,7 @@ def counted(model):
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
-def test_the_count_is_saved_and_is_no_weight(name, tmp_path):
+def test_the_count_is_saved_but_is_not_a_weight(name, tmp_path):
     inputs = keras.Input((None, 6)), keras.Input((None, 6))
     model = keras.Model(inputs, LAYERS[name](*inputs))
     layer = counted(model)

@@ -44,7 +44,7 @@ def test_a_tracker_lets_a_built_layer_have_more_layers():
         layer.yet_more = keras.layers.Dense(2)
 
 
-def test_own_losses_are_what_was_added():
+def test_own_losses_are_the_added_losses():
     layer = Adds()
     layer(np.ones((2, 3)))
     assert [float(x) for x in layer._get_own_losses()] == [6.0]
@@ -98,7 +98,7 @@ def test_the_dropout_of_heads_has_a_seed_generator():
     assert keras_private.dropout_of(layer).seed_generator.get_config()["seed"] == 3
 
 
-def test_attention_scores_are_made_in_one_method():
+def test_attention_scores_are_computed_in_one_method():
     layer, query, key = keras.layers.Attention(), keras.ops.ones((1, 3, 2)), keras.ops.ones((1, 4, 2))
     layer.build([query.shape, key.shape])
     scores = layer._calculate_scores(query=query, key=key)
@@ -167,13 +167,13 @@ class Renamed:
         ),
     ],
 )
-def test_without_a_name_its_feature_says_so(name, owner, call, monkeypatch):
+def test_a_missing_name_raises_an_error_with_its_feature(name, owner, call, monkeypatch):
     monkeypatch.setattr(owner, name, Renamed(name), raising=False)
     with pytest.raises(AttributeError, match=rf"lacks `{name}`, needed by .*Install keras>=3\.12.*Received: keras"):
         call()
 
 
-def test_without_other_names_features_are_off(monkeypatch):
+def test_other_missing_names_turn_features_off(monkeypatch):
     monkeypatch.setattr(keras.layers.Layer, "_get_own_losses", Renamed("_get_own_losses"))
     for name in ("get_keras_mask", "GLOBAL_CUSTOM_NAMES", "gradient_registry"):
         monkeypatch.setattr(keras_private, name, None)
@@ -259,7 +259,7 @@ def private_names(tree, keras_names):
             yield node.lineno, name
 
 
-def test_no_private_name_stands_elsewhere():
+def test_no_other_module_uses_a_private_name():
     keras_names, private_by_file = private_keras_names(), {}
     for path in sorted(LIBRARY.rglob("*.py")):
         if path.name != "keras_private.py":

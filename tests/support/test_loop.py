@@ -58,7 +58,7 @@ def test_no_step(eager):
 
 
 @pytest.mark.parametrize("eager", [True, False])
-def test_a_state_of_another_shape_is_refused(eager):
+def test_a_state_of_another_shape_is_rejected(eager):
     run = lambda: scan(lambda x, state: (state, state[:, :2]), tf.zeros((2, 3)), {"x": INPUTS}, 4)  # noqa: E731
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"\[2,2\]"):
         run() if eager else tf.function(run)()

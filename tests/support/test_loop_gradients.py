@@ -54,7 +54,7 @@ ARGUMENTS = [tf.constant(x) for x in (INPUTS, KERNEL, QUERY_KERNEL, MEMORY)]
 
 @jit_compile
 @pytest.mark.parametrize("has_static_shape", [True, False])
-def test_equal_to_those_of_eager_steps(has_static_shape, jit_compile):
+def test_gradients_equal_eager_steps(has_static_shape, jit_compile):
     expected = gradients(*ARGUMENTS)
     signature = [tf.TensorSpec(x.shape if has_static_shape else (None, None, *x.shape[2:]), x.dtype) for x in ARGUMENTS]
     signature[1:3] = [tf.TensorSpec(x.shape) for x in ARGUMENTS[1:3]]
@@ -95,7 +95,7 @@ def assert_graph_equals_eager(function, *arguments):
 
 
 @pytest.mark.slow
-def test_products_that_are_not_of_the_step():
+def test_products_outside_the_step_graph():
     """Products in a branch, in a loop inside the step, with a kernel computed in the step, and with more rows than
     examples."""
     kernel = tf.constant(KERNEL[:UNITS])
@@ -122,7 +122,7 @@ def test_products_that_are_not_of_the_step():
 
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
-def test_what_a_step_shares_otherwise(make):
+def test_other_tensors_that_steps_share(make):
     """A shared tensor and variables that are not kernels, one that is also a kernel, rows of a table, and an integer
     state."""
     scale, kernel, table = tf.constant(KERNEL[0]), make(KERNEL[:UNITS]), make(KERNEL[:STEPS])
@@ -148,7 +148,7 @@ def test_what_a_step_shares_otherwise(make):
         assert_graph_equals_eager(gradient, scale, training)
 
 
-def test_a_step_that_draws_is_taken_once():
+def test_a_step_that_draws_runs_once():
     """The gradient uses the draws of the forward pass, in their order: y = s d_1 + s d_1 d_2 + ..., dy/ds = y / s."""
 
     @tf.function(autograph=False)
@@ -209,7 +209,7 @@ def test_a_saved_function_that_trains(tmp_path):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
 
 
-def test_a_step_with_a_gradient_of_its_own():
+def test_a_step_that_computes_a_gradient():
     """The step descends an energy that contains a product."""
 
     def gradient(kernel):
@@ -253,7 +253,7 @@ def test_a_loop_in_a_branch_or_another_loop(around):
 
 
 @pytest.mark.parametrize("reads", ["branch", "assign"])
-def test_a_step_that_uses_a_variable_in_another_way(reads):
+def test_a_step_that_reads_in_a_branch_or_assigns_a_variable(reads):
     """A step that reads a variable in a branch, or assigns it, uses TensorFlow's gradient."""
     table = tf.Variable(KERNEL[:UNITS, 0])
 

@@ -31,7 +31,7 @@ def owners(sublayer):
         (lambda: keras_vattn.Attention("bilinear"), "attention"),
     ],
 )
-def test_a_part_has_one_owner(make, name):
+def test_a_sublayer_has_one_owner(make, name):
     """Two owners could be saved but not loaded."""
     shared = make()
     first, second = owners(shared)
@@ -54,7 +54,7 @@ def file_of(layer, path):
     ],
     ids=["multi-head", "attention"],
 )
-def test_a_stochastic_layer_goes_on_from_the_weights_of_a_deterministic_one(deterministic, stochastic, tmp_path):
+def test_a_stochastic_layer_loads_the_weights_of_a_deterministic_layer(deterministic, stochastic, tmp_path):
     path = tmp_path / "model.weights.h5"
     file_of(deterministic, path)
     inputs = keras.Input((None, 8))
@@ -88,7 +88,7 @@ def test_a_prior_that_the_file_lacks(tmp_path):
     ],
     ids=lambda x: x if isinstance(x, str) else type(x).__name__,
 )
-def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
+def test_a_symbolic_call_checks_like_an_eager_call(layer, wrong):
     shapes = {"query_mask": (4,), "value_mask": (3,), "attention_mask": (5, 3), "posterior_logits": (5, 3)}
     dtype = "float32" if wrong == "posterior_logits" else "bool"
     with pytest.raises(ValueError, match=f"{wrong}.*Received"):
@@ -104,7 +104,7 @@ def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
     ],
     ids=lambda x: type(x).__name__,
 )
-def test_every_call_looks_at_shapes(layer):
+def test_every_call_checks_shapes(layer):
     """Not only the call that builds: a batch of one would be broadcast."""
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"Received: query.shape=\(1, 3, 4\), value.shape=\(2, 5, 6\)"):

@@ -52,7 +52,7 @@ THREE, HALF = np.int64(3), np.float32(0.5)
         lambda: keras_vattn.Perplexity(ignore_class=THREE),
     ],
 )
-def test_a_configuration_of_numpy_numbers_is_json(make):
+def test_a_config_with_numpy_numbers_is_json(make):
     instance = make()
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(instance)))
     assert keras.saving.deserialize_keras_object(config).get_config() == instance.get_config()
