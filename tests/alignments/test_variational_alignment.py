@@ -262,5 +262,5 @@ def test_a_prior_of_the_weights_needs_their_divergence():
 
 @pytest.mark.parametrize(("distribution", "unread"), [("weibull", {"sigma": 9.0}), ("lognormal", {"k": 9.0})])
 def test_the_parameter_of_the_other_distribution_is_refused(distribution, unread):
-    with pytest.raises(ValueError, match=rf"\"{distribution}\" does not read .*Received: {next(iter(unread))}=9.0"):
+    with pytest.raises(ValueError, match=rf"\"{distribution}\" does not use .*Received: {next(iter(unread))}=9.0"):
         BayesianAttention(distribution=distribution, **unread)
