@@ -120,12 +120,12 @@ class CompiledFunction:
     def __call__(self, *arguments):
         with _LOCK:
             request = next((x for x in reversed(current_requests()) if x in self.functions), None)
-            self.functions[request] = function = self.functions[request] or self._make_function(request)
+            self.functions[request] = function = self.functions[request] or self._compiled_function(request)
         if request is not None and self.name != "train_function":
             self._check_options(request)
         return function(*arguments)
 
-    def _make_function(self, request):
+    def _compiled_function(self, request):
         """Return a function that Keras compiles, which draws if there is a request."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
