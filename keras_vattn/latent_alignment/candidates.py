@@ -8,8 +8,8 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.latent_alignment.log_probabilities import (
     LOG_ZERO,
-    at,
     draw,
+    gather_entries,
     is_possible,
     most_probable,
     renormalised,
@@ -42,14 +42,14 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
         index = most_probable(log_prior, objective.top_k)
     else:
         index = draw(source, objective.num_samples, seed)
-    candidates, chosen_prior = tf.gather(value, index, batch_dims=1), at(log_prior, index)
+    candidates, chosen_prior = tf.gather(value, index, batch_dims=1), gather_entries(log_prior, index)
     if keys.valid is not None:
         candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
     if with_baseline:
         soft, _, _ = mixture(ops.exp(log_prior), value)
         candidates = ops.concatenate([candidates, soft], axis=2)
     chosen_prior = renormalised(chosen_prior) if pair.estimator == "top_k" else chosen_prior
-    return candidates, chosen_prior, None if log_posterior is None else at(log_posterior, index)
+    return candidates, chosen_prior, None if log_posterior is None else gather_entries(log_posterior, index)
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):

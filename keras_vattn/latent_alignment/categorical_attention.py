@@ -227,22 +227,22 @@ class CategoricalAttention(StochasticLayer):
     def prior_distribution(self, *arguments, **options):
         """Return p(z) for the arguments of a call, a TensorFlow Probability categorical distribution over the keys, of
         batch shape (B, T). The layer must be built."""
-        return Categorical(self._of_a_call(arguments, options)["log_prior"])
+        return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
         """Return q(z) as `prior_distribution` returns p(z); p(z) where no posterior logits are passed."""
-        alignment = self._of_a_call(arguments, options)
+        alignment = self._alignment_of_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)
 
-    def _of_a_call(self, arguments, options):
+    def _alignment_of_call(self, arguments, options):
         self.require_built()
-        given = bind_call(partial(CategoricalAttention.call, self), arguments, options)
-        masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
-        mask = combine_masks(given["query"], given["value"], *masks)
+        inputs = bind_call(partial(CategoricalAttention.call, self), arguments, options)
+        masks = (inputs[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
+        mask = combine_masks(inputs["query"], inputs["value"], *masks)
         names = ("query", "value", "key", "posterior_logits", "logits")
         query, value, key, posterior_logits, logits = (
-            None if given[name] is None else ops.convert_to_tensor(given[name]) for name in names
+            None if inputs[name] is None else ops.convert_to_tensor(inputs[name]) for name in names
         )
         self._check(query, value, key, None, posterior_logits, logits)
         return self._alignment(query, value, key, mask, posterior_logits, logits)
@@ -252,16 +252,16 @@ class CategoricalAttention(StochasticLayer):
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
         # Whether training, and in which pair.
-        calls = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
+        pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
-            calls.add((False, self.objective.in_training))
+            pairs.add((False, self.objective.in_training))
         if has_posterior or not self.objective.in_training.needs_posterior:
-            calls.add((True, self.objective.in_training))
+            pairs.add((True, self.objective.in_training))
         num_candidates, num_contexts = set(), set()
-        for training, pair in calls:
-            number = self.objective.num_candidates(pair, num_keys)
-            num_candidates.add(number)
-            num_contexts.add(None if number is None else number + self.objective.has_baseline_entry(pair, training))
+        for training, pair in pairs:
+            count = self.objective.num_candidates(pair, num_keys)
+            num_candidates.add(count)
+            num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
         # Unknown where calls differ.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
@@ -269,13 +269,13 @@ class CategoricalAttention(StochasticLayer):
         return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(CategoricalAttention.call, self), arguments, options)
-        query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
-        self._check(query, value, given["key"], given["query_mask"], posterior_logits, given["logits"])
-        check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
+        inputs = bind_call(partial(CategoricalAttention.call, self), arguments, options)
+        query, value, posterior_logits = inputs["query"], inputs["value"], inputs["posterior_logits"]
+        self._check(query, value, inputs["key"], inputs["query_mask"], posterior_logits, inputs["logits"])
+        check_masks(query, value, *(inputs[name] for name in ("value_mask", "key_mask", "attention_mask")))
         names = ("query", "value", "key", "posterior_logits", "logits")
-        shapes = self.compute_output_shape(*(None if given[name] is None else given[name].shape for name in names))
-        if given["return_attention_scores"]:
+        shapes = self.compute_output_shape(*(None if inputs[name] is None else inputs[name].shape for name in names))
+        if inputs["return_attention_scores"]:
             shapes["weights"] = (*query.shape[:-1], value.shape[1])
             if posterior_logits is not None:
                 shapes["posterior_weights"] = shapes["weights"]

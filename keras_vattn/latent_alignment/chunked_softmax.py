@@ -18,7 +18,7 @@ from keras_vattn.support.gradients import custom_gradient
 SMALLEST = 1e-30
 
 
-def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
+def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=None, num_blocks=1):
     """Return log softmax(inputs W + b)[target] of every row, or the sum of such logarithms under weights, float32 (R,).
 
     Targets have no gradient.
@@ -30,52 +30,52 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         targets: int64 (R,), inside the vocabulary; or float32 (N, V), the weight of every word, where N divides R and
             row r has the weights r mod N.
         chunk_size: Largest number of rows whose logits exist at a time.
-        counted: Boolean (R,) or `None` for all. The others have value and gradient 0.
-        num_parts: Into how many parts the first chunk is cut, to leave out those whose rows do not count, or have no
+        row_mask: Boolean (R,) or `None` for all. The others have value and gradient 0.
+        num_blocks: Into how many parts the first chunk is cut, to leave out those whose rows do not count, or have no
             gradient.
     """
 
     @custom_gradient
     def function(inputs, kernel, bias):
-        scored = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
-        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), scored)
+        word_targets = _Labels(targets) if targets.dtype.is_integer else _Votes(targets)
+        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), word_targets)
         num_rows = tf.shape(inputs)[0]
         num_chunks = tf.maximum(ceiling(num_rows, chunk_size), 1)
         size = ceiling(num_rows, num_chunks)
-        selected = tf.ones((num_rows,), tf.bool) if counted is None else counted
+        selected = tf.ones((num_rows,), tf.bool) if row_mask is None else row_mask
         chunks, num_selected = _selected_first(selected, num_chunks, size)
-        part_size = ceiling(size, num_parts)
-        parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
+        block_size = ceiling(size, num_blocks)
+        blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
         # TensorFlow neither fuses operations in a condition nor updates their results in place.
-        in_parts = counted is not None and num_parts > 1
-        if not in_parts:
-            first_chosen, probabilities = output.chosen_and_probabilities(chunks[0])
-            first_probabilities = [probabilities] if num_parts == 1 else [probabilities[part] for part in parts]
+        skips_blocks = row_mask is not None and num_blocks > 1
+        if not skips_blocks:
+            first_chosen, probabilities = output.score_rows(chunks[0])
+            first_probabilities = [probabilities] if num_blocks == 1 else [probabilities[block] for block in blocks]
         else:
-            results = [output.chosen_and_probabilities_if(part.start < num_selected, chunks[0][part]) for part in parts]
+            results = [output.score_rows_if(block.start < num_selected, chunks[0][block]) for block in blocks]
             first_chosen = tf.concat([chosen for chosen, _ in results], axis=0)
             first_probabilities = [probabilities for _, probabilities in results]
 
         def body(chunk, chosen):
-            log_likelihood, _ = output.chosen_and_probabilities(chunks[chunk])
+            log_likelihood, _ = output.score_rows(chunks[chunk])
             return chunk + 1, tf.tensor_scatter_nd_update(chosen, [[chunk]], log_likelihood[None])
 
         chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
         (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_selected, body, 1, chosen)
-        place = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
-        log_likelihood = tf.where(selected, tf.gather(tf.reshape(chosen, (-1,)), place), 0.0)
+        positions = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
+        log_likelihood = tf.where(selected, tf.gather(tf.reshape(chosen, (-1,)), positions), 0.0)
 
         def backward(upstream):
             upstream = tf.where(selected, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
             totals = tuple(tf.zeros_like(x, tf.float32) for x in (inputs, kernel, bias))
             with tf.name_scope("gradient/words"):
-                for part, probabilities in zip(parts, first_probabilities, strict=True):
-                    add = output.add_part if num_parts > 1 else output.add_rows
-                    totals = add(totals, chunks[0][part], probabilities, first[part])
-                others = tf.where(place < tf.cast(size, tf.int64), 0.0, upstream)
-                by_inputs, by_kernel, by_bias = output.add_others(totals, others, num_chunks, size)
-                return tf.cast(by_inputs, inputs.dtype), by_kernel, by_bias
+                for block, probabilities in zip(blocks, first_probabilities, strict=True):
+                    add = output.add_block if num_blocks > 1 else output.add_rows
+                    totals = add(totals, chunks[0][block], probabilities, first[block])
+                remaining = tf.where(positions < tf.cast(size, tf.int64), 0.0, upstream)
+                d_inputs, d_kernel, d_bias = output.add_remaining(totals, remaining, num_chunks, size)
+                return tf.cast(d_inputs, inputs.dtype), d_kernel, d_bias
 
         return log_likelihood, backward
 
@@ -83,7 +83,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
 
 @dataclasses.dataclass(frozen=True)
-class _Words:
+class _Labels:
     """Targets that are words: labels int64 (R,)."""
 
     labels: tf.Tensor
@@ -93,14 +93,14 @@ class _Words:
         labels = tf.gather(self.labels, rows)
         chosen = tf.gather(probabilities, labels, batch_dims=1)
 
-        def by_logits_of_words():
+        def from_logits():
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
         # A probability near 0 has no digits left: then by the logits, which are all read twice more.
-        return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), by_logits_of_words)
+        return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
-    def by_logits(self, probabilities, rows):
+    def logits_gradient(self, probabilities, rows):
         """Return the gradient of the log-likelihoods by the logits, (r, V), negative, in the dtype of the p."""
         labels = tf.gather(self.labels, rows)
         return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)
@@ -112,18 +112,18 @@ class _Votes:
 
     weights: tf.Tensor
 
-    def of_rows(self, rows):
+    def row_weights(self, rows):
         """Return the weights of rows (r,), (r, V), and their sums, (r,)."""
         weights = tf.gather(self.weights, rows % tf.shape(self.weights, tf.int64)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
     def log_likelihood(self, logits, probabilities, rows):
-        weights, total = self.of_rows(rows)
+        weights, total = self.row_weights(rows)
         largest, log_largest = _largest(logits, probabilities)
         return tf.reduce_sum(weights * (logits - largest[:, None]), axis=1) + total * log_largest
 
-    def by_logits(self, probabilities, rows):
-        weights, total = self.of_rows(rows)
+    def logits_gradient(self, probabilities, rows):
+        weights, total = self.row_weights(rows)
         return tf.cast(total[:, None] * tf.cast(probabilities, tf.float32) - weights, probabilities.dtype)
 
 
@@ -134,9 +134,9 @@ class _Output:
     inputs: tf.Tensor
     kernel: tf.Tensor
     bias: tf.Tensor
-    targets: _Words | _Votes
+    targets: _Labels | _Votes
 
-    def chosen_and_probabilities(self, rows):
+    def score_rows(self, rows):
         """Return the log-likelihood of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
@@ -144,31 +144,31 @@ class _Output:
         log_likelihood = self.targets.log_likelihood(logits, probabilities, rows)
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
-    def chosen_and_probabilities_if(self, needed, rows):
-        """As `chosen_and_probabilities`, zeros and no product where they are not needed."""
+    def score_rows_if(self, needed, rows):
+        """As `score_rows`, zeros and no product where they are not needed."""
         shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
         return tf.cond(
             needed,
-            lambda: self.chosen_and_probabilities(rows),
+            lambda: self.score_rows(rows),
             lambda: (tf.zeros_like(rows, tf.float32), tf.zeros(shape, self.inputs.dtype)),
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
-        by_inputs, by_kernel, by_bias = totals
+        d_inputs, d_kernel, d_bias = totals
         # The upstream gradient multiplies the narrow factors; as a column it gives the sum for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
-        by_logits = self.targets.by_logits(probabilities, rows)
-        by_rows = upstream * tf.matmul(by_logits, self.kernel, transpose_b=True)
+        logits_gradient = self.targets.logits_gradient(probabilities, rows)
+        d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
         weighted = tf.concat([upstream * tf.gather(self.inputs, rows), upstream], axis=1)
-        by_weights = tf.cast(tf.matmul(weighted, by_logits, transpose_a=True), tf.float32)
+        d_weights = tf.cast(tf.matmul(weighted, logits_gradient, transpose_a=True), tf.float32)
         return (
-            tf.tensor_scatter_nd_add(by_inputs, rows[:, None], tf.cast(by_rows, tf.float32)),
-            by_kernel + by_weights[:-1],
-            by_bias + by_weights[-1],
+            tf.tensor_scatter_nd_add(d_inputs, rows[:, None], tf.cast(d_rows, tf.float32)),
+            d_kernel + d_weights[:-1],
+            d_bias + d_weights[-1],
         )
 
-    def add_part(self, totals, rows, probabilities, upstream):
+    def add_block(self, totals, rows, probabilities, upstream):
         """As `add_rows`, unless no row has an upstream gradient."""
         return tf.cond(
             tf.reduce_any(tf.not_equal(upstream, 0.0)),
@@ -176,14 +176,14 @@ class _Output:
             lambda: totals,
         )
 
-    def add_others(self, totals, upstream, num_chunks, size):
+    def add_remaining(self, totals, upstream, num_chunks, size):
         """Add the gradients of all rows whose upstream gradient (R,) is not 0, with recomputed probabilities."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
         def body(chunk, *totals):
             rows = chunks[chunk]
-            _, probabilities = self.chosen_and_probabilities(rows)
+            _, probabilities = self.score_rows(rows)
             return chunk + 1, *self.add_rows(totals, rows, probabilities, tf.gather(upstream, rows))
 
         return _loop(num_chunks > 1, lambda chunk, *_: chunk * size < num_selected, body, 0, *totals)
@@ -208,10 +208,10 @@ def _argsort(values):
     return tf.cast(tf.argsort(values, stable=True), tf.int64)
 
 
-def _loop(enter, condition, body, start, *variables):
+def _loop(is_needed, condition, body, start, *variables):
     """`tf.while_loop`, entered only where `enter` holds: XLA copies what goes into a loop, even one of no iteration."""
     return tf.cond(
-        enter,
+        is_needed,
         lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),
         lambda: tuple(variables),
     )

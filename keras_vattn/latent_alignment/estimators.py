@@ -70,9 +70,9 @@ def leave_one_out(log_weights):
     count = log_weights.shape[-1]
     if count == 1:
         return ops.zeros_like(log_weights)
-    others = (ops.sum(log_weights, axis=-1, keepdims=True) - log_weights) / (count - 1)
-    own = ops.eye(count, dtype="bool")
-    return _log_mean(ops.where(own, others[..., None], log_weights[..., None, :]))
+    mean_of_others = (ops.sum(log_weights, axis=-1, keepdims=True) - log_weights) / (count - 1)
+    diagonal = ops.eye(count, dtype="bool")
+    return _log_mean(ops.where(diagonal, mean_of_others[..., None], log_weights[..., None, :]))
 
 
 def wake_sleep(log_likelihood, log_prior, log_posterior):
@@ -86,9 +86,9 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
         "gradient" = sum_k omega_k / (sum_j omega_j) grad (log p(y | z_k) + log p(z_k) + log q(z_k))
     """
     log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))
-    learnt = gradient_of(log_likelihood) + gradient_of(log_prior) + gradient_of(log_posterior)
-    shares = ops.exp(log_weights - ops.logsumexp(log_weights, axis=-1, keepdims=True))
-    return _log_mean(log_weights) + ops.sum(shares * learnt, axis=-1)
+    gradients = gradient_of(log_likelihood) + gradient_of(log_prior) + gradient_of(log_posterior)
+    normalized_weights = ops.exp(log_weights - ops.logsumexp(log_weights, axis=-1, keepdims=True))
+    return _log_mean(log_weights) + ops.sum(normalized_weights * gradients, axis=-1)
 
 
 def _log_weights(log_likelihood, log_prior, log_posterior):

@@ -93,7 +93,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        log_prior, log_posterior, log_prior_mask = self._checked(
+        log_prior, log_posterior, log_prior_mask = self._check_and_squeeze(
             log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask
         )
         pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
@@ -144,21 +144,21 @@ class LatentLogLikelihood(keras.layers.Layer):
             update_average(self.average, values, mask, self.objective.baseline_decay)
         return average
 
-    def _checked(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
+    def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
         """Return what the attention gave, without an axis of steps where the log-likelihood has none."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
             )
-        made_for = getattr(log_prior, "latent_objective", self.objective)
-        if not made_for.is_equivalent(self.objective):
+        candidates_objective = getattr(log_prior, "latent_objective", self.objective)
+        if not candidates_objective.is_equivalent(self.objective):
             raise ValueError(
                 "CategoricalAttention and LatentLogLikelihood must have the same objective. "
-                f"Received: {made_for} there, {self.objective} here"
+                f"Received: {candidates_objective} there, {self.objective} here"
             )
         if len(log_likelihood.shape) == 2 and len(log_prior.shape) == 3 and log_prior.shape[1] == 1:
-            given = (log_prior, log_posterior, log_prior_mask)
-            log_prior, log_posterior, log_prior_mask = (None if x is None else x[:, 0] for x in given)
+            attention_outputs = (log_prior, log_posterior, log_prior_mask)
+            log_prior, log_posterior, log_prior_mask = (None if x is None else x[:, 0] for x in attention_outputs)
         if log_posterior is not None:
             check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
         for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
@@ -169,10 +169,10 @@ class LatentLogLikelihood(keras.layers.Layer):
         return tuple(log_likelihood_shape[:-1])
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(LatentLogLikelihood.call, self), arguments, options)
-        given.pop("training")
-        log_likelihood = given["log_likelihood"]
-        log_prior, _, _ = self._checked(**given)
+        inputs = bind_call(partial(LatentLogLikelihood.call, self), arguments, options)
+        inputs.pop("training")
+        log_likelihood = inputs["log_likelihood"]
+        log_prior, _, _ = self._check_and_squeeze(**inputs)
         # Training may have one candidate more, that of the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}

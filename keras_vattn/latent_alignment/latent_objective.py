@@ -127,7 +127,7 @@ class LatentObjective:
             raise ValueError(
                 f'`baseline` must be "soft", "moving_average", None or a function. Received: baseline={baseline!r}'
             )
-        numbers = {
+        validated = {
             "num_samples": positive_integer("num_samples", self.num_samples),
             "top_k": positive_integer("top_k", self.top_k, optional=True),
             "tau": positive_number("tau", self.tau),
@@ -151,7 +151,7 @@ class LatentObjective:
             "baseline": baseline,
             "inference": None if at_inference is None else str(at_inference),
         }
-        for name, value in {**names, **numbers}.items():
+        for name, value in {**names, **validated}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -248,11 +248,11 @@ def resolve_objective(identifier):
 
 
 def _legal_pair(name, objective, estimator=None):
-    given = objective if estimator is None else f"{objective}/{estimator}"
-    words = given.split("/") if isinstance(given, str) else ()
+    text = objective if estimator is None else f"{objective}/{estimator}"
+    words = text.split("/") if isinstance(text, str) else ()
     if len(words) == 1 and words[0] in LEGAL:
         return Pair(words[0], LEGAL[words[0]][0])
     if len(words) == 2 and words[1] in LEGAL.get(words[0], ()):
         return Pair(*words)
     legal = ", ".join(str(Pair(*words)) for words in ((x, y) for x, estimators in LEGAL.items() for y in estimators))
-    raise ValueError(f"`{name}` must be one of {legal}. Received: {name}={given!r}")
+    raise ValueError(f"`{name}` must be one of {legal}. Received: {name}={text!r}")

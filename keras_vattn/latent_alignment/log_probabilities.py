@@ -40,7 +40,7 @@ def draw(log_probability, num_samples, seed):
     return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 
-def at(x, index):
+def gather_entries(x, index):
     """Return the entries (B, T, K) of x (B, T, S) at int64 indices (B, T, K)."""
     return tf.gather(x, index, batch_dims=2)
 

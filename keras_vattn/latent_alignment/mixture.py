@@ -26,46 +26,48 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         size = tf.maximum(ceiling(num_rows, num_chunks), 1)
         cast_kernel, cast_bias = (tf.cast(x, inputs.dtype) for x in (kernel, bias))
 
-        inputs_of, log_weights_of = (_in_chunks(x, num_chunks, size) for x in (inputs, log_weights))
+        input_chunks, log_weights_chunks = (_to_chunks(x, num_chunks, size) for x in (inputs, log_weights))
 
-        def logits_of(chunk):
-            rows = tf.reshape(inputs_of[chunk], tf.stack([size * count, width]))
+        def compute_logits(chunk):
+            rows = tf.reshape(input_chunks[chunk], tf.stack([size * count, width]))
             logits = tf.cast(tf.nn.bias_add(tf.matmul(rows, cast_kernel), cast_bias), tf.float32)
             return tf.reshape(logits, tf.stack([size, count, vocabulary_size]))
 
         def body(chunk, values):
-            value = _log_mixture(logits_of(chunk), log_weights_of[chunk])
+            value = _log_mixture(compute_logits(chunk), log_weights_chunks[chunk])
             return chunk + 1, tf.tensor_scatter_nd_update(values, [[chunk]], value[None])
 
         start = tf.zeros(tf.stack([num_chunks, size, vocabulary_size]))
         (values,) = _loop_over(num_chunks, body, start)
 
         def backward(upstream):
-            upstream_of = _in_chunks(upstream, num_chunks, size)
+            upstream_chunks = _to_chunks(upstream, num_chunks, size)
 
-            def add_chunk(chunk, by_inputs, by_kernel, by_bias, by_log_weights):
-                logits, share = logits_of(chunk), upstream_of[chunk][:, None]
-                share *= tf.nn.softmax(tf.nn.log_softmax(logits) + log_weights_of[chunk][..., None], axis=1)
-                by_weight = tf.reduce_sum(share, axis=2)
-                by_logits = tf.reshape(share - tf.nn.softmax(logits) * by_weight[..., None], (-1, vocabulary_size))
-                narrow = tf.cast(by_logits, inputs.dtype)
-                by_rows = tf.reshape(tf.matmul(narrow, cast_kernel, transpose_b=True), tf.stack([size, count, width]))
-                rows = tf.reshape(inputs_of[chunk], (-1, width))
+            def add_chunk(chunk, d_inputs, d_kernel, d_bias, d_log_weights):
+                logits, d_log_words = compute_logits(chunk), upstream_chunks[chunk][:, None]
+                d_log_words *= tf.nn.softmax(tf.nn.log_softmax(logits) + log_weights_chunks[chunk][..., None], axis=1)
+                d_weights = tf.reduce_sum(d_log_words, axis=2)
+                d_logits = tf.reshape(d_log_words - tf.nn.softmax(logits) * d_weights[..., None], (-1, vocabulary_size))
+                cast_d_logits = tf.cast(d_logits, inputs.dtype)
+                d_rows = tf.reshape(
+                    tf.matmul(cast_d_logits, cast_kernel, transpose_b=True), tf.stack([size, count, width])
+                )
+                rows = tf.reshape(input_chunks[chunk], (-1, width))
                 return (
                     chunk + 1,
-                    tf.tensor_scatter_nd_update(by_inputs, [[chunk]], tf.cast(by_rows, tf.float32)[None]),
-                    by_kernel + tf.cast(tf.matmul(rows, narrow, transpose_a=True), tf.float32),
-                    by_bias + tf.reduce_sum(by_logits, axis=0),
-                    tf.tensor_scatter_nd_update(by_log_weights, [[chunk]], by_weight[None]),
+                    tf.tensor_scatter_nd_update(d_inputs, [[chunk]], tf.cast(d_rows, tf.float32)[None]),
+                    d_kernel + tf.cast(tf.matmul(rows, cast_d_logits, transpose_a=True), tf.float32),
+                    d_bias + tf.reduce_sum(d_logits, axis=0),
+                    tf.tensor_scatter_nd_update(d_log_weights, [[chunk]], d_weights[None]),
                 )
 
             # TensorFlow has no GPU kernel that updates a tensor of half precision.
-            start = tuple(tf.zeros_like(x, tf.float32) for x in (inputs_of, kernel, bias, log_weights_of))
-            by_inputs, by_kernel, by_bias, by_log_weights = _loop_over(num_chunks, add_chunk, *start)
-            by_inputs = tf.cast(_together(by_inputs, num_rows), inputs.dtype)
-            return by_inputs, by_kernel, by_bias, _together(by_log_weights, num_rows)
+            start = tuple(tf.zeros_like(x, tf.float32) for x in (input_chunks, kernel, bias, log_weights_chunks))
+            d_inputs, d_kernel, d_bias, d_log_weights = _loop_over(num_chunks, add_chunk, *start)
+            d_inputs = tf.cast(_from_chunks(d_inputs, num_rows), inputs.dtype)
+            return d_inputs, d_kernel, d_bias, _from_chunks(d_log_weights, num_rows)
 
-        return _together(values, num_rows), backward
+        return _from_chunks(values, num_rows), backward
 
     return function(*(tf.convert_to_tensor(x) for x in (inputs, kernel, bias, log_weights)))
 
@@ -83,13 +85,13 @@ def _log_mixture(logits, log_weights):
     return tf.maximum(value, LOG_ZERO)
 
 
-def _in_chunks(x, num_chunks, size):
+def _to_chunks(x, num_chunks, size):
     """Return rows (N, ...) as (num_chunks, size, ...), the last ones zeros."""
     padding = [[0, num_chunks * size - tf.shape(x)[0]]] + [[0, 0]] * (len(x.shape) - 1)
     return tf.reshape(tf.pad(x, padding), tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
 
 
-def _together(chunks, num_rows):
+def _from_chunks(chunks, num_rows):
     num_chunks, size, *_ = tf.unstack(tf.shape(chunks))
     return tf.reshape(chunks, tf.concat([[num_chunks * size], tf.shape(chunks)[2:]], axis=0))[:num_rows]
 

@@ -24,9 +24,9 @@ def average_of(average):
 
 def update_average(average, values, mask, decay):
     """Add the mean of the values (B, T) where the mask, a boolean (B, T) or `None`, is true."""
-    counted = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
-    number = ops.sum(counted)
-    mean = ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number)
-    new = ops.stack([mean, ops.ones((), "float32")])
+    valid = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
+    count = ops.sum(valid)
+    mean = ops.divide_no_nan(ops.sum(ops.where(valid > 0, values, 0.0)), count)
+    update = ops.stack([mean, ops.ones((), "float32")])
     # A batch of nothing but padding changes nothing.
-    average.assign(ops.where(number > 0, decay * average + (1.0 - decay) * new, average))
+    average.assign(ops.where(count > 0, decay * average + (1.0 - decay) * update, average))

@@ -106,10 +106,10 @@ class RewardToGo(keras.layers.Layer):
         training=None,
     ):
         self._check(log_likelihood, weights, logits, value_mask, baseline_log_likelihood)
-        for name, given in (("log_likelihood_mask", log_likelihood_mask), ("logits_mask", logits_mask)):
-            check_mask(name, given, tuple(log_likelihood.shape[:2]), "(B, T)")
+        for name, x in (("log_likelihood_mask", log_likelihood_mask), ("logits_mask", logits_mask)):
+            check_mask(name, x, tuple(log_likelihood.shape[:2]), "(B, T)")
         mask = both(log_likelihood_mask, logits_mask)
-        value = _counted(ops.reshape(ops.cast(log_likelihood, "float32"), ops.shape(log_likelihood)[:2]), mask)
+        value = _zero_masked(ops.reshape(ops.cast(log_likelihood, "float32"), ops.shape(log_likelihood)[:2]), mask)
         if training:
             value = value + self._gradient_terms(value, weights, logits, value_mask, baseline_log_likelihood, mask)
         if mask is not None:
@@ -131,25 +131,25 @@ class RewardToGo(keras.layers.Layer):
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
         # A row without a valid key draws nothing.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
-        drawn = _counted(ops.sum(weights * log_p, axis=-1), mask)
+        drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
         terms = 0.0
         if self.entropy_weight:
-            bonus = self.entropy_weight * _counted(-ops.sum(ops.exp(log_p) * log_p, axis=-1), mask)
+            bonus = self.entropy_weight * _zero_masked(-ops.sum(ops.exp(log_p) * log_p, axis=-1), mask)
             reward = reward + _to_go(bonus) - bonus
             terms = gradient_of(bonus)
         baseline = self._baseline(value, baseline_log_likelihood, mask)
-        return terms + ops.stop_gradient(reward - baseline) * gradient_of(drawn)
+        return terms + ops.stop_gradient(reward - baseline) * gradient_of(drawn_log_p)
 
     def _baseline(self, value, baseline_log_likelihood, mask):
         if baseline_log_likelihood is not None:
-            return _to_go(_counted(ops.cast(baseline_log_likelihood, "float32"), mask))
+            return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
         # That of the calls before: this one's values depend on its draws.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
-        return average * _to_go(_counted(ops.ones_like(value), mask))
+        return average * _to_go(_zero_masked(ops.ones_like(value), mask))
 
     def _check(self, log_likelihood, weights, logits, value_mask, baseline_log_likelihood):
         shape = tuple(log_likelihood.shape)
@@ -172,10 +172,10 @@ class RewardToGo(keras.layers.Layer):
         return tuple(log_likelihood_shape[:2])
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(RewardToGo.call, self), arguments, options)
+        inputs = bind_call(partial(RewardToGo.call, self), arguments, options)
         names = ("log_likelihood", "weights", "logits", "value_mask", "baseline_log_likelihood")
-        self._check(*(given[name] for name in names))
-        return keras.KerasTensor(self.compute_output_shape(given["log_likelihood"].shape), dtype="float32")
+        self._check(*(inputs[name] for name in names))
+        return keras.KerasTensor(self.compute_output_shape(inputs["log_likelihood"].shape), dtype="float32")
 
     def get_config(self):
         return {
@@ -191,5 +191,5 @@ def _to_go(x):
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 
-def _counted(x, mask):
+def _zero_masked(x, mask):
     return x if mask is None else ops.where(ops.cast(mask, "bool"), x, ops.zeros_like(x))

@@ -19,7 +19,7 @@ from keras_vattn.support.validation import integer, positive_integer, refuse_ign
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # The first chunk is cut into so many parts where there are several candidates, to leave out those without a use.
-NUM_PARTS = 8
+NUM_BLOCKS = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -135,20 +135,20 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     def call(self, inputs, targets=None, log_weights=None, inputs_mask=None, candidates_mask=None):
         self._check(inputs, targets, log_weights, inputs_mask, candidates_mask)
         inputs = ops.cast(inputs, self.compute_dtype)
-        counted = None if inputs_mask is None else ops.cast(inputs_mask, "bool")
+        word_mask = None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
             weighs_words = len(targets.shape) == len(inputs.shape) - 1
             targets = ops.cast(targets, "float32") if weighs_words else as_integers("targets", targets)
             if self.ignore_class is not None:
-                counted = both(counted, ops.not_equal(targets, self.ignore_class))
-        visible = None if counted is None else counted[..., None]
+                word_mask = both(word_mask, ops.not_equal(targets, self.ignore_class))
+        row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
             # Where none is, they weigh the same, and the word has the likelihood that they give it.
-            visible = both(visible, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
-        if visible is not None:
+            row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
+        if row_mask is not None:
             # What stands at the others may be anything, NaN too.
-            inputs = ops.where(visible[..., None], inputs, ops.zeros_like(inputs))
+            inputs = ops.where(row_mask[..., None], inputs, ops.zeros_like(inputs))
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)
         if targets is None and log_weights is None:
@@ -165,21 +165,21 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             return ops.reshape(result, (*axes, self.vocabulary_size))
         # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
-        if counted is not None:
-            targets = ops.where(counted[..., None] if weighs_words else counted, targets, 0)
-        if visible is not None:
-            visible = ops.broadcast_to(visible, (*axes, num_candidates))
-            visible = ops.reshape(ops.transpose(ops.reshape(visible, (num_words, num_candidates))), (-1,))
+        if word_mask is not None:
+            targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)
+        if row_mask is not None:
+            row_mask = ops.broadcast_to(row_mask, (*axes, num_candidates))
+            row_mask = ops.reshape(ops.transpose(ops.reshape(row_mask, (num_words, num_candidates))), (-1,))
         if weighs_words:
             targets = ops.reshape(targets, (num_words, self.vocabulary_size))
         else:
             targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
-        num_parts = 1 if inputs.shape[-2] == 1 else NUM_PARTS
-        result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, visible, num_parts)
+        num_blocks = 1 if inputs.shape[-2] == 1 else NUM_BLOCKS
+        result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, row_mask, num_blocks)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
-        if counted is not None:
+        if word_mask is not None:
             # `compute_mask` does not see the targets.
-            keras_private.set_mask(result, counted)
+            keras_private.set_mask(result, word_mask)
         return result
 
     def _weights(self):

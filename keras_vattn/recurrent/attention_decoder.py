@@ -162,19 +162,19 @@ class AttentionDecoder(RecurrentDecoder):
                 )
         claim(self, "attention", self.attention)
         self._fed_width = self._feeding.width(self._context_width(memory_shape)) if self._feeds else None
-        below, fed_shape = inputs_shape, (*inputs_shape[:-1], self._fed_width) if self._feeds else None
+        layer_shape, fed_shape = inputs_shape, (*inputs_shape[:-1], self._fed_width) if self._feeds else None
         for index, cell in enumerate(self.cells):
-            cell.build(below, None if index else fed_shape)
-            below = (*inputs_shape[:-1], self.units)
+            cell.build(layer_shape, None if index else fed_shape)
+            layer_shape = (*inputs_shape[:-1], self.units)
         if self.attention is not None and not self.attention.built:
-            self.attention.build(below, memory_shape)
+            self.attention.build(layer_shape, memory_shape)
 
     def parts(self):
         is_current = self.query == "current"
         if is_current:
-            query, fed = (lambda given, state: given["hidden"]), (lambda given, state: state["fed"])
+            query, fed = (lambda results, state: results["hidden"]), (lambda results, state: state["fed"])
         else:
-            query, fed = (lambda given, state: state["cells"][0]), (lambda given, state: given["fed"])
+            query, fed = (lambda results, state: state["cells"][0]), (lambda results, state: results["fed"])
         cells = CellsPart(self.cells, fed if self._feeds else None, self.dropout, self.residual, self.seed_generator)
         if self.attention is None:
             return [cells]
@@ -197,9 +197,9 @@ class AttentionDecoder(RecurrentDecoder):
             A dictionary with `"hidden"` (B, units), and with attention `"context"` (B, Dm), `"weights"` (B, S),
             `"query"` (B, units) and `"logits"` (B, S), float32; and the next state.
         """
-        given, state = super().step(inputs, state, memory, noise)
+        results, state = super().step(inputs, state, memory, noise)
         names = ("hidden", "context", "weights", "query", "logits")
-        return {name: given[name] for name in names if name in given}, state
+        return {name: results[name] for name in names if name in results}, state
 
     def call(
         self,
@@ -250,11 +250,13 @@ class AttentionDecoder(RecurrentDecoder):
         return shape
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(AttentionDecoder.call, self), arguments, options)
-        inputs, memory = given["inputs"], given["memory"]
-        self._check(inputs, memory, *(given[name] for name in ("inputs_mask", "memory_mask", "posterior_logits")))
-        spec = self._spec_of(CellsPart(self.cells), given)
-        if given["return_logits"] and memory is not None:
+        call_arguments = bind_call(partial(AttentionDecoder.call, self), arguments, options)
+        inputs, memory = call_arguments["inputs"], call_arguments["memory"]
+        self._check(
+            inputs, memory, *(call_arguments[name] for name in ("inputs_mask", "memory_mask", "posterior_logits"))
+        )
+        spec = self._output_spec(CellsPart(self.cells), call_arguments)
+        if call_arguments["return_logits"] and memory is not None:
             spec["query"] = keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)
             spec["logits"] = keras.KerasTensor((*inputs.shape[:-1], memory.shape[-2]), dtype="float32")
         return spec

@@ -113,12 +113,12 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         self.check_context(context)
         if context is None:
             return projected
-        share = product(context, kernels["context"])
+        projected_context = product(context, kernels["context"])
         if self._context_enters_all:
-            return projected + share
+            return projected + projected_context
         start, stop = self._context_columns()
-        before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]
-        return ops.concatenate([before, entered + share, after], axis=-1)
+        before_gates, context_part, after_gates = projected[:, :start], projected[:, start:stop], projected[:, stop:]
+        return ops.concatenate([before_gates, context_part + projected_context, after_gates], axis=-1)
 
     def check_context(self, context):
         """Raise ValueError unless the cell is called with a context if and only if it was built with one."""
@@ -214,8 +214,8 @@ class LSTMCell(RecurrentCell):
     num_gates = 4
 
     def initial_bias(self, shape, dtype=None):
-        into, _, *others = ops.split(super().initial_bias(shape, dtype), 4)
-        return ops.concatenate([into, ops.ones_like(into), *others], axis=0)
+        input_bias, _, *remaining = ops.split(super().initial_bias(shape, dtype), 4)
+        return ops.concatenate([input_bias, ops.ones_like(input_bias), *remaining], axis=0)
 
     def loop_kernels(self):
         if self.context_kernel is None or not self._context_enters_all:
@@ -323,8 +323,8 @@ class MaxOutLSTMCell(RecurrentCell):
 
     def step(self, projected, context, states, kernels):
         hidden, cell = states
-        i, f, o, one, other = self.gates(projected, context, hidden, kernels)
-        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.maximum(one, other)
+        i, f, o, first, second = self.gates(projected, context, hidden, kernels)
+        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.maximum(first, second)
         hidden = ops.sigmoid(o) * ops.tanh(cell)
         return hidden, [hidden, cell]
 
@@ -339,6 +339,6 @@ def lstm(gates, cell):
         gates: i, f, g, o, (B, units) each.
         cell: c, (B, units).
     """
-    into, forget, candidate, out = gates
-    cell = ops.sigmoid(forget) * cell + ops.sigmoid(into) * ops.tanh(candidate)
-    return ops.sigmoid(out) * ops.tanh(cell), cell
+    input_gate, forget_gate, candidate, output_gate = gates
+    cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
+    return ops.sigmoid(output_gate) * ops.tanh(cell), cell

@@ -24,7 +24,7 @@ class Part:
     >>> class Time(keras_vattn.recurrent.Part):
     ...     def start(self, batch_size, memory, initial_state):
     ...         return {"time": keras.ops.zeros((batch_size, 1))}
-    ...     def step(self, given, state, memory, noise, training):
+    ...     def step(self, results, state, memory, noise, training):
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
@@ -58,11 +58,11 @@ class Part:
         """Return this part's entries of the state before the first step. `initial_state` is an argument of the call."""
         return {}
 
-    def step(self, given, state, memory, noise, training):
+    def step(self, results, state, memory, noise, training):
         """Return what this part gives, of (B, ...) tensors, and its entries of the next state. Pure."""
         return {}, {}
 
-    def after(self, given, memory, noise, training):
+    def after(self, results, memory, noise, training):
         """Return what this part gives for all steps at once, (B, T, ...). Pure. Called where `leaves_loop` is true."""
         return {}
 
@@ -70,7 +70,7 @@ class Part:
         """Return the names of the entries of each step that `after` and `account` read."""
         return ()
 
-    def account(self, given, memory, noise, mask, training):
+    def account(self, results, memory, noise, mask, training):
         """Add the loss of all steps, at most once. `given` holds the inputs and the kept entries, `mask` is (B, T)."""
 
 
@@ -122,8 +122,8 @@ class CellsPart(Part):
         return {self.prefix + "projected": first.project_inputs(ops.cast(inputs["inputs"], first.compute_dtype))}
 
     def draw_seeds(self, memory, training):
-        drops = training and self.dropout and len(self.cells) > 1
-        return Seeds(dropout=random.draw_seed(self.seed_generator) if drops else None)
+        applies_dropout = training and self.dropout and len(self.cells) > 1
+        return Seeds(dropout=random.draw_seed(self.seed_generator) if applies_dropout else None)
 
     def draw_noise(self, batch_size, num_steps, memory, seeds):
         if seeds.dropout is None:
@@ -152,20 +152,20 @@ class CellsPart(Part):
                 f"Received: {len(shapes)} tensors of shapes {shapes}"
             )
 
-    def step(self, given, state, memory, noise, training):
-        projected, hidden, new_states = given[self.prefix + "projected"], None, []
-        context = None if self.context is None else self.context(given, state)
+    def step(self, results, state, memory, noise, training):
+        projected, hidden, new_states = results[self.prefix + "projected"], None, []
+        context = None if self.context is None else self.context(results, state)
         states, masks = list(state[self.name]), noise.get(self.prefix + "dropout")
         for index, (cell, kernels) in enumerate(zip(self.cells, memory[self.name], strict=True)):
-            below = hidden
-            own, states = states[: cell.num_states], states[cell.num_states :]
+            inputs = hidden
+            previous, states = states[: cell.num_states], states[cell.num_states :]
             if index:
-                hidden, new = cell.upper_step(below if masks is None else below * masks[index - 1], own, kernels)
+                hidden, new = cell.upper_step(inputs if masks is None else inputs * masks[index - 1], previous, kernels)
             else:
-                hidden, new = cell.step(projected, context, own, kernels)
+                hidden, new = cell.step(projected, context, previous, kernels)
             new_states.extend(new)
             if index and self.residual:
-                hidden = hidden + below
+                hidden = hidden + inputs
         return {self.prefix + "hidden": hidden}, {self.name: new_states}
 
 
@@ -192,7 +192,7 @@ class AttentionPart(Part):
     ...         self.attention.build((None, None, 8), memory_shape)
     ...     def parts(self):
     ...         attention = keras_vattn.recurrent.AttentionPart(
-    ...             self.attention, query=lambda given, state: given["hidden"], leaves_loop=True
+    ...             self.attention, query=lambda results, state: results["hidden"], leaves_loop=True
     ...         )
     ...         return [keras_vattn.recurrent.CellsPart([self.cell]), attention]
     >>> Reader()(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["context"].shape
@@ -229,12 +229,12 @@ class AttentionPart(Part):
         num_keys = ops.shape(memory[self.name]["value"])[1]
         return {self.prefix + "score": score.initial_state(batch_size, num_keys)}
 
-    def step(self, given, state, memory, noise, training):
-        query, score = self.query(given, state), self.prefix + "score"
-        gives, new_state = {self.prefix + "query": query}, {}
+    def step(self, results, state, memory, noise, training):
+        query, score = self.query(results, state), self.prefix + "score"
+        outputs, new_state = {self.prefix + "query": query}, {}
         if self.leaves_loop:
-            return gives, new_state
-        posterior_logits = given.get(self.prefix + "posterior_logits")
+            return outputs, new_state
+        posterior_logits = results.get(self.prefix + "posterior_logits")
         posterior_logits = None if posterior_logits is None else _one_step(posterior_logits)
         noise = tree.map_structure(_one_step, noise.get(self.name, {}))
         attended = self.attention.attend(
@@ -242,32 +242,32 @@ class AttentionPart(Part):
         )
         attended = tree.map_structure(lambda x: ops.squeeze(x, axis=1), attended)
         if self.feeding.feeds:
-            gives[self.prefix + "fed"] = self.feeding.context(attended, self.attention, memory[self.name])
+            outputs[self.prefix + "fed"] = self.feeding.context(attended, self.attention, memory[self.name])
         if score in state:
             new_state[score] = self.attention.score.next_state(state[score], self.feeding.weights(attended))
-        return {**gives, **self._named(attended)}, new_state
+        return {**outputs, **self._named(attended)}, new_state
 
-    def after(self, given, memory, noise, training):
-        query, posterior_logits = given[self.prefix + "query"], self._posterior_logits(given)
+    def after(self, results, memory, noise, training):
+        query, posterior_logits = results[self.prefix + "query"], self._posterior_logits(results)
         noise = noise.get(self.name, {})
         return self._named(self.attention.attend(query, memory[self.name], noise, training, posterior_logits))
 
     def kept(self, inputs):
-        kept = ["query"] if self.leaves_loop else []
+        names = ["query"] if self.leaves_loop else []
         if self.attention.context.has_divergence:
-            kept += ["mean", "parameters", *["logits"] * self.attention.score.hides_keys]
+            names += ["mean", "parameters", *["logits"] * self.attention.score.hides_keys]
         if self.attention.alignment_prior is not None or inputs.get(self.prefix + "posterior_logits") is not None:
-            kept.append("logits")
-        return [self.prefix + name for name in kept]
+            names.append("logits")
+        return [self.prefix + name for name in names]
 
-    def account(self, given, memory, noise, mask, training):
-        names = [name for name in ("mean", "parameters", "logits") if self.prefix + name in given]
-        attended = {name: given[self.prefix + name] for name in names}
-        posterior_logits, noise = self._posterior_logits(given), noise.get(self.name, {})
+    def account(self, results, memory, noise, mask, training):
+        names = [name for name in ("mean", "parameters", "logits") if self.prefix + name in results]
+        attended = {name: results[self.prefix + name] for name in names}
+        posterior_logits, noise = self._posterior_logits(results), noise.get(self.name, {})
         self.attention.account(attended, memory[self.name], noise, mask, training, posterior_logits)
 
-    def _posterior_logits(self, given):
-        return as_finite_float32(given.get(self.prefix + "posterior_logits"))
+    def _posterior_logits(self, results):
+        return as_finite_float32(results.get(self.prefix + "posterior_logits"))
 
     def _named(self, attended):
         return {self.prefix + name: x for name, x in attended.items()}
@@ -300,8 +300,8 @@ class LatentPart(Part):
     ...         self.latent.build((None, 8))
     ...     def parts(self):
     ...         return [
-    ...             keras_vattn.recurrent.LatentPart(self.latent, lambda given, state: state["cells"][0]),
-    ...             keras_vattn.recurrent.CellsPart([self.cell], context=lambda given, state: given["latent"]),
+    ...             keras_vattn.recurrent.LatentPart(self.latent, lambda results, state: state["cells"][0]),
+    ...             keras_vattn.recurrent.CellsPart([self.cell], context=lambda results, state: results["latent"]),
     ...         ]
     >>> walk = Walk()
     >>> walk(keras.ops.ones((2, 4, 3)), training=True)["latent"].shape, len(walk.losses)
@@ -323,21 +323,21 @@ class LatentPart(Part):
     def draw_noise(self, batch_size, num_steps, memory, seeds):
         return {self.name: self.latent.draw_noise((batch_size, num_steps, self.latent.units), seeds.noise)}
 
-    def step(self, given, state, memory, noise, training):
-        gives, parameters = {}, None
+    def step(self, results, state, memory, noise, training):
+        outputs, parameters = {}, None
         if self.prior is not None:
-            mean, log_scale = ops.split(self.prior(given, state), 2, axis=-1)
-            parameters = gives[self.name + "_prior"] = {"mean": mean, "log_scale": clip_log_scale(log_scale)}
-        inputs = self.posterior(given, state)
+            mean, log_scale = ops.split(self.prior(results, state), 2, axis=-1)
+            parameters = outputs[self.name + "_prior"] = {"mean": mean, "log_scale": clip_log_scale(log_scale)}
+        inputs = self.posterior(results, state)
         if inputs is not None:
-            parameters = gives[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
+            parameters = outputs[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
             # Every entry is (B, ...).
-            batch_size = ops.shape(tree.flatten((given, state))[0])[0]
+            batch_size = ops.shape(tree.flatten((results, state))[0])[0]
             zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}
-        gives[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
-        return gives, {}
+        outputs[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
+        return outputs, {}
 
     def infer(self, inputs, prior, memory):
         """Return the parameters of q, from the result of `posterior` and the parameters of p, `None` for N(0, I)."""
@@ -346,9 +346,9 @@ class LatentPart(Part):
     def kept(self, inputs):
         return (self.name + "_posterior", self.name + "_prior")
 
-    def account(self, given, memory, noise, mask, training):
-        if self.name + "_posterior" in given:
-            self.latent.account(given[self.name + "_posterior"], mask, training, given.get(self.name + "_prior"))
+    def account(self, results, memory, noise, mask, training):
+        if self.name + "_posterior" in results:
+            self.latent.account(results[self.name + "_posterior"], mask, training, results.get(self.name + "_prior"))
 
 
 class Carry(Part):
@@ -374,8 +374,8 @@ class Carry(Part):
     def start(self, batch_size, memory, initial_state):
         return {self.name: ops.zeros((batch_size, self.width), self.dtype)}
 
-    def step(self, given, state, memory, noise, training):
-        return {}, {self.name: given[self.name]}
+    def step(self, results, state, memory, noise, training):
+        return {}, {self.name: results[self.name]}
 
 
 def _one_step(x):
@@ -383,5 +383,5 @@ def _one_step(x):
     return ops.expand_dims(x, axis=1)
 
 
-def _prefix(name, usual):
-    return "" if name == usual else f"{name}_"
+def _prefix(name, default):
+    return "" if name == default else f"{name}_"

@@ -61,7 +61,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def prepare_memory(self, memory=None, memory_mask=None):
         """Return what every step needs of the memory, computed once; the argument of `step`."""
-        return _together("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
+        return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
         """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it. A call and
@@ -69,10 +69,10 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
-            dropping = [part.draw_seeds(memory, True).dropout for part in parts]
-            seeds = [Seeds(x.noise, dropout, x.training) for x, dropout in zip(seeds, dropping, strict=True)]
+            dropout_seeds = [part.draw_seeds(memory, True).dropout for part in parts]
+            seeds = [Seeds(x.noise, dropout, x.training) for x, dropout in zip(seeds, dropout_seeds, strict=True)]
         noise = [part.draw_noise(batch_size, num_steps, memory, x) for part, x in zip(parts, seeds, strict=True)]
-        return _together("noise", noise)
+        return _merge("noise", noise)
 
     def start(self, batch_size, memory, initial_state=None):
         """Return the state before the first step, a dictionary.
@@ -82,7 +82,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             memory: Result of `prepare_memory`.
             initial_state: As in the call.
         """
-        return _together("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
+        return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
         """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
@@ -99,14 +99,14 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
         prepared = _prepared_inputs(parts, inputs)
-        given, state = _take_step(parts, prepared, state, memory, noise, training=False)
+        results, state = _run_step(parts, prepared, state, memory, noise, training=False)
         for part in parts:
             if part.leaves_loop:
-                read = {name: given[name] for name in part.kept(inputs) if name in given}
-                of_all_steps = tree.map_structure(lambda x: x[:, None], ({**inputs, **read}, noise))
-                gives = part.after(of_all_steps[0], memory, of_all_steps[1], training=False)
-                given = _together("result", [given, tree.map_structure(lambda x: x[:, 0], gives)])
-        return {name: x for name, x in given.items() if name not in prepared}, state
+                stored = {name: results[name] for name in part.kept(inputs) if name in results}
+                sequences = tree.map_structure(lambda x: x[:, None], ({**inputs, **stored}, noise))
+                outputs = part.after(sequences[0], memory, sequences[1], training=False)
+                results = _merge("result", [results, tree.map_structure(lambda x: x[:, 0], outputs)])
+        return {name: x for name, x in results.items() if name not in prepared}, state
 
     def run(
         self,
@@ -136,69 +136,69 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
         noise = self.draw_noise(batch_size, num_steps, prepared, training)
         noise = tree.map_structure(tf.stop_gradient, noise)
-        kept = {*keep, *(name for part in parts for name in part.kept(inputs))}
+        stored = {*keep, *(name for part in parts for name in part.kept(inputs))}
 
         def step(x, state):
-            given, new_state = _take_step(parts, x["given"], state, prepared, x["noise"], training)
+            results, new_state = _run_step(parts, x["inputs"], state, prepared, x["noise"], training)
             if "mask" in x:
                 new_state = tree.map_structure(lambda new, old: where_rows(x["mask"], new, old), new_state, state)
-            return {name: y for name, y in given.items() if name in kept}, new_state
+            return {name: y for name, y in results.items() if name in stored}, new_state
 
-        sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}
+        sequences = {"inputs": _prepared_inputs(parts, inputs), "noise": noise}
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
         stacked, state = scan(
             step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
         )
-        given = {**inputs, **stacked}
+        results = {**inputs, **stacked}
         for part in parts:
             if part.leaves_loop:
-                given = {**given, **part.after(given, prepared, noise, training)}
+                results = {**results, **part.after(results, prepared, noise, training)}
         for part in parts:
-            part.account(given, prepared, noise, inputs_mask, training)
-        return {name: given[name] for name in keep}, state
+            part.account(results, prepared, noise, inputs_mask, training)
+        return {name: results[name] for name in keep}, state
 
     def call(self, inputs, memory=None, initial_state=None, inputs_mask=None, memory_mask=None, training=None):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
-    def _spec_of(self, cells, given):
+    def _output_spec(self, cells, call_arguments):
         """Return the symbolic outputs common to all decoders with attention, for the arguments of a call."""
-        inputs, memory = given["inputs"], given["memory"]
-        cells.check_initial_state(given["initial_state"])
+        inputs, memory = call_arguments["inputs"], call_arguments["memory"]
+        cells.check_initial_state(call_arguments["initial_state"])
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
-        if given["return_attention_scores"] and memory is not None:
+        if call_arguments["return_attention_scores"] and memory is not None:
             shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
-        if given["return_state"]:
+        if call_arguments["return_state"]:
             shapes["state"] = [(inputs.shape[0], self.units) for _ in range(cells.num_states)]
-        make = lambda shape: keras.KerasTensor(shape, dtype=self.compute_dtype)  # noqa: E731
-        return {name: [*map(make, x)] if name == "state" else make(x) for name, x in shapes.items()}
+        make_spec = lambda shape: keras.KerasTensor(shape, dtype=self.compute_dtype)  # noqa: E731
+        return {name: [*map(make_spec, x)] if name == "state" else make_spec(x) for name, x in shapes.items()}
 
     def compute_mask(self, inputs, previous_mask=None):
         return dict.fromkeys(self.gives, first_mask(previous_mask))
 
 
-def _take_step(parts, given, state, memory, noise, training):
+def _run_step(parts, results, state, memory, noise, training):
     """Run the parts in order, each with the entries that earlier parts gave and the state before this step. Pure."""
     new_state = {}
     for part in parts:
-        gives, changed = part.step(given, state, memory, noise, training)
-        given, new_state = _together("result", [given, gives]), _together("state", [new_state, changed])
-    return given, {**state, **new_state}
+        outputs, updates = part.step(results, state, memory, noise, training)
+        results, new_state = _merge("result", [results, outputs]), _merge("state", [new_state, updates])
+    return results, {**state, **new_state}
 
 
 def _prepared_inputs(parts, inputs):
-    return _together("inputs", [part.prepare_inputs(inputs) for part in parts])
+    return _merge("inputs", [part.prepare_inputs(inputs) for part in parts])
 
 
-def _together(kind, dictionaries):
+def _merge(kind, dictionaries):
     """Return one dictionary; ValueError if two parts use one name."""
-    together = {}
+    merged = {}
     for dictionary in dictionaries:
         for name in dictionary:
-            if name in together:
+            if name in merged:
                 raise ValueError(
                     f"Two parts of a decoder have an entry of one name in the {kind}: give one of them another `name`. "
                     f"Received: {name}"
                 )
-        together.update(dictionary)
-    return together
+        merged.update(dictionary)
+    return merged

@@ -97,7 +97,7 @@ class StochasticDecoder(RecurrentDecoder):
         for name in ("latent", "attention", "prediction"):
             require_dtype(self, name, getattr(self, name))
         self.informed = bool(informed)
-        self._makes_prediction = prediction is None
+        self._uses_default_prediction = prediction is None
         self._cell_name = cell if isinstance(cell, str) else None
         self.cell = resolve(cell, CELLS, RecurrentCell, "cell", units=self.units, dtype=self.dtype_policy, name="cell")
         if self.cell.units != self.units:
@@ -117,8 +117,8 @@ class StochasticDecoder(RecurrentDecoder):
                 raise ValueError(
                     f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
                 )
-        before = (*inputs_shape[:-1], self.units)
-        width = self.attention.compute_output_shape(before, memory_shape)[-1]
+        hidden_shape = (*inputs_shape[:-1], self.units)
+        width = self.attention.compute_output_shape(hidden_shape, memory_shape)[-1]
         if self.prediction is None:
             self.prediction = PredictedContext(width, kl_weight=0.0, dtype=self.dtype_policy, name="prediction")
         if self.prediction.units != width:
@@ -126,52 +126,55 @@ class StochasticDecoder(RecurrentDecoder):
                 "What is predicted must be as wide as the context. "
                 f"Received: prediction.units={self.prediction.units}, a context of width {width}"
             )
-        shapes = {"latent": (*before[:-1], self.units + width), "prediction": (*before[:-1], self.latent.units)}
+        shapes = {
+            "latent": (*hidden_shape[:-1], self.units + width),
+            "prediction": (*hidden_shape[:-1], self.latent.units),
+        }
         for name in ("attention", "latent", "prediction"):
             claim(self, name, getattr(self, name))
         if not self.attention.built:
-            self.attention.build(before, memory_shape)
+            self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
             # Without a q its weights would have no gradient.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
-            self.cell.build(inputs_shape, (*before[:-1], self.latent.units + width))
+            self.cell.build(inputs_shape, (*hidden_shape[:-1], self.latent.units + width))
         size = (self.units, 2 * self.latent.units)
-        self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer=self._first_prior_kernel)
-        self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._first_prior_bias)
+        self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer=self._initialize_prior_kernel)
+        self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
-    def _first_prior_kernel(self, shape, dtype=None):
+    def _initialize_prior_kernel(self, shape, dtype=None):
         """Return a kernel made like the kernels of the initial posterior."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
-    def _first_prior_bias(self, shape, dtype=None):
+    def _initialize_prior_bias(self, shape, dtype=None):
         """Return a bias whose log sigma is the initial log sigma of the posterior: a difference would only add a KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
     def parts(self):
-        def before(given, state):
+        def previous_hidden(results, state):
             return state["cells"][0]
 
-        def posterior(given, state):
-            if not self.informed or "context" not in given:
+        def posterior(results, state):
+            if not self.informed or "context" not in results:
                 return None
-            return ops.concatenate([before(given, state), given["context"]], axis=-1)
+            return ops.concatenate([previous_hidden(results, state), results["context"]], axis=-1)
 
-        def prior(given, state):
-            hidden = before(given, state)
+        def prior(results, state):
+            hidden = previous_hidden(results, state)
             return product(hidden, self.prior_kernel) + ops.cast(self.prior_bias, hidden.dtype)
 
-        def entering(given, state):
-            return ops.concatenate([given["latent"], given["predicted_context"]], axis=-1)
+        def cell_context(results, state):
+            return ops.concatenate([results["latent"], results["predicted_context"]], axis=-1)
 
         return [
-            _OptionalAttention(self.attention, before),
+            _OptionalAttention(self.attention, previous_hidden),
             (_InformedLatent if self.informed else _PriorMean)(self.latent, posterior, prior),
             _PredictionPart(self.prediction),
-            CellsPart([self.cell], context=entering),
+            CellsPart([self.cell], context=cell_context),
         ]
 
     def call(
@@ -215,11 +218,11 @@ class StochasticDecoder(RecurrentDecoder):
         return shapes
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(partial(StochasticDecoder.call, self), arguments, options)
-        inputs, memory = given["inputs"], given["memory"]
-        self._check(inputs, memory, given["inputs_mask"], given["memory_mask"])
-        spec = self._spec_of(CellsPart([self.cell]), given)
-        if given["return_distributions"]:
+        call_arguments = bind_call(partial(StochasticDecoder.call, self), arguments, options)
+        inputs, memory = call_arguments["inputs"], call_arguments["memory"]
+        self._check(inputs, memory, call_arguments["inputs_mask"], call_arguments["memory_mask"])
+        spec = self._output_spec(CellsPart([self.cell]), call_arguments)
+        if call_arguments["return_distributions"]:
             shape, dtypes = spec["latent"].shape, {"mean": self.compute_dtype, "log_scale": "float32"}
             for name in ("latent_prior", *["latent_posterior"] * (memory is not None and self.informed)):
                 spec[name] = {key: keras.KerasTensor(shape, dtype=dtype) for key, dtype in dtypes.items()}
@@ -231,7 +234,7 @@ class StochasticDecoder(RecurrentDecoder):
             "units": self.units,
             "latent": serialize_sublayer(self.latent),
             "attention": serialize_sublayer(self.attention),
-            "prediction": None if self._makes_prediction else serialize_sublayer(self.prediction),
+            "prediction": None if self._uses_default_prediction else serialize_sublayer(self.prediction),
             "cell": self._cell_name or serialize_sublayer(self.cell),
             "informed": self.informed,
         }
@@ -252,22 +255,22 @@ class _OptionalAttention(AttentionPart):
     def start(self, batch_size, memory, initial_state):
         return super().start(batch_size, memory, initial_state) if self.name in memory else {}
 
-    def step(self, given, state, memory, noise, training):
-        return super().step(given, state, memory, noise, training) if self.name in memory else ({}, {})
+    def step(self, results, state, memory, noise, training):
+        return super().step(results, state, memory, noise, training) if self.name in memory else ({}, {})
 
-    def account(self, given, memory, noise, mask, training):
+    def account(self, results, memory, noise, mask, training):
         if self.name in memory:
-            super().account(given, memory, noise, mask, training)
+            super().account(results, memory, noise, mask, training)
 
 
 class _InformedLatent(LatentPart):
     """A latent whose posterior is its prior where there is nothing to attend to."""
 
     def infer(self, inputs, prior, memory):
-        found, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
+        posterior, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
         if any_valid is None:
-            return found
-        return {name: ops.where(any_valid, x, ops.cast(prior[name], x.dtype)) for name, x in found.items()}
+            return posterior
+        return {name: ops.where(any_valid, x, ops.cast(prior[name], x.dtype)) for name, x in posterior.items()}
 
 
 class _PriorMean(LatentPart):
@@ -300,24 +303,24 @@ class _PredictionPart(Part):
         shape = (batch_size, num_steps, self.prediction.units)
         return {"predicted_context": self.prediction.draw_noise(shape, seeds.noise)}
 
-    def step(self, given, state, memory, noise, training):
-        parameters = self.prediction.parameters(given["latent"], memory["predicted_context"])
-        if "context" in given:
-            parameters = self.prediction.posterior(parameters, self._target(given, parameters, memory))
+    def step(self, results, state, memory, noise, training):
+        parameters = self.prediction.parameters(results["latent"], memory["predicted_context"])
+        if "context" in results:
+            parameters = self.prediction.posterior(parameters, self._target(results, parameters, memory))
         noise = noise.get("predicted_context", {})
         return {"predicted_context": self.prediction.sample(parameters, noise, training)}, {}
 
     def kept(self, inputs):
         return ("latent", "context") if self.prediction.kl_weight or self.prediction.informed else ()
 
-    def account(self, given, memory, noise, mask, training):
-        if self.kept({}) and "context" in given:
-            parameters = self.prediction.parameters(given["latent"])
-            self.prediction.account(parameters, self._target(given, parameters, memory), mask, training)
+    def account(self, results, memory, noise, mask, training):
+        if self.kept({}) and "context" in results:
+            parameters = self.prediction.parameters(results["latent"])
+            self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
-    def _target(self, given, parameters, memory):
+    def _target(self, results, parameters, memory):
         """Return c, and for an informed c~ what is predicted where there is nothing to attend to: q is then p."""
-        context, any_valid = given["context"], memory["attention"]["keys"].any_valid()
+        context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context
         mean = ops.cast(parameters["mean"], context.dtype)
