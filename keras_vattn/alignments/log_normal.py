@@ -68,22 +68,22 @@ class LogNormal(Alignment):
 
     def divergence_floor(self, prior, p, logits, keys):
         if isinstance(p, distributions.LogisticNormal):
-            floor, count = self._least(p.scale), ops.maximum(keys.count(logits) - 1.0, 0.0)
+            floor, count = self._entry_floor(p.scale), ops.maximum(keys.count(logits) - 1.0, 0.0)
             return None if floor == 0.0 else count * floor
         if not isinstance(p, distributions.LogNormal):
             return None
-        floor = self._least(p.scale)
+        floor = self._entry_floor(p.scale)
         if self.parameterization == "raw" or not isinstance(prior, LogNormalPrior) or prior.reads_keys:
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
-        def of_row(count):
+        def row_floor(count):
             # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
-            nearest = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
-            return count * (floor + 0.5 * ops.square(ops.maximum(nearest, 0.0) / p.scale))
+            distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
+            return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 
-        return keys.of_count(of_row, logits)
+        return keys.of_count(row_floor, logits)
 
-    def _least(self, scale):
+    def _entry_floor(self, scale):
         """Return the KL of an entry to a lognormal of the same mean of log S and of another standard deviation."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)

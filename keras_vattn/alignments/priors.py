@@ -250,8 +250,10 @@ class GammaPrior(FamilyPrior):
         log_beta = math.log(self.beta)
         if log_psi is None:
             log_alpha = math.log(self.alpha)
-            of_keys = keys.one_per_key(log_alpha, logits)
-            return distributions.Gamma(of_keys, log_beta, keys, lambda count: ops.log(count) + (log_alpha - log_beta))
+            log_alphas = keys.one_per_key(log_alpha, logits)
+            return distributions.Gamma(
+                log_alphas, log_beta, keys, lambda count: ops.log(count) + (log_alpha - log_beta)
+            )
         log_alpha, log_total = (log_psi + log_beta, 0.0) if self.scale == "rate" else (log_psi, -log_beta)
         return distributions.Gamma(log_alpha, log_beta, keys, lambda count: log_total)
 

@@ -78,14 +78,14 @@ class SegmentKeys(Keys):
     def _reduce(self, segment_reduction, x):
         """Reduce the last axis; a segment operation expects the first."""
         leading = ops.shape(x)[:-1]
-        lists = math.prod(leading)
-        if not leading or (isinstance(lists, int) and lists == 1):
+        num_lists = math.prod(leading)
+        if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
             # All lists behind one another, a third faster than all of them side by side.
-            first = ops.arange(lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
+            first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
-            reduced = segment_reduction(ops.reshape(x, (-1,)), ids, lists * self.num_rows)
+            reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)
         return ops.reshape(reduced, (*leading, self.num_rows))
 
 

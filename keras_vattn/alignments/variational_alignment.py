@@ -81,13 +81,13 @@ class VariationalAlignment:
             raise ValueError(f"The alignment {type(self.alignment).__name__} takes no prior. Received: prior={prior!r}")
         if self.prior is not None and self.alignment.kl_of == "weights":
             self.prior.check_on_simplex()
-        networks = None if self.prior is None else self.prior.num_heads
-        if networks is not None and num_heads is None:
+        num_networks = None if self.prior is None else self.prior.num_heads
+        if num_networks is not None and num_heads is None:
             raise ValueError(
                 "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
                 f"Received: prior.num_heads={networks}"
             )
-        if networks not in (None, num_heads) or (per_head_prior and networks is None):
+        if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
                 'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
                 f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
@@ -199,14 +199,14 @@ class VariationalAlignment:
 
     def posterior_distribution(self, scored, step, noise=()):
         """Return q of the KL, a TensorFlow Probability distribution, after `step` training calls."""
-        return self._of_family(self.logits_of_q(scored, noise), scored.keys, step)
+        return self._distribution(self.logits_of_q(scored, noise), scored.keys, step)
 
-    def _of_family(self, logits, keys, step):
+    def _distribution(self, logits, keys, step):
         q = self.alignment.posterior(logits, keys, **self.alignment.at_step(step))
-        return self._taken_to_the_simplex(q) if self.alignment.kl_of == "weights" else q
+        return self._normalized(q) if self.alignment.kl_of == "weights" else q
 
     @staticmethod
-    def _taken_to_the_simplex(x):
+    def _normalized(x):
         # Another distribution of TensorFlow Probability is there already, or its densities say that it is not.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
@@ -222,7 +222,7 @@ class VariationalAlignment:
             ValueError: If there is neither a prior nor posterior logits, and so no p.
         """
         if scored.posterior_logits is not None:
-            return self._of_family(scored.logits, scored.keys, step)
+            return self._distribution(scored.logits, scored.keys, step)
         if self.prior is None:
             raise ValueError(
                 "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
@@ -233,7 +233,7 @@ class VariationalAlignment:
         if not scored.psi_of_rows and getattr(p, "log_total", None) is not None:
             p = p.copy(log_total=None)
         if self.alignment.kl_of == "weights":
-            return self._taken_to_the_simplex(p)
+            return self._normalized(p)
         if getattr(p, "on_simplex", False):
             raise ValueError(
                 'A distribution on the simplex is a prior of the weights: give the alignment kl_of="weights". '
@@ -264,12 +264,12 @@ class VariationalAlignment:
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
         """Return the standard deviation of each weight, over draws made several at a time."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
-        together = 1
+        num_together = 1
         if all(isinstance(length, int) for length in shape):
-            together = min(num_samples, max(1, STATISTICS_ENTRIES // max(math.prod(shape), 1)))
+            num_together = min(num_samples, max(1, STATISTICS_ENTRIES // max(math.prod(shape), 1)))
         total, squares = ops.zeros_like(expected), ops.zeros_like(expected)
-        for start in range(0, num_samples, together):
-            count = min(together, num_samples - start)
+        for start in range(0, num_samples, num_together):
+            count = min(num_together, num_samples - start)
             noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
             # About the expected weights, so that a small deviation keeps its digits.
             distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected

@@ -93,18 +93,18 @@ class Weibull(Alignment):
         if not isinstance(p, distributions.Gamma):
             return None
 
-        def of_row(keys_of_row, log_total):
+        def row_floor(num_keys, log_total):
             # For a given sum of alpha over the keys both terms of the KL are least where all keys have the same alpha
             # and the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
-            count, log_total = ops.maximum(keys_of_row, 1.0), ops.cast(log_total, "float32")
+            count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":
                 floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)
-            return ops.where(keys_of_row > 0.0, floor, 0.0)
+            return ops.where(num_keys > 0.0, floor, 0.0)
 
         if p.log_total is None:
-            return of_row(keys.count(logits), ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37)))
-        return keys.of_count(lambda count: of_row(count, p.log_total(ops.maximum(count, 1.0))), logits)
+            return row_floor(keys.count(logits), ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37)))
+        return keys.of_count(lambda count: row_floor(count, p.log_total(ops.maximum(count, 1.0))), logits)
 
     def get_config(self):
         return {
