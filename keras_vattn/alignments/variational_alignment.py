@@ -85,12 +85,12 @@ class VariationalAlignment:
         if num_networks is not None and num_heads is None:
             raise ValueError(
                 "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
-                f"Received: prior.num_heads={networks}"
+                f"Received: prior.num_heads={num_networks}"
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
                 'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
-                f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
+                f"Received: prior={prior!r}, its num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )
         if self.warm_start_steps and (self.prior is not None or not self.is_stochastic):

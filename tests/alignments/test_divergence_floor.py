@@ -35,7 +35,7 @@ def weibull_to_gamma(k, phi, alpha, beta):
     return EULER * alpha / k - alpha * log_lambda + beta * np.exp(phi) + constant
 
 
-def least(alignment, prior, count):
+def least_divergence(alignment, prior, count):
     """The least KL of a row that a search over the logits, and over those of Psi, finds from three starts."""
     normalized = alignment.parameterization == "normalized"
     contextual = prior.reads_keys
@@ -76,14 +76,14 @@ def test_a_weibull_is_held_to_no_less(prior, form, count):
     alignment, logits = Weibull(10.0, form), tf.zeros((1, 1, count))
     log_psi = tf.fill((1, 1, count), -np.log(np.float32(count))) if prior.reads_keys else None
     floor = np.asarray(floor_of(alignment, prior, log_psi, logits, DenseKeys())).item()
-    assert floor == pytest.approx(least(alignment, prior, count), rel=1e-4, abs=1e-4)
+    assert floor == pytest.approx(least_divergence(alignment, prior, count), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_lognormal_is_held_to_no_less(count):
     """To the last digit for a constant; beside a network some way to the mean is left, (sigma^2 / 2)^2 / 2 a key."""
     logits = tf.zeros((1, 1, count))
-    for form, prior, rest in (
+    for form, prior, gap in (
         ("normalized", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
         ("raw", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
         ("raw", LogNormalPrior(), 0.0),
@@ -92,7 +92,7 @@ def test_a_lognormal_is_held_to_no_less(count):
         alignment = LogNormal(0.5, form)
         log_psi = logits if prior.reads_keys else None
         floor = float(tf.reduce_sum(floor_of(alignment, prior, log_psi, logits, DenseKeys())))
-        assert floor - 1e-4 <= least(alignment, prior, count) <= floor + rest + 1e-4
+        assert floor - 1e-4 <= least_divergence(alignment, prior, count) <= floor + gap + 1e-4
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -116,14 +116,14 @@ def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prio
     floor = tf.broadcast_to(floor, LOGITS.shape[:2]).numpy()
     assert (divergence_of(alignment, tf.constant(LOGITS), p, KEYS).numpy() >= floor - 1e-4).all()
     for row, count in enumerate(MASK[:, 0].sum(-1)):
-        alone = None if log_psi is None else log_psi[row : row + 1, :, :count]
-        of_row = floor_of(alignment, prior, alone, tf.zeros((1, 1, count)), DenseKeys())
-        np.testing.assert_allclose(floor[row], np.ravel(of_row)[0], rtol=1e-5)
+        row_log_psi = None if log_psi is None else log_psi[row : row + 1, :, :count]
+        row_floor = floor_of(alignment, prior, row_log_psi, tf.zeros((1, 1, count)), DenseKeys())
+        np.testing.assert_allclose(floor[row], np.ravel(row_floor)[0], rtol=1e-5)
     rows, columns = np.nonzero(MASK[:, 0])
     edges = SegmentKeys(rows, num_rows=4)
-    along = None if log_psi is None else tf.constant(log_psi.numpy()[rows, 0, columns])
-    of_edges = floor_of(alignment, prior, along, tf.zeros(len(rows)), edges)
-    np.testing.assert_allclose(of_edges, [*floor[:, 0], 0.0], rtol=1e-5, atol=1e-6)
+    edge_log_psi = None if log_psi is None else tf.constant(log_psi.numpy()[rows, 0, columns])
+    edge_floor = floor_of(alignment, prior, edge_log_psi, tf.zeros(len(rows)), edges)
+    np.testing.assert_allclose(edge_floor, [*floor[:, 0], 0.0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("beta", [1e-15, 1e15])
@@ -171,7 +171,7 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
         layer = make(alignment="weibull", prior="contextual")
         log = history_of(layer, calls, mask, **options)
         rows = calls * 3 * getattr(layer, "num_heads", 1)
-        floor = rows * least(Weibull(), GammaPrior(), 4)
+        floor = rows * least_divergence(Weibull(), GammaPrior(), 4)
         assert log["attention_kl"] == pytest.approx(log["loss"], rel=1e-6)
         assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
         assert log["attention_kl_above_floor"][0] > 1e-2
@@ -180,5 +180,5 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
 def test_a_gaussian_context_beside_the_weights_is_above_their_floor():
     layer = keras_vattn.Attention(alignment="weibull", prior="contextual", context="gaussian", name="attention")
     log = history_of(layer)
-    floor = 4 * least(Weibull(), GammaPrior(), 4)
+    floor = 4 * least_divergence(Weibull(), GammaPrior(), 4)
     assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)

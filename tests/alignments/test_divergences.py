@@ -68,8 +68,8 @@ def test_gumbel_is_the_divergence_of_the_categoricals():
     entries = np.exp(log_q) * (np.where(MASK, log_q, 0.0) - np.where(MASK, log_p, 0.0))
     expected = np.where(MASK, entries, 0.0).sum(-1)
     alignment = GumbelSoftmax()
-    found = divergence_of(alignment, LOGITS, {"logits": tf.constant(OTHER)}, KEYS)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    divergence = divergence_of(alignment, LOGITS, {"logits": tf.constant(OTHER)}, KEYS)
+    np.testing.assert_allclose(divergence, expected, atol=1e-6)
     uniform = divergence_of(alignment, LOGITS, {"prior": FixedPrior(), "log_psi": None}, KEYS)
     entropy = -np.where(MASK, np.exp(log_q) * np.where(MASK, log_q, 0.0), 0.0).sum(-1)
     np.testing.assert_allclose(uniform, np.log(MASK.sum(-1)) - entropy, atol=1e-6)
@@ -78,8 +78,8 @@ def test_gumbel_is_the_divergence_of_the_categoricals():
 @pytest.mark.parametrize("name", list(ALL))
 def test_zero_where_q_is_p(name):
     alignment = ALL[name]
-    found = divergence_of(alignment, LOGITS, {"logits": tf.constant(LOGITS)}, KEYS)
-    np.testing.assert_allclose(found, 0.0, atol=1e-5)
+    divergence = divergence_of(alignment, LOGITS, {"logits": tf.constant(LOGITS)}, KEYS)
+    np.testing.assert_allclose(divergence, 0.0, atol=1e-5)
 
 
 def test_against_quadrature():
@@ -169,7 +169,7 @@ def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
     """Logits up to 1e4 against their opposites, beta and the prior's sigma from 1e-15 to 1e15, sigma up to 100."""
     for strength in (1e-15, 1.0, 1e15):
         alignment = ALL[name]
-        made = prior_of(alignment, prior, beta=strength, sigma=strength)
+        prior_layer = prior_of(alignment, prior, beta=strength, sigma=strength)
         if isinstance(alignment, LogNormal):
             alignment = LogNormal(100.0, alignment.parameterization, kl_of=alignment.kl_of)
         if estimator == "sampled":
@@ -178,7 +178,7 @@ def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
         logits = tf.constant(np.sign(LOGITS) * 1e4)
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            p = parameters(alignment, made, key=1e3 * KEY, other=-np.sign(LOGITS) * 1e4)
+            p = parameters(alignment, prior_layer, key=1e3 * KEY, other=-np.sign(LOGITS) * 1e4)
             noise = alignment.noise(LOGITS.shape, noise_of.as_seed(1)) if estimator == "sampled" else None
             divergence = divergence_of(alignment, logits, p, KEYS, noise)
             total = tf.reduce_sum(divergence)

@@ -71,12 +71,12 @@ PAIRS = [
 @pytest.mark.parametrize(("name", "prior", "drawn", "heads"), PAIRS)
 def test_weights_divergence_and_gradients_are_those_of_dense_keys(name, prior, drawn, heads):
     alignment = ALIGNMENTS[name]
-    made = prior_of(alignment, prior)
+    prior_layer = prior_of(alignment, prior)
     logits, other, key = inputs(heads)
     noise = alignment.noise(logits.shape, tf.constant([1, 2])) if drawn else None
-    dense = outcome(alignment, made, logits, other, key, DENSE, noise)
+    dense = outcome(alignment, prior_layer, logits, other, key, DENSE, noise)
     in_list = None if noise is None else listed(noise)
-    listed_outcome = outcome(alignment, made, entries(logits), entries(other), key, segments(), in_list)
+    listed_outcome = outcome(alignment, prior_layer, entries(logits), entries(other), key, segments(), in_list)
     np.testing.assert_allclose(listed_outcome[0], entries(dense[0]), rtol=1e-5, atol=1e-7)
     if alignment.is_stochastic:
         valid = SEEN.any(-1)
@@ -142,19 +142,19 @@ def test_a_mask_of_each_head_over_one_list():
     keys = SegmentKeys(ROW_IDS, ROWS, mask=tf.constant(GENERATOR.random((HEADS, len(ROW_IDS))) < 0.7))
     logits = tf.constant(entries(inputs(False)[0]))
     for name in ("softmax", "log_softmax"):
-        found = []
+        results = []
         for x in (logits, tf.broadcast_to(logits, keys.valid.shape)):
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 total = tf.reduce_sum(tf.sin(3.0 * getattr(keys, name)(x)))
-            found.append(tape.gradient(total, x))
-        np.testing.assert_allclose(found[0], tf.reduce_sum(found[1], axis=0), rtol=1e-5, atol=1e-6)
+            results.append(tape.gradient(total, x))
+        np.testing.assert_allclose(results[0], tf.reduce_sum(results[1], axis=0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_second_derivatives_are_those_of_dense_keys(name):
     x = tf.constant(GENERATOR.normal(size=6), tf.float32)
-    found = []
+    results = []
     for keys, shape in ((SegmentKeys([0, 0, 0, 1, 1, 1], 2), (6,)), (DenseKeys(), (2, 3))):
         with tf.GradientTape() as outer:
             outer.watch(x)
@@ -162,8 +162,8 @@ def test_second_derivatives_are_those_of_dense_keys(name):
                 inner.watch(x)
                 total = tf.reduce_sum(tf.reshape(tf.sin(3.0 * getattr(keys, name)(tf.reshape(x, shape))), (-1,)) * x)
             gradient = inner.gradient(total, x)
-        found.append(outer.jacobian(gradient, x))
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+        results.append(outer.jacobian(gradient, x))
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_average():

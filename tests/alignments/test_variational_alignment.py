@@ -190,8 +190,8 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
         layer = Attention(alignment=alignment, prior=Last())
         layer(QUERY, VALUE, value_mask=MASK, training=True)
         assert np.isfinite(layer.losses[0])
-        again = Attention.from_config(layer.get_config())
-        assert type(again.prior) is Last
+        copy = Attention.from_config(layer.get_config())
+        assert type(copy.prior) is Last
 
 
 @pytest.mark.parametrize(
@@ -233,25 +233,25 @@ def test_a_dirichlet_prior_has_the_range_of_the_alignment():
 def test_the_divergence_of_the_weights_is_never_above_that_of_the_draws(kind, prior):
     """In the mean of 400 training calls, within 4 standard errors."""
 
-    def made(kl_of):
-        own = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())
-        layer = Attention(alignment=kind(2.0, kl_of=kl_of), prior=own, seed=1)
+    def make(kl_of):
+        layer_prior = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())
+        layer = Attention(alignment=kind(2.0, kl_of=kl_of), prior=layer_prior, seed=1)
         layer(QUERY, VALUE, value_mask=MASK)
         return layer
 
-    of_draws, of_weights = made("draws"), made("weights")
-    of_weights.set_weights(of_draws.get_weights())
-    of_draws(QUERY, VALUE, value_mask=MASK)
+    draws_layer, weights_layer = make("draws"), make("weights")
+    weights_layer.set_weights(draws_layer.get_weights())
+    draws_layer(QUERY, VALUE, value_mask=MASK)
 
     @tf.function
     def loss():
-        of_weights(QUERY, VALUE, value_mask=MASK, training=True)
-        return of_weights.losses[0]
+        weights_layer(QUERY, VALUE, value_mask=MASK, training=True)
+        return weights_layer.losses[0]
 
     losses = np.array([loss() for _ in range(400)])
-    assert losses.mean() < float(of_draws.losses[0]) + 4 * losses.std() / 20
-    assert of_weights.estimates_divergence == (kind is keras_vattn.Weibull)
-    for distribution in (of_weights.posterior_distribution, of_weights.prior_distribution):
+    assert losses.mean() < float(draws_layer.losses[0]) + 4 * losses.std() / 20
+    assert weights_layer.estimates_divergence == (kind is keras_vattn.Weibull)
+    for distribution in (weights_layer.posterior_distribution, weights_layer.prior_distribution):
         assert distribution(QUERY, VALUE, value_mask=MASK).on_simplex
 
 

@@ -65,13 +65,13 @@ def prior_of(alignment, kind, beta=3.0, sigma=0.6):
     if kind == "posterior":
         return None
     scale = {"scale": "paper"} if kind == "paper" else {}
-    of_draws = alignment.kl_of == "draws"
+    is_of_draws = alignment.kl_of == "draws"
     if isinstance(alignment, LogNormal):
-        return LogNormalPrior(0.3 * of_draws, sigma=1.5) if kind == "fixed" else LogNormalPrior(sigma=sigma, **scale)
+        return LogNormalPrior(0.3 * is_of_draws, sigma=1.5) if kind == "fixed" else LogNormalPrior(sigma=sigma, **scale)
     if isinstance(alignment, Dirichlet):
         return DirichletPrior(0.7) if kind == "fixed" else DirichletPrior(**(scale or {"beta": beta}))
     if isinstance(alignment, Weibull):
-        if not of_draws:
+        if not is_of_draws:
             return GammaPrior(0.7) if kind == "fixed" else GammaPrior(**(scale or {"beta": beta}))
         return GammaPrior(0.7, beta=2.0) if kind == "fixed" else GammaPrior(beta=beta, **scale)
     return FixedPrior() if kind == "fixed" else ContextualPrior()
@@ -111,7 +111,7 @@ def draw(alignment, logits, keys, num_samples, seed=0):
 def reference_divergence(alignment, logits, p, mask=MASK):
     """KL of each row in float64 through TensorFlow Probability, row by row, over the valid keys alone."""
     result = np.zeros(logits.shape[:-1])
-    prior = {name: np.broadcast_to(x, logits.shape) for name, x in _of_prior(alignment, p).items()}
+    prior = {name: np.broadcast_to(x, logits.shape) for name, x in _prior_parameters(alignment, p).items()}
     for index in np.ndindex(*result.shape):
         valid = mask[index]
         at = {name: x[index][valid] for name, x in prior.items()}
@@ -119,7 +119,7 @@ def reference_divergence(alignment, logits, p, mask=MASK):
     return result
 
 
-def _of_prior(alignment, p):
+def _prior_parameters(alignment, p):
     """The parameters of p, float64."""
     if "logits" in p:
         return {"logits": np.asarray(p["logits"], "float64")}

@@ -18,13 +18,13 @@ def variables():
     return {name: tf.Variable(x) for name, x in zip(NAMES, (PRIOR_LOGITS, POSTERIOR_LOGITS, WORD_LOGITS))}
 
 
-def parameters(given):
+def parameters(weights):
     """log p(y | z), log p(z) and log q(z) of all z, (1, T, S), float64."""
     words = tf.one_hot(WORDS, VOCABULARY, dtype=tf.float64)[:, :, None]
     return (
-        tf.reduce_sum(tf.nn.log_softmax(given["words"]) * words, axis=-1),
-        tf.nn.log_softmax(given["prior"]),
-        tf.nn.log_softmax(given["posterior"]),
+        tf.reduce_sum(tf.nn.log_softmax(weights["words"]) * words, axis=-1),
+        tf.nn.log_softmax(weights["prior"]),
+        tf.nn.log_softmax(weights["posterior"]),
     )
 
 

@@ -76,9 +76,9 @@ def test_scores_on_request():
         ("weights", layer.prior_distribution(MASKED["query"], MASKED["memory"], **options)),
         ("posterior_weights", layer.posterior_distribution(MASKED["query"], MASKED["memory"], **options)),
     ):
-        found, valid = latent[name].numpy(), valid_keys(MASKED)
-        assert (found[~valid] == 0).all()
-        np.testing.assert_allclose(found[valid], distribution.probs_parameter().numpy()[valid], rtol=1e-5)
+        weights, valid = latent[name].numpy(), valid_keys(MASKED)
+        assert (weights[~valid] == 0).all()
+        np.testing.assert_allclose(weights[valid], distribution.probs_parameter().numpy()[valid], rtol=1e-5)
     assert "posterior_weights" not in call(layer, posterior=False, return_attention_scores=True)
     symbolic = layer(keras.Input((3, WIDTH)), keras.Input((SOURCE, WIDTH)), return_attention_scores=True)
     assert symbolic["weights"].shape == (None, 3, SOURCE)
@@ -98,8 +98,8 @@ def test_probabilities_and_candidates():
     valid = valid_keys(MASKED)
     log_prior = log_softmax(np.where(valid, logits, -np.inf).astype("float64")[[0, 1, 3]], axis=-1)
     latent = call(CategoricalAttention(objective="elbo/enumerate"), MASKED)
-    found = latent["log_prior"].numpy()
-    np.testing.assert_allclose(found[[0, 1, 3]][valid[[0, 1, 3]]], log_prior[valid[[0, 1, 3]]], rtol=1e-5, atol=1e-5)
+    log_p = latent["log_prior"].numpy()
+    np.testing.assert_allclose(log_p[[0, 1, 3]][valid[[0, 1, 3]]], log_prior[valid[[0, 1, 3]]], rtol=1e-5, atol=1e-5)
     for name in ("log_prior", "log_posterior"):
         assert latent[name].dtype == tf.float32
         assert (np.exp(latent[name].numpy())[~valid] == 0).all()

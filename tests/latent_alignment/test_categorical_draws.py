@@ -19,7 +19,7 @@ def draws_of(latent, count):
     return candidates.argmax(-1)
 
 
-def many(objective, batch=20_000, seed=3, training=True):
+def draw_many(objective, batch=20_000, seed=3, training=True):
     """Draws for `batch` equal examples of one-hot values, and softmax of the logits drawn from."""
     generator = np.random.default_rng(0)
     logits, posterior = generator.normal(size=(2, 1, STEPS, SOURCE)).astype("float32")
@@ -36,7 +36,7 @@ def many(objective, batch=20_000, seed=3, training=True):
 def test_draws(objective):
     """Frequencies within 4.5 standard errors of q (hard: of p); the two draws of a query are independent."""
     objective = LatentObjective(objective, num_samples=2)
-    latent, prior, posterior = many(objective)
+    latent, prior, posterior = draw_many(objective)
     probability = prior if objective.objective == "hard" else posterior
     draws = draws_of(latent, 2)
     count = len(draws)
@@ -44,12 +44,12 @@ def test_draws(objective):
         frequency = np.stack([(draws[..., k] == s).mean(0) for s in range(SOURCE)], axis=-1)
         error = np.sqrt(probability * (1 - probability) / count)
         assert (np.abs(frequency - probability) < 4.5 * error).all()
-    same = (draws[..., 0] == draws[..., 1]).mean(0)
+    equal_draws = (draws[..., 0] == draws[..., 1]).mean(0)
     expected = (probability**2).sum(-1)
-    assert (np.abs(same - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)).all()
-    steps = (draws[:, 0, 0] == draws[:, 1, 0]).mean()
+    assert (np.abs(equal_draws - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)).all()
+    equal_steps = (draws[:, 0, 0] == draws[:, 1, 0]).mean()
     expected = (probability[0] * probability[1]).sum()
-    assert abs(steps - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)
+    assert abs(equal_steps - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)
     for name, exact in (("log_prior", prior), ("log_posterior", probability)):
         at_draws = np.take_along_axis(np.log(np.broadcast_to(exact, (count, STEPS, SOURCE))), draws, axis=-1)
         np.testing.assert_allclose(latent[name], at_draws, rtol=1e-4, atol=1e-5)
@@ -57,13 +57,13 @@ def test_draws(objective):
 
 def test_the_gumbel_candidate():
     """For a small tau it is a draw from q; its weights are on the simplex for any."""
-    latent, _, posterior = many(LatentObjective("elbo/gumbel", tau=1e-3))
+    latent, _, posterior = draw_many(LatentObjective("elbo/gumbel", tau=1e-3))
     weights = latent["candidates"].numpy()[:, :, 0]
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
     assert (weights.max(-1) > 0.99).mean() > 0.98
     error = np.sqrt(posterior * (1 - posterior) / len(weights))
     assert (np.abs(weights.mean(0) - posterior) < 4.5 * error).all()
-    smooth = many(LatentObjective("elbo/gumbel", tau=5.0))[0]["candidates"].numpy()
+    smooth = draw_many(LatentObjective("elbo/gumbel", tau=5.0))[0]["candidates"].numpy()
     assert smooth.max() < 0.9
 
 

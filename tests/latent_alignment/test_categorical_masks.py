@@ -41,12 +41,12 @@ def test_masked_keys_and_queries_change_nothing(name):
     assert (by_input["memory"][masked_keys] == 0).all()
     assert (by_input["posterior_logits"][masked_queries] == 0).all()
     assert (by_input["posterior_logits"][~valid_keys(MASKED)] == 0).all()
-    spoiled = {name: x.copy() for name, x in MASKED.items()}
-    spoiled["memory"][masked_keys] = 1e3
-    spoiled["posterior_logits"][~valid_keys(MASKED)] = np.nan
-    other = value_and_gradients(OBJECTIVES[name], spoiled)
-    counted = ~masked_queries
-    np.testing.assert_allclose(other[0][counted], bound[counted], rtol=1e-5, atol=1e-6)
+    changed = {name: x.copy() for name, x in MASKED.items()}
+    changed["memory"][masked_keys] = 1e3
+    changed["posterior_logits"][~valid_keys(MASKED)] = np.nan
+    other = value_and_gradients(OBJECTIVES[name], changed)
+    valid_words = ~masked_queries
+    np.testing.assert_allclose(other[0][valid_words], bound[valid_words], rtol=1e-5, atol=1e-6)
     assert other[1] == pytest.approx(loss, rel=1e-5)
     for one, two in zip(by_weight, other[3], strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)

@@ -72,11 +72,11 @@ def test_training_and_prediction_share_their_layers():
         "memory": keras.Input((None, WIDTH), name="memory"),
         "memory_mask": keras.Input((None,), dtype="bool", name="memory_mask"),
     }
-    more = {
+    training_inputs = {
         "posterior_logits": keras.Input((None, None), name="posterior_logits"),
         "targets": keras.Input((None,), dtype="int32", name="targets"),
     }
-    training = keras.Model({**inputs, **more}, run(parts, {**inputs, **more})[0])
+    training = keras.Model({**inputs, **training_inputs}, run(parts, {**inputs, **training_inputs})[0])
     latent = parts["attention"](inputs["query"], parts["value"](inputs["memory"]), value_mask=inputs["memory_mask"])
     words = parts["words"](emit(parts, inputs, latent), log_weights=latent["log_weights"])
     prediction = keras.Model(inputs, words)
@@ -86,5 +86,5 @@ def test_training_and_prediction_share_their_layers():
     np.testing.assert_allclose(np.exp(log_words).sum(-1), 1.0, rtol=1e-5)
     exact, _ = run(parts, MASKED, posterior=False)
     chosen = np.take_along_axis(log_words, MASKED["targets"][..., None], axis=-1)[..., 0]
-    counted = MASKED["targets"] != 0
-    np.testing.assert_allclose(chosen[counted], exact.numpy()[counted], rtol=1e-4, atol=1e-5)
+    valid_words = MASKED["targets"] != 0
+    np.testing.assert_allclose(chosen[valid_words], exact.numpy()[valid_words], rtol=1e-4, atol=1e-5)

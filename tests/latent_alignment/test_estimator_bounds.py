@@ -70,8 +70,8 @@ def test_k_max():
         objective = LatentObjective("marginal", "top_k", top_k=top_k)
         attention = keras_vattn.CategoricalAttention(objective=objective)
         latent = attention(tf.zeros((1, 1, 2)), tf.eye(3)[None], logits=ops.log(prior))
-        kept = ops.log(latent["candidates"] @ tf.exp(log_likelihood[0, 0])[:, None])[..., 0]
-        bound = keras_vattn.LatentLogLikelihood(objective)(kept, latent["log_prior"])
+        log_likelihoods = ops.log(latent["candidates"] @ tf.exp(log_likelihood[0, 0])[:, None])[..., 0]
+        bound = keras_vattn.LatentLogLikelihood(objective)(log_likelihoods, latent["log_prior"])
         values.append(float(ops.exp(bound)[0, 0]))
     np.testing.assert_allclose(values, [0.5, 1.1 / 3, 0.42, 0.42], rtol=1e-5)
 

@@ -28,11 +28,11 @@ from keras_vattn.latent_alignment import estimators
 
 def gradients(function):
     """The gradients of the sum over the steps of a function of the parameters, a dictionary of arrays."""
-    given = variables()
+    weights = variables()
     with tf.GradientTape() as tape:
-        value = tf.reduce_sum(function(*parameters(given)))
-    found = tape.gradient(value, given, unconnected_gradients="zero")
-    return {name: tf.convert_to_tensor(x).numpy() for name, x in found.items()}
+        value = tf.reduce_sum(function(*parameters(weights)))
+    results = tape.gradient(value, weights, unconnected_gradients="zero")
+    return {name: tf.convert_to_tensor(x).numpy() for name, x in results.items()}
 
 
 def expected_gradients(estimator, num_samples, source="posterior"):
@@ -89,14 +89,14 @@ def test_the_score_function_gradient_is_that_of_the_enumerated_expectation(sourc
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3])
 def test_the_importance_weighted_gradient_is_that_of_its_expectation(num_samples):
-    found = expected_gradients(estimators.importance_weighted, num_samples)
-    assert agree(found, gradients_of_expectation(log_mean_weight, num_samples))
+    estimated = expected_gradients(estimators.importance_weighted, num_samples)
+    assert agree(estimated, gradients_of_expectation(log_mean_weight, num_samples))
     if num_samples == 1:
 
         def elbo(log_likelihood, log_prior, log_posterior):
             return tf.reduce_sum(tf.exp(log_posterior) * (log_likelihood + log_prior - log_posterior), axis=-1)
 
-        assert agree(found, gradients(elbo))
+        assert agree(estimated, gradients(elbo))
 
 
 @pytest.mark.parametrize("num_samples", [2, 3])
@@ -110,13 +110,13 @@ def test_the_wake_sleep_gradient_is_its_definition(num_samples):
         for draws in itertools.product(range(SOURCE), repeat=num_samples):
             draws = np.array(draws)
             weights = np.exp(log_likelihood[step] + log_prior[step] - log_posterior[step])[draws]
-            for share, z in zip(weights / weights.sum(), draws):
-                amount = posterior[step, draws].prod() * share
-                expected["prior"][step] += amount * (np.eye(SOURCE)[z] - prior[step])
-                expected["posterior"][step] += amount * (np.eye(SOURCE)[z] - posterior[step])
-                expected["words"][step, z] += amount * (np.eye(VOCABULARY)[WORDS[0, step]] - word[step, z])
-    found = expected_gradients(estimators.wake_sleep, num_samples)
-    assert agree(found, {name: x[None] for name, x in expected.items()})
+            for weight, z in zip(weights / weights.sum(), draws):
+                scale = posterior[step, draws].prod() * weight
+                expected["prior"][step] += scale * (np.eye(SOURCE)[z] - prior[step])
+                expected["posterior"][step] += scale * (np.eye(SOURCE)[z] - posterior[step])
+                expected["words"][step, z] += scale * (np.eye(VOCABULARY)[WORDS[0, step]] - word[step, z])
+    estimated = expected_gradients(estimators.wake_sleep, num_samples)
+    assert agree(estimated, {name: x[None] for name, x in expected.items()})
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda x: x.__name__)
@@ -149,8 +149,8 @@ def test_wrong_wake_sleep_estimators_fail_the_same_check():
     truth = expected_gradients(estimators.wake_sleep, 2)
 
     def weights_not_stopped(log_likelihood, log_prior, log_posterior):
-        shares = tf.nn.softmax(log_likelihood + log_prior - log_posterior)
-        return tf.reduce_sum(shares * (log_likelihood + log_prior + log_posterior), axis=-1)
+        normalized_weights = tf.nn.softmax(log_likelihood + log_prior - log_posterior)
+        return tf.reduce_sum(normalized_weights * (log_likelihood + log_prior + log_posterior), axis=-1)
 
     def equal_weights(*values):
         return tf.reduce_mean(sum(values), axis=-1)

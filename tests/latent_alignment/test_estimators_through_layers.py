@@ -22,9 +22,9 @@ from keras_vattn import LatentObjective
 from keras_vattn.latent_alignment import estimators
 
 
-def emission(candidates, given):
-    hidden = ops.tanh(candidates @ given["hidden_kernel"])
-    return given["words"](hidden, given["targets"])
+def emission(candidates, emission_inputs):
+    hidden = ops.tanh(candidates @ emission_inputs["hidden_kernel"])
+    return emission_inputs["words"](hidden, emission_inputs["targets"])
 
 
 def through_layers(objective, batch, seed=0, training=True):
@@ -38,7 +38,7 @@ def through_layers(objective, batch, seed=0, training=True):
     words.kernel.assign(generator.normal(size=(6, VOCABULARY), scale=2.0))
     attention = keras_vattn.CategoricalAttention(objective=objective, kl_weight=0.0, seed=seed)
     value = tf.tile(tf.eye(SOURCE)[None], (batch, 1, 1))
-    given = {"hidden_kernel": kernel, "words": words, "targets": tf.constant(np.tile(WORDS, (batch, 1)))}
+    emission_inputs = {"hidden_kernel": kernel, "words": words, "targets": tf.constant(np.tile(WORDS, (batch, 1)))}
     with tf.GradientTape() as tape:
         tape.watch([logits, posterior_logits, value])
         latent = attention(
@@ -48,7 +48,7 @@ def through_layers(objective, batch, seed=0, training=True):
             posterior_logits=posterior_logits if attention.objective.uses_posterior else None,
             training=training,
         )
-        log_likelihood = emission(latent["candidates"], given)
+        log_likelihood = emission(latent["candidates"], emission_inputs)
         bound = keras_vattn.LatentLogLikelihood(objective)(
             log_likelihood, latent["log_prior"], latent.get("log_posterior"), training=training
         )
@@ -81,8 +81,8 @@ def enumerated():
 def test_twenty_thousand_draws_through_the_layers(name, enumerated):
     objective, pair = SAMPLED[name]
     samples = through_layers(objective, NUM_DRAWS)
-    for some, exact in zip(samples, enumerated[pair], strict=True):
-        assert within_four_standard_errors(some, exact)
+    for estimates, exact in zip(samples, enumerated[pair], strict=True):
+        assert within_four_standard_errors(estimates, exact)
     drawn_from = samples[0 if pair.startswith("hard") else 1]
     assert drawn_from.std(axis=0).min() > 0
 
@@ -99,8 +99,8 @@ def test_importance_weighted_draws_through_the_layers_are_those_of_the_formula()
     """The mean over draws against all draws enumerated with the layers' own likelihoods."""
     for name in ("importance_weighted", "wake_sleep"):
         samples = through_layers(LatentObjective(name, num_samples=2), NUM_DRAWS)
-        for some, exact in zip(samples, _enumerated_by_formula(getattr(estimators, name)), strict=True):
-            assert within_four_standard_errors(some, exact)
+        for estimates, exact in zip(samples, _enumerated_by_formula(getattr(estimators, name)), strict=True):
+            assert within_four_standard_errors(estimates, exact)
 
 
 def plain_log_words(contexts):
@@ -127,11 +127,11 @@ def test_the_gumbel_gradient_is_that_of_its_definition(monkeypatch):
     """candidate = sum_s softmax((log q + g) / tau)_s x_s: value and gradient for a given g, in plain TensorFlow."""
     noise = np.random.default_rng(5).uniform(0.05, 0.95, size=(1, STEPS, SOURCE)).astype("float32")
     monkeypatch.setattr(keras_vattn.random, "uniform", lambda shape, seed: tf.constant(noise))
-    found = through_layers(LatentObjective("elbo/gumbel", tau=0.7), 1)[1]
+    actual = through_layers(LatentObjective("elbo/gumbel", tau=0.7), 1)[1]
     logits = tf.constant(POSTERIOR_LOGITS)
     with tf.GradientTape() as tape:
         tape.watch(logits)
         gumbel = -tf.math.log(-tf.math.log(tf.cast(noise, tf.float64)))
         weights = tf.nn.softmax((tf.nn.log_softmax(logits) + gumbel) / 0.7)
         total = tf.reduce_sum(tf.gather(plain_log_words(weights), WORDS, batch_dims=2))
-    np.testing.assert_allclose(found, tape.gradient(total, logits), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(actual, tape.gradient(total, logits), rtol=1e-3, atol=1e-5)

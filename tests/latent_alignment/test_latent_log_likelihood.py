@@ -28,14 +28,14 @@ VALUES = {
 }
 
 
-def made(pair, **options):
+def make_objective(pair, **options):
     return LatentObjective(pair, num_samples=3 if pair.endswith("sample") else 1, **options)
 
 
 @pytest.mark.parametrize("pair", list(VALUES))
 def test_values(pair):
     arguments, expected = VALUES[pair]
-    value = LatentLogLikelihood(made(pair))(*arguments, training=True)
+    value = LatentLogLikelihood(make_objective(pair))(*arguments, training=True)
     assert value.dtype == tf.float32
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
 
@@ -49,19 +49,19 @@ def test_evaluation_is_enumerated():
         ("importance_weighted/sample", "marginal"),
         ("wake_sleep/sample", "marginal"),
     ):
-        value = LatentLogLikelihood(made(pair))(*enumerated)
+        value = LatentLogLikelihood(make_objective(pair))(*enumerated)
         np.testing.assert_allclose(value, VALUES[at_inference][1], rtol=1e-5, atol=1e-6)
-    crossed = LatentLogLikelihood(made("elbo/sample", inference="importance_weighted/sample"))(*DRAWN)
+    crossed = LatentLogLikelihood(make_objective("elbo/sample", inference="importance_weighted/sample"))(*DRAWN)
     np.testing.assert_allclose(crossed, VALUES["importance_weighted/sample"][1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("pair", ["marginal", "elbo/sample", "importance_weighted/sample", "wake_sleep/sample"])
 def test_without_a_posterior_it_is_the_marginal(pair):
-    value = LatentLogLikelihood(made(pair))(LOG_LIKELIHOOD, LOG_PRIOR)
+    value = LatentLogLikelihood(make_objective(pair))(LOG_LIKELIHOOD, LOG_PRIOR)
     np.testing.assert_allclose(value, VALUES["marginal"][1], rtol=1e-5, atol=1e-6)
-    kept = [x[..., :2] for x in (LOG_LIKELIHOOD, log_softmax(LOG_PRIOR[..., :2], axis=-1))]
-    value = LatentLogLikelihood(made(pair, top_k=2))(*kept)
-    np.testing.assert_allclose(value, logsumexp(kept[0] + kept[1], axis=-1), rtol=1e-5, atol=1e-6)
+    most_probable = [x[..., :2] for x in (LOG_LIKELIHOOD, log_softmax(LOG_PRIOR[..., :2], axis=-1))]
+    value = LatentLogLikelihood(make_objective(pair, top_k=2))(*most_probable)
+    np.testing.assert_allclose(value, logsumexp(most_probable[0] + most_probable[1], axis=-1), rtol=1e-5, atol=1e-6)
 
 
 def score_gradient(layer, log_likelihood=LOG_LIKELIHOOD[..., :3]):
@@ -74,12 +74,12 @@ def score_gradient(layer, log_likelihood=LOG_LIKELIHOOD[..., :3]):
 
 def test_baselines():
     """The gradient by log q is (log p(y | z) - b) / K."""
-    gradient = score_gradient(LatentLogLikelihood(made("elbo/sample", baseline=None)))
+    gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample", baseline=None)))
     np.testing.assert_allclose(gradient, DRAWN[0] / 3, rtol=1e-5)
-    gradient = score_gradient(LatentLogLikelihood(made("elbo/sample")), LOG_LIKELIHOOD[..., :4])
+    gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample")), LOG_LIKELIHOOD[..., :4])
     np.testing.assert_allclose(gradient, (DRAWN[0] - LOG_LIKELIHOOD[..., 3:4]) / 3, rtol=1e-4, atol=1e-6)
-    others = lambda x: (ops.sum(x, axis=-1, keepdims=True) - x) / 2  # noqa: E731
-    gradient = score_gradient(LatentLogLikelihood(made("elbo/sample", baseline=others)))
+    mean_of_others = lambda x: (ops.sum(x, axis=-1, keepdims=True) - x) / 2  # noqa: E731
+    gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample", baseline=mean_of_others)))
     expected = (DRAWN[0] - (DRAWN[0].sum(-1, keepdims=True) - DRAWN[0]) / 2) / 3
     np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
 
@@ -88,7 +88,7 @@ def test_the_soft_baseline_has_no_gradient():
     log_likelihood = tf.constant(LOG_LIKELIHOOD[..., :4])
     with tf.GradientTape() as tape:
         tape.watch(log_likelihood)
-        value = LatentLogLikelihood(made("hard/sample"))(log_likelihood, *DRAWN[1:], training=True)
+        value = LatentLogLikelihood(make_objective("hard/sample"))(log_likelihood, *DRAWN[1:], training=True)
     gradient = tape.gradient(value, log_likelihood).numpy()
     np.testing.assert_allclose(gradient[..., :3], np.full_like(DRAWN[0], 1 / 3), rtol=1e-6)
     assert (gradient[..., 3] == 0).all()
@@ -97,7 +97,7 @@ def test_the_soft_baseline_has_no_gradient():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_moving_average(compiled):
     """b of a call is the average of the calls before, weighted by decay^age; the first has none."""
-    layer = LatentLogLikelihood(made("elbo/sample", baseline="moving_average", baseline_decay=0.8))
+    layer = LatentLogLikelihood(make_objective("elbo/sample", baseline="moving_average", baseline_decay=0.8))
     layer.build(DRAWN[0].shape, DRAWN[1].shape, DRAWN[2].shape)
     assert [w.dtype for w in layer.weights] == ["float32"] and layer.trainable_weights == []
     mask = np.arange(STEPS) < np.array([3, 2, 0, 1])[:, None]
@@ -156,7 +156,7 @@ def test_both_ends_have_one_objective():
 
 
 def test_errors():
-    layer = LatentLogLikelihood(made("elbo/sample"))
+    layer = LatentLogLikelihood(make_objective("elbo/sample"))
     with pytest.raises(ValueError, match=r"\(B, T, K\) of elbo/sample.*Received: log_likelihood.shape=\(4, 3, 3\)"):
         layer(*DRAWN, training=True)
     with pytest.raises(ValueError, match=r"Received: log_likelihood.shape=\(4, 3\)"):

@@ -18,9 +18,9 @@ def options(objective, estimator):
 @pytest.mark.parametrize("estimator", ["expected", "enumerate", "top_k", "sample", "gumbel", "exact"])
 def test_every_other_pair_is_an_error_that_lists_them(objective, estimator):
     if (objective, estimator) in PAIRS:
-        made = LatentObjective(objective, estimator, **options(objective, estimator))
-        assert made == LatentObjective(f"{objective}/{estimator}", **options(objective, estimator))
-        assert str(made.in_training) == f"{objective}/{estimator}"
+        from_two_words = LatentObjective(objective, estimator, **options(objective, estimator))
+        assert from_two_words == LatentObjective(f"{objective}/{estimator}", **options(objective, estimator))
+        assert str(from_two_words.in_training) == f"{objective}/{estimator}"
         return
     for arguments in ((objective, estimator), (f"{objective}/{estimator}",)):
         with pytest.raises(ValueError, match=f"Received: objective='{objective}/{estimator}'") as error:

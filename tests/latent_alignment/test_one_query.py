@@ -12,15 +12,15 @@ REGIONS = np.random.default_rng(4).normal(size=(4, 5, 6)).astype("float32")
 POSTERIOR = np.random.default_rng(5).normal(size=(4, 1, 5)).astype("float32")
 
 
-def one_query(objective, other=None, sliced=False):
+def one_query(objective, second_objective=None, sliced=False):
     """The bound of one question an example about five regions, with two layers' objectives."""
     attention = CategoricalAttention("dot_product", objective, seed=1)
     options = {"posterior_logits": POSTERIOR} if attention.objective.in_training.needs_posterior else {}
     latent = attention(QUESTION, REGIONS, training=True, **options)
     log_likelihood = tf.reduce_sum(latent["candidates"][:, 0], axis=-1)
-    found = (latent["log_prior"], latent["log_posterior"])
-    layer = LatentLogLikelihood(other or objective)
-    return layer, log_likelihood, [x[:, 0] for x in found] if sliced else found
+    log_probabilities = (latent["log_prior"], latent["log_posterior"])
+    layer = LatentLogLikelihood(second_objective or objective)
+    return layer, log_likelihood, [x[:, 0] for x in log_probabilities] if sliced else log_probabilities
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_what_the_attention_returned_is_taken_as_it_is(objective):
     """Beside log-likelihoods without an axis of steps: the value of the sliced ones, (B,)."""
     options = {"marginal/top_k": {"top_k": 2}, "wake_sleep": {"num_samples": 3}}.get(objective, {})
     objective = LatentObjective(objective, **options)
-    layer, log_likelihood, found = one_query(objective)
-    value = layer(log_likelihood, *found, training=True)
+    layer, log_likelihood, log_probabilities = one_query(objective)
+    value = layer(log_likelihood, *log_probabilities, training=True)
     assert value.shape == (4,)
-    sliced = layer(log_likelihood, *(x[:, 0] for x in found), training=True)
+    sliced = layer(log_likelihood, *(x[:, 0] for x in log_probabilities), training=True)
     np.testing.assert_array_equal(value, sliced)
-    with_axis = layer(log_likelihood[:, None], *found, training=True)
+    with_axis = layer(log_likelihood[:, None], *log_probabilities, training=True)
     np.testing.assert_array_equal(value, with_axis[:, 0])
 
 
@@ -46,7 +46,7 @@ def test_a_functional_model_of_one_query():
     bound = LatentLogLikelihood("marginal")(log_likelihood, latent["log_prior"], latent["log_posterior"])
     assert bound.shape == (None,)
     model = keras.Model([question, regions], bound)
-    layer, log_likelihood, found = one_query("marginal")
-    np.testing.assert_allclose(model([QUESTION[:, 0], REGIONS]), layer(log_likelihood, *found), rtol=1e-5)
+    layer, log_likelihood, log_probabilities = one_query("marginal")
+    np.testing.assert_allclose(model([QUESTION[:, 0], REGIONS]), layer(log_likelihood, *log_probabilities), rtol=1e-5)
     with pytest.raises(ValueError, match="must have the same objective"):
         LatentLogLikelihood("soft")(log_likelihood, latent["log_prior"])

@@ -94,8 +94,8 @@ def entropies(decoded, possible=True):
 
 
 def gradient(tape, value, variables):
-    found = tape.gradient(value, variables, unconnected_gradients="zero")
-    return np.concatenate([np.ravel(tf.convert_to_tensor(x)) for x in found])
+    gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+    return np.concatenate([np.ravel(tf.convert_to_tensor(x)) for x in gradients])
 
 
 BASELINES = {
@@ -121,8 +121,8 @@ def test_the_expected_gradient_is_that_of_the_enumerated_bound(query, sees_conte
         estimate = tf.reduce_sum(tf.stop_gradient(probability) * tf.reduce_sum(value, axis=1))
     np.testing.assert_allclose(tf.reduce_sum(probability), 1.0, rtol=1e-5)
     np.testing.assert_allclose(value, log_likelihood, rtol=1e-6)
-    found, expected = (gradient(tape, x, model.variables) for x in (estimate, exact))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5 * np.abs(expected).max())
+    estimated, expected = (gradient(tape, x, model.variables) for x in (estimate, exact))
+    np.testing.assert_allclose(estimated, expected, rtol=1e-4, atol=2e-5 * np.abs(expected).max())
     scores = [variable for variable in model.variables if "score" in variable.path]
     assert np.abs(gradient(tape, exact, scores)).max() > 1e-2
 
@@ -138,14 +138,14 @@ def test_the_gradient_under_masks():
     with tf.GradientTape(persistent=True) as tape:
         value, log_likelihood, decoded = model(inputs_mask, memory_mask)
         probability = tf.exp(log_p_of_path(decoded, possible, inputs_mask))
-        of_words = tf.where(inputs_mask, log_likelihood + 0.7 * entropies(decoded, possible), 0.0)
-        exact = tf.reduce_sum(probability * tf.reduce_sum(of_words, axis=1))
+        values = tf.where(inputs_mask, log_likelihood + 0.7 * entropies(decoded, possible), 0.0)
+        exact = tf.reduce_sum(probability * tf.reduce_sum(values, axis=1))
         estimate = tf.reduce_sum(tf.stop_gradient(probability) * tf.reduce_sum(value, axis=1))
     np.testing.assert_allclose(tf.reduce_sum(probability), 1.0, rtol=1e-5)
     assert not np.any(value[:, 2])
-    found, expected = (gradient(tape, x, model.variables) for x in (estimate, exact))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5 * np.abs(expected).max())
-    assert np.all(np.isfinite(found))
+    estimated, expected = (gradient(tape, x, model.variables) for x in (estimate, exact))
+    np.testing.assert_allclose(estimated, expected, rtol=1e-4, atol=2e-5 * np.abs(expected).max())
+    assert np.all(np.isfinite(estimated))
 
 
 def test_the_reward_is_the_sum_from_the_word_on_less_the_baseline():
@@ -197,9 +197,9 @@ def test_rows_without_a_region_and_extreme_logits_stay_finite():
             tape.watch(logits)
             weights = tf.one_hot([[1, 0]], 3) if value_mask is None else tf.zeros((1, 2, 3))
             value = layer(tf.constant([[-1.0, -2.0]]), weights, logits, value_mask=value_mask, training=True)
-        found = tape.gradient(value, logits)
-        assert np.all(np.isfinite(value)) and np.all(np.isfinite(found))
-        assert bool(np.any(found)) == (value_mask is None)
+        actual = tape.gradient(value, logits)
+        assert np.all(np.isfinite(value)) and np.all(np.isfinite(actual))
+        assert bool(np.any(actual)) == (value_mask is None)
 
 
 @pytest.mark.slow
@@ -207,30 +207,30 @@ def test_a_model_learns_where_to_look():
     """The word is written in the one region that the input names: only the drawn region tells it."""
     count, words = 512, 5
     generator = np.random.default_rng(0)
-    asked = generator.integers(SOURCE, size=(count, 2))
+    positions = generator.integers(SOURCE, size=(count, 2))
     contents = generator.integers(words, size=(count, SOURCE))
-    inputs = np.eye(SOURCE, dtype="float32")[asked]
+    inputs = np.eye(SOURCE, dtype="float32")[positions]
     regions = np.concatenate(
         [np.tile(np.eye(SOURCE), (count, 1, 1)), np.eye(words)[contents]], axis=-1, dtype="float32"
     )
-    targets = np.take_along_axis(contents, asked, axis=1)
+    targets = np.take_along_axis(contents, positions, axis=1)
     keras.utils.set_random_seed(1)
-    given, memory, target = (
+    queries, memory, target = (
         keras.Input(shape, dtype=dtype)
         for shape, dtype in (((2, SOURCE), "float32"), ((SOURCE, SOURCE + words), "float32"), ((2,), "int32"))
     )
     attention = Attention("additive", "hard", seed=1)
     decoder = AttentionDecoder(32, attention, query="current", feeding="sampled")
-    decoded = decoder(given, memory, return_attention_scores=True, return_logits=True)
+    decoded = decoder(queries, memory, return_attention_scores=True, return_logits=True)
     hidden = keras.layers.Dense(32, "relu")(decoded["context"])
     log_likelihood = TokenLogLikelihood(words)(hidden[:, :, None], target)
     bound = RewardToGo(entropy_weight=0.05)(log_likelihood, decoded["weights"], decoded["logits"])
-    model = keras.Model([given, memory, target], bound)
+    model = keras.Model([queries, memory, target], bound)
     model.compile(keras.optimizers.Adam(0.02), NegativeBound(), jit_compile=False)
     model.fit([inputs, regions, targets], targets, batch_size=64, epochs=15, verbose=0)
-    attended = keras.Model([given, memory], decoded["weights"])
+    attended = keras.Model([queries, memory], decoded["weights"])
     weights = attended.predict([inputs, regions], verbose=0)
-    assert np.mean(weights.argmax(axis=-1) == asked) > 0.95
+    assert np.mean(weights.argmax(axis=-1) == positions) > 0.95
     with posterior_draws(model, seed=0):
         drawn = model([inputs, regions, targets])
     np.testing.assert_array_less(np.mean(drawn), 0.0)
@@ -246,10 +246,10 @@ def test_weights_that_are_no_draw_of_a_position_are_refused():
     log_likelihood = TokenLogLikelihood(VOCABULARY)(decoded["hidden"][:, :, None], target)
     model = keras.Model([inputs, regions, target], RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"]))
     model.compile("sgd", NegativeBound())
-    given = [INPUTS, REGIONS, WORDS.astype("int32")]
+    arrays = [INPUTS, REGIONS, WORDS.astype("int32")]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"one-hot.*leave out RewardToGo"):
-        model.fit(given, WORDS, verbose=0)
-    assert np.isfinite(model.predict(given, verbose=0)).all()
+        model.fit(arrays, WORDS, verbose=0)
+    assert np.isfinite(model.predict(arrays, verbose=0)).all()
 
 
 def test_errors():

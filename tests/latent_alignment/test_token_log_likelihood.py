@@ -47,8 +47,8 @@ def reference(layer, ignore_class=None):
     return [value, *tape.gradient(value, [inputs, *variables], tf.constant(UPSTREAM))]
 
 
-def assert_close(found, expected, **tolerance):
-    for one, two in zip(found, expected, strict=True):
+def assert_close(actual, expected, **tolerance):
+    for one, two in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, two, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
 
 
@@ -76,22 +76,22 @@ def test_candidates_that_are_impossible(chunk_size, jit_compile):
     expected = value_and_gradients(layer, upstream=upstream)
     inputs = np.where(POSSIBLE[..., None], INPUTS, np.nan)
     masked = tf.function(value_and_gradients, jit_compile=jit_compile, autograph=False)
-    found = masked(layer, inputs, candidates_mask=tf.constant(POSSIBLE))
-    np.testing.assert_allclose(found[0], np.where(POSSIBLE, expected[0], 0.0), rtol=1e-4, atol=1e-6)
-    assert_close(found[1:], expected[1:])
-    assert (found[1].numpy()[~POSSIBLE] == 0).all()
+    actual = masked(layer, inputs, candidates_mask=tf.constant(POSSIBLE))
+    np.testing.assert_allclose(actual[0], np.where(POSSIBLE, expected[0], 0.0), rtol=1e-4, atol=1e-6)
+    assert_close(actual[1:], expected[1:])
+    assert (actual[1].numpy()[~POSSIBLE] == 0).all()
 
 
 def test_a_mask_of_candidates_broadcasts():
     layer = built()
-    of_keys = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
-    value = layer(INPUTS, TARGETS, candidates_mask=of_keys[:, None])
-    expected = np.where(of_keys[:, None], layer(INPUTS, TARGETS), 0.0)
+    mask_of_keys = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
+    value = layer(INPUTS, TARGETS, candidates_mask=mask_of_keys[:, None])
+    expected = np.where(mask_of_keys[:, None], layer(INPUTS, TARGETS), 0.0)
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="`candidates_mask` is that of a call with targets"):
-        layer(INPUTS, candidates_mask=of_keys[:, None])
+        layer(INPUTS, candidates_mask=mask_of_keys[:, None])
     with pytest.raises(ValueError, match="`candidates_mask` must have shape"):
-        layer(INPUTS, TARGETS, candidates_mask=of_keys[:, None, :2])
+        layer(INPUTS, TARGETS, candidates_mask=mask_of_keys[:, None, :2])
 
 
 def test_a_word_without_a_candidate_has_them_all():
@@ -111,9 +111,9 @@ def test_words_that_do_not_count():
     value, by_inputs, by_kernel, by_bias = value_and_gradients(layer, inputs, targets)
     assert (value.numpy()[0, 1:] == 0).all() and (by_inputs.numpy()[0, 1:] == 0).all()
     inputs[0, 1:] = np.nan
-    moved = value_and_gradients(layer, inputs, targets)
-    np.testing.assert_array_equal(moved[0], value)
-    np.testing.assert_allclose(moved[2], by_kernel, rtol=1e-5, atol=1e-6)
+    changed = value_and_gradients(layer, inputs, targets)
+    np.testing.assert_array_equal(changed[0], value)
+    np.testing.assert_allclose(changed[2], by_kernel, rtol=1e-5, atol=1e-6)
     only = UPSTREAM.copy()
     only[targets == -1] = 0.0
     np.testing.assert_allclose(value_and_gradients(layer, inputs, targets, only)[3], by_bias, rtol=1e-5, atol=1e-6)
@@ -146,7 +146,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     log_prior = keras_vattn.latent_alignment.log_probabilities.log_probabilities(logits, keys)
     kernel = layer.kernel.value
 
-    def found(inputs, log_prior):
+    def actual(inputs, log_prior):
         with tf.GradientTape() as tape:
             tape.watch([inputs, log_prior])
             value = layer(inputs, log_weights=log_prior)
@@ -163,7 +163,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
         total = tf.reduce_sum(value * tf.cos(value))
     expected = [value, *tape.gradient(total, [inputs, log_prior, kernel])]
     signature = [tf.TensorSpec((None, None, None, WIDTH)), tf.TensorSpec((None, None, None))]
-    compiled = tf.function(found, input_signature=signature, jit_compile=jit_compile)
+    compiled = tf.function(actual, input_signature=signature, jit_compile=jit_compile)
     assert_close(compiled(inputs, log_prior), expected)
     np.testing.assert_allclose(ops.logsumexp(value, axis=-1), np.zeros((BATCH, STEPS)), atol=1e-5)
 
@@ -207,10 +207,10 @@ def test_the_marginal_of_improbable_words(jit_compile):
     log_weights = np.where(np.arange(CANDIDATES) == 2, 0.0, -1e30).astype("float32")[None, None]
     log_weights = np.broadcast_to(log_weights, (BATCH, STEPS, CANDIDATES))
     compiled = tf.function(lambda x: layer(x, log_weights=log_weights), jit_compile=jit_compile)
-    found = compiled(tf.constant(INPUTS * scale))
+    actual = compiled(tf.constant(INPUTS * scale))
     expected = tf.nn.log_softmax(tf.constant(INPUTS[:, :, 2] * scale) @ layer.kernel.value + layer.bias.value)
     assert float(tf.reduce_min(expected)) < -900.0
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
 
 
 def test_the_gradient_of_the_marginal_of_improbable_words():
@@ -230,6 +230,6 @@ def test_the_gradient_of_the_marginal_of_improbable_words():
         return tf.reduce_logsumexp(log_words, axis=2)
 
     layer.bias.assign(np.zeros(VOCABULARY))
-    found = gradients(lambda x: layer(x, log_weights=log_weights.astype("float32")), "float32")
+    actual = gradients(lambda x: layer(x, log_weights=log_weights.astype("float32")), "float32")
     expected = gradients(reference, "float64")
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())

@@ -37,37 +37,37 @@ def value_and_gradients(layer, inputs=INPUTS, targets=VOTES, upstream=UPSTREAM, 
     return [value, *tape.gradient(value, [inputs, *[w.value for w in layer.weights]], tf.convert_to_tensor(upstream))]
 
 
-def dense(counted=None):
+def dense(mask=None):
     """The same in float64, the log probabilities of all words at once."""
     inputs, kernel, bias = (tf.constant(x, tf.float64) for x in (INPUTS, KERNEL, BIAS))
     with tf.GradientTape() as tape:
         tape.watch([inputs, kernel, bias])
         value = tf.einsum("btkv,btv->btk", tf.nn.log_softmax(inputs @ kernel + bias), tf.constant(VOTES, tf.float64))
-        value = value if counted is None else tf.where(counted, value, 0.0)
+        value = value if mask is None else tf.where(mask, value, 0.0)
     return [value, *tape.gradient(value, [inputs, kernel, bias], tf.constant(UPSTREAM, tf.float64))]
 
 
-def assert_close(found, expected, rtol=1e-4, atol=1e-4):
-    for one, two in zip(found, expected, strict=True):
+def assert_close(actual, expected, rtol=1e-4, atol=1e-4):
+    for one, two in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
 def test_votes(chunk_size):
-    found = value_and_gradients(built(chunk_size=chunk_size))
-    assert found[0].dtype == tf.float32
-    assert_close(found, dense())
-    assert (found[0].numpy()[0, 1] == 0).all() and (found[1].numpy()[0, 1] == 0).all()
+    actual = value_and_gradients(built(chunk_size=chunk_size))
+    assert actual[0].dtype == tf.float32
+    assert_close(actual, dense())
+    assert (actual[0].numpy()[0, 1] == 0).all() and (actual[1].numpy()[0, 1] == 0).all()
     log_words = log_softmax(INPUTS.astype("float64") @ KERNEL + BIAS, axis=-1)
-    np.testing.assert_allclose(found[0], (log_words * VOTES[:, :, None]).sum(-1), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(actual[0], (log_words * VOTES[:, :, None]).sum(-1), rtol=1e-5, atol=1e-4)
 
 
 def test_votes_of_one_word_are_its_label():
     one_hot = np.eye(VOCABULARY, dtype="float32")[LABELS]
-    found = value_and_gradients(built(chunk_size=7), targets=one_hot)
-    assert_close(found, value_and_gradients(built(chunk_size=7), targets=LABELS), rtol=1e-5, atol=1e-5)
+    actual = value_and_gradients(built(chunk_size=7), targets=one_hot)
+    assert_close(actual, value_and_gradients(built(chunk_size=7), targets=LABELS), rtol=1e-5, atol=1e-5)
     tenfold = value_and_gradients(built(chunk_size=7), targets=(10 * one_hot).astype("int32"))
-    assert_close(tenfold, [10 * x for x in found], rtol=1e-4, atol=1e-4)
+    assert_close(tenfold, [10 * x for x in actual], rtol=1e-4, atol=1e-4)
 
 
 @jit_compile
@@ -75,13 +75,13 @@ def test_votes_of_one_word_are_its_label():
 def test_votes_under_masks(chunk_size, jit_compile):
     """Words and candidates that do not count have value and gradient 0, whatever stands there."""
     possible = np.arange(CANDIDATES) < np.array([2, 5, 1])[:, None, None] + np.zeros((1, STEPS, 1))
-    counted = MASK[..., None] & possible
-    inputs, votes = np.where(counted[..., None], INPUTS, np.nan), np.where(MASK[..., None], VOTES, np.nan)
+    mask = MASK[..., None] & possible
+    inputs, votes = np.where(mask[..., None], INPUTS, np.nan), np.where(MASK[..., None], VOTES, np.nan)
     call = tf.function(value_and_gradients, jit_compile=jit_compile, autograph=False)
     masks = {"inputs_mask": tf.constant(MASK), "candidates_mask": tf.constant(possible)}
-    found = call(built(chunk_size=chunk_size), inputs, votes.astype("float32"), **masks)
-    assert_close(found, dense(counted))
-    assert (found[1].numpy()[~counted] == 0).all()
+    actual = call(built(chunk_size=chunk_size), inputs, votes.astype("float32"), **masks)
+    assert_close(actual, dense(mask))
+    assert (actual[1].numpy()[~mask] == 0).all()
 
 
 def test_an_impossible_word_without_a_vote_costs_nothing():
@@ -94,13 +94,13 @@ def test_one_query_an_example(targets):
     """Without the axis of steps: the values, gradients and masks of one step."""
     layer = built(chunk_size=7)
     inputs, upstream = INPUTS[:, 0], UPSTREAM[:, 0]
-    found = value_and_gradients(layer, inputs, targets[:, 0], upstream)
+    actual = value_and_gradients(layer, inputs, targets[:, 0], upstream)
     expected = value_and_gradients(layer, INPUTS[:, :1], targets[:, :1], UPSTREAM[:, :1])
-    assert_close(found, [expected[0][:, 0], expected[1][:, 0], *expected[2:]], rtol=1e-6, atol=1e-6)
-    counted, possible = np.array([True, False, True]), np.arange(CANDIDATES) < np.array([[1], [2], [3]])
-    value = layer(inputs, targets[:, 0], inputs_mask=counted, candidates_mask=possible)
-    np.testing.assert_allclose(value, np.where(counted[:, None] & possible, found[0], 0.0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(value._keras_mask, counted)
+    assert_close(actual, [expected[0][:, 0], expected[1][:, 0], *expected[2:]], rtol=1e-6, atol=1e-6)
+    mask, possible = np.array([True, False, True]), np.arange(CANDIDATES) < np.array([[1], [2], [3]])
+    value = layer(inputs, targets[:, 0], inputs_mask=mask, candidates_mask=possible)
+    np.testing.assert_allclose(value, np.where(mask[:, None] & possible, actual[0], 0.0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(value._keras_mask, mask)
     symbolic = layer(keras.Input((None, WIDTH)), keras.Input(targets.shape[2:]))
     assert symbolic.shape == (None, None) and symbolic.dtype == "float32"
 
@@ -141,8 +141,8 @@ def test_a_model_of_questions():
     weight = np.array([1.0, 0.5, 2.0])
     model.compile("sgd", NegativeBound(), jit_compile=False)
     np.testing.assert_allclose(model.evaluate(x, votes, verbose=0), cost.mean(), rtol=1e-5)
-    found = model.fit(x, votes, sample_weight=weight, batch_size=BATCH, verbose=0).history["loss"][0]
-    np.testing.assert_allclose(found, (cost * weight).mean(), rtol=1e-5)
+    actual = model.fit(x, votes, sample_weight=weight, batch_size=BATCH, verbose=0).history["loss"][0]
+    np.testing.assert_allclose(actual, (cost * weight).mean(), rtol=1e-5)
     assert model.predict(x, verbose=0).shape == (BATCH,)
 
 
@@ -150,9 +150,9 @@ def test_the_moving_average_of_one_query_an_example():
     log_prior = log_softmax(GENERATOR.normal(size=(BATCH, 3)), axis=-1).astype("float32")
     log_likelihood = -GENERATOR.gamma(2.0, size=(BATCH, 3)).astype("float32")
     layer = LatentLogLikelihood(LatentObjective("hard", "sample", num_samples=3, baseline="moving_average"))
-    counted = np.array([True, False, True])
-    layer(log_likelihood, log_prior, log_likelihood_mask=counted, training=True)
-    expected = log_likelihood[counted].mean()
+    mask = np.array([True, False, True])
+    layer(log_likelihood, log_prior, log_likelihood_mask=mask, training=True)
+    expected = log_likelihood[mask].mean()
     np.testing.assert_allclose(layer.average[0] / layer.average[1], expected, rtol=1e-5)
 
 

@@ -43,22 +43,22 @@ def log_scale(context_layer, mean):
     return hidden @ context_layer.log_scale_kernel.numpy() + context_layer.log_scale_bias.numpy()
 
 
-@pytest.mark.parametrize(("cell", "reference"), [("lstm", keras.layers.LSTM), ("gru", keras.layers.GRU)])
-def test_without_attention_it_is_the_layer_of_keras(cell, reference):
+@pytest.mark.parametrize(("cell", "layer_class"), [("lstm", keras.layers.LSTM), ("gru", keras.layers.GRU)])
+def test_without_attention_it_is_the_layer_of_keras(cell, layer_class):
     decoder = AttentionDecoder(UNITS, cell=cell)
     initial = INITIAL[: 2 if cell == "lstm" else 1]
     arguments = {"initial_state": initial, "inputs_mask": INPUTS_MASK}
     decoder(INPUTS, **arguments)
-    own = decoder.cells[0]
-    layer = reference(UNITS, return_sequences=True, return_state=True)
+    first_cell = decoder.cells[0]
+    layer = layer_class(UNITS, return_sequences=True, return_state=True)
     layer.build(INPUTS.shape)
-    assert [w.shape for w in layer.cell.weights][:2] == [own.kernel.shape, own.recurrent_kernel.shape]
-    own.bias.assign(GENERATOR.normal(size=own.bias.shape))
-    bias = own.bias.numpy()
+    assert [w.shape for w in layer.cell.weights][:2] == [first_cell.kernel.shape, first_cell.recurrent_kernel.shape]
+    first_cell.bias.assign(GENERATOR.normal(size=first_cell.bias.shape))
+    bias = first_cell.bias.numpy()
     if cell == "gru":
-        own.recurrent_bias.assign(GENERATOR.normal(size=own.bias.shape))
-        bias = np.stack([bias, own.recurrent_bias.numpy()])
-    layer.set_weights([own.kernel.numpy(), own.recurrent_kernel.numpy(), bias])
+        first_cell.recurrent_bias.assign(GENERATOR.normal(size=first_cell.bias.shape))
+        bias = np.stack([bias, first_cell.recurrent_bias.numpy()])
+    layer.set_weights([first_cell.kernel.numpy(), first_cell.recurrent_kernel.numpy(), bias])
     decoded = decoder(INPUTS, **arguments, return_state=True)
     sequence, *states = layer(INPUTS, initial_state=initial, mask=INPUTS_MASK)
     np.testing.assert_allclose(decoded["hidden"].numpy()[INPUTS_MASK], sequence.numpy()[INPUTS_MASK], atol=1e-5)
@@ -79,12 +79,16 @@ def test_the_context_enters_as_rows_of_the_kernel(cell):
     """One kernel on [input, context] is a kernel on the input and one on the context: a Keras cell on both agrees."""
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, query="previous")
     decoded = decoder(INPUTS, MEMORY)
-    own = decoder.cells[0]
+    first_cell = decoder.cells[0]
     reference = (keras.layers.LSTMCell if cell == "lstm" else keras.layers.GRUCell)(UNITS)
     reference.build((BATCH, 9))
-    kernel = np.concatenate([own.kernel.numpy(), own.context_kernel.numpy()])
-    bias = own.bias.numpy() if cell == "lstm" else np.stack([own.bias.numpy(), own.recurrent_bias.numpy()])
-    reference.set_weights([kernel, own.recurrent_kernel.numpy(), bias])
+    kernel = np.concatenate([first_cell.kernel.numpy(), first_cell.context_kernel.numpy()])
+    bias = (
+        first_cell.bias.numpy()
+        if cell == "lstm"
+        else np.stack([first_cell.bias.numpy(), first_cell.recurrent_bias.numpy()])
+    )
+    reference.set_weights([kernel, first_cell.recurrent_kernel.numpy(), bias])
     states = [tf.zeros((BATCH, UNITS))] * (2 if cell == "lstm" else 1)
     for t in range(STEPS):
         context, _ = attend(decoder, np.asarray(states[0]))
@@ -124,10 +128,10 @@ def test_query_and_feeding(query, feeding, monkeypatch):
         if query == "previous":
             mean, _ = attend(decoder, hidden, MEMORY_MASK)
         if query == "previous" or feeding == "off":
-            entering = None if feeding == "off" else (mean, sampled(decoder, mean, noise[:, t]))[feeding == "sampled"]
+            context = None if feeding == "off" else (mean, sampled(decoder, mean, noise[:, t]))[feeding == "sampled"]
         else:
-            entering = fed
-        hidden, memory_cell = lstm(decoder.cells[0], INPUTS[:, t], entering, hidden, memory_cell)
+            context = fed
+        hidden, memory_cell = lstm(decoder.cells[0], INPUTS[:, t], context, hidden, memory_cell)
         if query == "current":
             mean, _ = attend(decoder, hidden, MEMORY_MASK)
             fed = sampled(decoder, mean, noise[:, t]) if feeding == "sampled" else mean
@@ -187,10 +191,10 @@ def test_step_equals_the_loop(query, feeding, cell, num_layers):
         noise = decoder.draw_noise(BATCH, STEPS, memory)
     assert set(noise["attention"]) == {"context"}
     mean = decoder(INPUTS, MEMORY, **arguments)
-    for expected, noise_of in ((mean, None), (drawn, noise)):
+    for expected, noise_or_none in ((mean, None), (drawn, noise)):
         state = decoder.start(BATCH, memory, initial)
         for t in range(STEPS):
-            slices = None if noise_of is None else keras.tree.map_structure(lambda x, t=t: x[:, t], noise_of)
+            slices = None if noise_or_none is None else keras.tree.map_structure(lambda x, t=t: x[:, t], noise_or_none)
             outputs, state = decoder.step(INPUTS[:, t], state, memory, slices)
             assert set(outputs) == {"hidden", "context", "weights", "query", "logits"}
             for name, output in outputs.items():
@@ -205,8 +209,8 @@ def test_masked_steps_hold_the_state(cell, query):
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, num_layers=2, query=query)
     masked = decoder(INPUTS, MEMORY, inputs_mask=INPUTS_MASK, return_state=True)
     for row, mask in enumerate(INPUTS_MASK):
-        kept = INPUTS[row : row + 1, mask]
-        short = decoder(kept, MEMORY[row : row + 1], return_state=True)
+        valid_inputs = INPUTS[row : row + 1, mask]
+        short = decoder(valid_inputs, MEMORY[row : row + 1], return_state=True)
         np.testing.assert_allclose(masked["hidden"][row].numpy()[mask], short["hidden"][0], atol=1e-5)
         np.testing.assert_allclose(masked["context"][row].numpy()[mask], short["context"][0], atol=1e-5)
         for one, two in zip(masked["state"], short["state"], strict=True):

@@ -46,9 +46,11 @@ def test_the_cell_of_att2in():
     h, c = np.zeros((3, UNITS)), np.zeros((3, UNITS))
     for t in range(4):
         gates = INPUTS[:, t] @ cell.kernel.numpy() + h @ cell.recurrent_kernel.numpy() + cell.bias.numpy()
-        i, f, o, one, other = np.split(gates, 5, axis=-1)
-        first, second = np.split(decoded["context"][:, t].numpy() @ cell.context_kernel.numpy(), 2, axis=-1)
-        c = expit(f) * c + expit(i) * np.maximum(one + first, other + second)
+        i, f, o, first_half, second_half = np.split(gates, 5, axis=-1)
+        first_context, second_context = np.split(
+            decoded["context"][:, t].numpy() @ cell.context_kernel.numpy(), 2, axis=-1
+        )
+        c = expit(f) * c + expit(i) * np.maximum(first_half + first_context, second_half + second_context)
         h = expit(o) * np.tanh(c)
         np.testing.assert_allclose(decoded["hidden"][:, t], h, atol=1e-5)
 
@@ -65,8 +67,8 @@ def test_the_gates_that_a_context_enters(gates):
     cell = Cell(2)
     inputs, context = tf.zeros((3, 4)), tf.constant(GENERATOR.normal(size=(3, 5)), tf.float32)
     output, _ = cell(inputs, context=context)
-    shares = np.split(context @ cell.context_kernel, len(range(3)[gates]), axis=-1)
-    expected = sum(10.0**gate * share for gate, share in zip(range(3)[gates], shares, strict=True))
+    gate_contexts = np.split(context @ cell.context_kernel, len(range(3)[gates]), axis=-1)
+    expected = sum(10.0**gate * gate_context for gate, gate_context in zip(range(3)[gates], gate_contexts, strict=True))
     np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
@@ -74,22 +76,22 @@ def test_the_gates_that_a_context_enters(gates):
 def test_a_context_that_enters_one_gate_of_a_named_cell(base):
     """Att2in's slice on the named cells: as if the rest of the context kernel were 0."""
 
-    class One(base):
+    class OneGate(base):
         context_gates = slice(2, 3)
 
     context = tf.constant(GENERATOR.normal(size=(3, 5)), tf.float32)
-    one, full = One(UNITS), base(UNITS)
+    narrow, full = OneGate(UNITS), base(UNITS)
     states = [tf.constant(GENERATOR.normal(size=(3, UNITS)), tf.float32) for _ in range(base.num_states)]
-    for cell in (one, full):
+    for cell in (narrow, full):
         cell.build((None, 4), (None, 5))
-    assert one.context_kernel.shape == (5, UNITS)
-    kernel, context_kernel, *others = one.get_weights()
+    assert narrow.context_kernel.shape == (5, UNITS)
+    kernel, context_kernel, *remaining = narrow.get_weights()
     padded = np.zeros((5, base.num_gates * UNITS), "float32")
     padded[:, 2 * UNITS : 3 * UNITS] = context_kernel
-    full.set_weights([kernel, padded, *others])
-    results = [cell(INPUTS[:, 0], context=context, states=states) for cell in (one, full)]
-    for given, expected in zip(*(keras.tree.flatten(x) for x in results), strict=True):
-        np.testing.assert_allclose(given, expected, atol=1e-6)
+    full.set_weights([kernel, padded, *remaining])
+    results = [cell(INPUTS[:, 0], context=context, states=states) for cell in (narrow, full)]
+    for result, expected in zip(*(keras.tree.flatten(x) for x in results), strict=True):
+        np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
@@ -108,12 +110,12 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
 @pytest.mark.parametrize("cell_class", [*CELLS.values(), CoupledCell])
 def test_the_initial_biases(cell_class):
     """What the initializer makes, every bias of every layer once, but for an LSTM's forget gate, which is at 1."""
-    usual, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
-    for cell in (usual, drawn):
+    default, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
+    for cell in (default, drawn):
         cell.build(INPUTS[:, 0].shape)
-    expected = np.zeros((usual.num_gates, UNITS))
+    expected = np.zeros((default.num_gates, UNITS))
     expected[1] = 1.0 if cell_class is LSTMCell else 0.0
-    np.testing.assert_array_equal(usual.bias, expected.ravel())
+    np.testing.assert_array_equal(default.bias, expected.ravel())
     decoder = decoder_of(cell_class, num_layers=2, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
     decoder.build(INPUTS.shape, MEMORY.shape)
     biases = [weight.numpy() for cell in (drawn, *decoder.cells) for weight in cell.weights if len(weight.shape) == 1]
@@ -124,8 +126,8 @@ def test_the_initial_biases(cell_class):
         biases = [np.delete(bias, np.s_[UNITS : 2 * UNITS]) for bias in biases]
     assert all(2.0 <= bias.min() < bias.max() <= 3.0 for bias in biases)
     assert len({bias.tobytes() for bias in biases}) == len(biases)
-    read = json.loads(json.dumps(decoder.get_config()))
-    for copy in (AttentionDecoder.from_config(read), decoder.cells[0].from_config(read["cell"]["config"])):
+    restored = json.loads(json.dumps(decoder.get_config()))
+    for copy in (AttentionDecoder.from_config(restored), decoder.cells[0].from_config(restored["cell"]["config"])):
         assert copy.bias_initializer.maxval == 3.0
 
 
@@ -180,9 +182,9 @@ def test_a_feeding_of_ones_own(query):
     single.build(INPUTS.shape, MEMORY.shape)
     assert decoder.cells[0].context_kernel.shape == (10, 4 * UNITS)
     single.attention.set_weights(decoder.attention.get_weights())
-    kernel, context_kernel, *others = decoder.cells[0].get_weights()
+    kernel, context_kernel, *remaining = decoder.cells[0].get_weights()
     # Without a draw both halves are the context.
-    single.cells[0].set_weights([kernel, 0.5 * (context_kernel[:5] + context_kernel[5:]), *others])
+    single.cells[0].set_weights([kernel, 0.5 * (context_kernel[:5] + context_kernel[5:]), *remaining])
     np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
-    read = json.loads(json.dumps(decoder.get_config()))
-    assert AttentionDecoder.from_config(read).feeding.scale == 0.5
+    restored = json.loads(json.dumps(decoder.get_config()))
+    assert AttentionDecoder.from_config(restored).feeding.scale == 0.5

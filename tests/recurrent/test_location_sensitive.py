@@ -33,11 +33,11 @@ def test_location_sensitive_score_against_numpy(query, location):
     result = decoder(inputs, memory, **options)
     w = {name: getattr(score, name).numpy() for name in ("query_kernel", "key_kernel", "bias", "scale")}
     filters, u = score.location_filters.numpy(), score.location_kernel.numpy()
-    seen = np.where(mask[..., None], memory, 0.0)
+    visible = np.where(mask[..., None], memory, 0.0)
     alpha = np.zeros((B, 7))
     for t in range(4):
         windows = np.stack([np.pad(alpha, [(0, 0), (2, 2)])[:, s : s + 5] for s in range(7)], axis=1)
-        hidden = result["query"].numpy()[:, t, None] @ w["query_kernel"] + seen @ w["key_kernel"] + w["bias"]
+        hidden = result["query"].numpy()[:, t, None] @ w["query_kernel"] + visible @ w["key_kernel"] + w["bias"]
         logits = (np.tanh(hidden + windows @ filters @ u) @ w["scale"])[..., 0]
         np.testing.assert_allclose(result["logits"][:, t], logits, rtol=1e-4, atol=1e-5)
         weights = np.where(mask, np.exp(logits), 0.0)

@@ -37,7 +37,7 @@ def built(weight=0.25, around=False, **options):
 
 
 @pytest.fixture
-def given_noise(monkeypatch):
+def fixed_noise(monkeypatch):
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.constant(NOISE[int(shape[-1])]))
 
 
@@ -82,25 +82,25 @@ def loop_in_numpy(decoder, factor, attends=True):
         results.append((new_h, z, predicted, context, *p, *q, c_mean, c_log_scale))
         valid = INPUTS_MASK[:, t, None]
         h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)
-    *given, p_mean, p_log_scale, q_mean, q_log_scale, c_mean, c_log_scale = (
+    *arrays, p_mean, p_log_scale, q_mean, q_log_scale, c_mean, c_log_scale = (
         np.stack(x, axis=1) for x in zip(*results, strict=True)
     )
     pairs = (q_mean, q_log_scale), (p_mean, p_log_scale), (c_mean, c_log_scale)
-    return given, [tfd.MultivariateNormalDiag(mean, np.exp(log_scale)) for mean, log_scale in pairs]
+    return arrays, [tfd.MultivariateNormalDiag(mean, np.exp(log_scale)) for mean, log_scale in pairs]
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, given_noise):
+def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, fixed_noise):
     decoder = built()
     decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
-    given, (q, p, of_context) = loop_in_numpy(decoder, float(training))
-    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), given, strict=True):
+    arrays, (q, p, c_prior) = loop_in_numpy(decoder, float(training))
+    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), arrays, strict=True):
         np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
     for name, expected in (("latent_posterior", q), ("latent_prior", p)):
-        found = tfd.MultivariateNormalDiag(decoded[name]["mean"], tf.exp(decoded[name]["log_scale"]))
-        np.testing.assert_allclose(found.log_prob(given[1]), expected.log_prob(given[1]), rtol=1e-4, atol=1e-4)
+        posterior = tfd.MultivariateNormalDiag(decoded[name]["mean"], tf.exp(decoded[name]["log_scale"]))
+        np.testing.assert_allclose(posterior.log_prob(arrays[1]), expected.log_prob(arrays[1]), rtol=1e-4, atol=1e-4)
     divergence = twin_divergence(q, p)[INPUTS_MASK].sum() / BATCH
-    nats = -of_context.log_prob(given[3]).numpy()[INPUTS_MASK].sum() / BATCH
+    nats = -c_prior.log_prob(arrays[3]).numpy()[INPUTS_MASK].sum() / BATCH
     expected = [divergence, 0.25 * nats if training else 0.0]
     assert [float(loss) for loss in decoder.losses] == pytest.approx(expected, rel=1e-4)
     # What bounds a likelihood is the KL alone; the log has both, without a weight.
@@ -113,42 +113,42 @@ def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, given
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("informed", "around"), [(True, True), (False, False), (False, True)])
-def test_what_attention_informs(informed, around, training, given_noise):
+def test_what_attention_informs(informed, around, training, fixed_noise):
     """z_t, c~_t, both, or neither: what is not informed is at its prior, and what is pays for it."""
     decoder = built(informed=informed, around=around)
     decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
-    given, (q, p, of_context) = loop_in_numpy(decoder, float(training))
-    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), given, strict=True):
+    arrays, (q, p, c_prior) = loop_in_numpy(decoder, float(training))
+    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), arrays, strict=True):
         np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
     assert ("latent_posterior" in decoded) == informed
     expected = {"z_kl": twin_divergence(q, p)[INPUTS_MASK].sum() / BATCH} if informed else {}
     if around:
-        of_c = tfd.MultivariateNormalDiag(given[3], of_context.stddev())
-        expected["c_kl"] = twin_divergence(of_c, of_context)[INPUTS_MASK].sum() / BATCH
-    found = {name: float(x) for name, x in keras_vattn.divergences(decoder).items()}
-    assert found == pytest.approx(expected, rel=1e-4)
+        c_posterior = tfd.MultivariateNormalDiag(arrays[3], c_prior.stddev())
+        expected["c_kl"] = twin_divergence(c_posterior, c_prior)[INPUTS_MASK].sum() / BATCH
+    logged = {name: float(x) for name, x in keras_vattn.divergences(decoder).items()}
+    assert logged == pytest.approx(expected, rel=1e-4)
     weights = {"z_kl": 1.0, "c_kl": 0.25}
     if around:
         loss = sum(weights[name] * x for name, x in expected.items())
         assert float(sum(decoder.losses)) == pytest.approx(loss, rel=1e-4)
 
 
-def test_a_memory_of_which_nothing_is_valid_informs_nothing(given_noise):
+def test_a_memory_of_which_nothing_is_valid_informs_nothing(fixed_noise):
     decoder = built(around=True)
     none = {"inputs_mask": INPUTS_MASK, "memory_mask": np.zeros((BATCH, SOURCE), bool)}
-    decoded, alone = decoder(INPUTS, MEMORY, **none, training=True), decoder.losses
+    decoded, losses = decoder(INPUTS, MEMORY, **none, training=True), decoder.losses
     np.testing.assert_allclose(decoded["hidden"], decoder(INPUTS, inputs_mask=INPUTS_MASK, training=True)["hidden"])
-    assert [float(x) for x in alone] == [0.0, 0.0]
+    assert [float(x) for x in losses] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_without_a_memory_it_goes_by_the_prior(training, given_noise):
+def test_without_a_memory_it_goes_by_the_prior(training, fixed_noise):
     decoder = built()
     decoded = decoder(INPUTS, inputs_mask=INPUTS_MASK, return_distributions=True, training=training)
     assert sorted(decoded) == ["hidden", "latent", "latent_prior", "predicted_context"]
     assert decoder.losses == []
-    given, _ = loop_in_numpy(decoder, float(training), attends=False)
-    for name, expected in zip(("hidden", "latent", "predicted_context"), given, strict=False):
+    arrays, _ = loop_in_numpy(decoder, float(training), attends=False)
+    for name, expected in zip(("hidden", "latent", "predicted_context"), arrays, strict=False):
         np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
@@ -171,14 +171,14 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
         through_z = tf.reduce_sum(
             decoder.prediction.distribution(decoded["latent"]).log_prob(tf.stop_gradient(decoded["context"]))
         )
-        held = tf.reduce_sum(
+        without_z = tf.reduce_sum(
             decoder.prediction.distribution(tf.stop_gradient(decoded["latent"])).log_prob(
                 tf.stop_gradient(decoded["context"])
             )
         )
-    assert tape.gradient(held, memory) is None
-    found, expected = tape.gradient(term, memory), tape.gradient(through_z, memory)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert tape.gradient(without_z, memory) is None
+    actual, expected = tape.gradient(term, memory), tape.gradient(through_z, memory)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert np.any(np.abs(expected) > 1e-3)
 
 
@@ -191,11 +191,11 @@ def test_step_equals_the_loop():
             prepared = decoder.prepare_memory(memory)
             noise = decoder.draw_noise(BATCH, STEPS, prepared)
         assert np.any(drawn["latent"] != decoder(INPUTS, memory)["latent"])
-        for expected, noise_of in ((decoder(INPUTS, memory), None), (drawn, noise)):
+        for expected, all_noise in ((decoder(INPUTS, memory), None), (drawn, noise)):
             state = decoder.start(BATCH, prepared)
             for t in range(STEPS):
-                now = None if noise_of is None else keras.tree.map_structure(lambda x, t=t: x[:, t], noise_of)
-                outputs, state = decoder.step(INPUTS[:, t], state, prepared, now)
+                step_noise = None if all_noise is None else keras.tree.map_structure(lambda x, t=t: x[:, t], all_noise)
+                outputs, state = decoder.step(INPUTS[:, t], state, prepared, step_noise)
                 for name in expected:
                     np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
 

@@ -37,23 +37,23 @@ def test_the_gradient_of_a_stateless_call(graph):
     decoder = AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell)
     decoder(INPUTS, MEMORY)
     values = [tf.convert_to_tensor(3.0 * weight.value) for weight in decoder.trainable_variables]
-    others = [weight.value for weight in decoder.non_trainable_variables]
+    non_trainable = [weight.value for weight in decoder.non_trainable_variables]
 
     def gradient(values):
         with tf.GradientTape() as tape:
             tape.watch(values)
-            outputs, _ = decoder.stateless_call(values, others, INPUTS, MEMORY, training=True)
+            outputs, _ = decoder.stateless_call(values, non_trainable, INPUTS, MEMORY, training=True)
             loss = tf.reduce_sum(outputs["hidden"] ** 2)
         return tape.gradient(loss, values)
 
-    found = (tf.function(gradient, autograph=False) if graph else gradient)(values)
+    gradients = (tf.function(gradient, autograph=False) if graph else gradient)(values)
     for weight, value in zip(decoder.trainable_variables, values, strict=True):
         weight.assign(value)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(decoder(INPUTS, MEMORY, training=True)["hidden"] ** 2)
     expected = tape.gradient(loss, [weight.value for weight in decoder.trainable_variables])
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for actual, reference in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(actual, reference, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [lambda: keras_vattn.fast.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])

@@ -24,8 +24,8 @@ def names():
 
 @pytest.mark.slow
 def test_hard_attention(names):
-    given = [np.ones((2, 4, 16)), np.ones((2, 6, 7)), np.ones((2, 4), int)]
-    history = names["captioner"].fit(given, given[-1], verbose=0)
+    arrays = [np.ones((2, 4, 16)), np.ones((2, 6, 7)), np.ones((2, 4), int)]
+    history = names["captioner"].fit(arrays, arrays[-1], verbose=0)
     assert np.isfinite(history.history["loss"][0])
 
 
@@ -53,7 +53,7 @@ def test_without_a_posterior_and_a_prior_a_latent_is_of_the_standard_normal(name
     class Standard(names["LatentDecoder"]):
         def parts(self):
             attention, _, cells = super().parts()
-            return [attention, recurrent.LatentPart(self.latent, lambda given, state: None), cells]
+            return [attention, recurrent.LatentPart(self.latent, lambda results, state: None), cells]
 
     noise = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(2, 4, 3)), "float32")
     monkeypatch.setattr(names["keras_vattn"].random, "normal", lambda shape, seed: noise)
@@ -65,6 +65,6 @@ def test_without_a_posterior_and_a_prior_a_latent_is_of_the_standard_normal(name
 
 def test_the_search(names):
     """The results are sorted by their log-probabilities."""
-    found = names["found"]
-    assert found["ids"].shape[0] == 2
-    assert np.all(np.diff(found["log_probabilities"], axis=1) <= 1e-6)
+    beams = names["found"]
+    assert beams["ids"].shape[0] == 2
+    assert np.all(np.diff(beams["log_probabilities"], axis=1) <= 1e-6)

@@ -26,8 +26,8 @@ def centre_of(score, query, lengths):
     """p_t, counted from 0."""
     if score.position == "monotonic":
         return np.arange(query.shape[1], dtype=float)[None, :]
-    share = np.tanh(query @ score.position_kernel.numpy()) @ score.position_scale.numpy()
-    return lengths[:, None] / (1.0 + np.exp(-share[..., 0]))
+    logits = np.tanh(query @ score.position_kernel.numpy()) @ score.position_scale.numpy()
+    return lengths[:, None] / (1.0 + np.exp(-logits[..., 0]))
 
 
 def luong(score, query, value, mask):
@@ -166,10 +166,10 @@ def test_in_a_decoder_each_step_has_its_window(position, query, feeding):
 
 def test_a_step_that_is_masked_is_not_counted():
     decoder = decoder_of("monotonic")
-    kept = np.array([True, False, True, True, False, True])
-    masked = decoder(QUERY, VALUE, inputs_mask=np.tile(kept, (B, 1)), return_attention_scores=True)
-    short = decoder(QUERY[:, kept], VALUE, return_attention_scores=True)
-    np.testing.assert_allclose(masked["weights"].numpy()[:, kept], short["weights"], atol=1e-6)
+    valid_steps = np.array([True, False, True, True, False, True])
+    masked = decoder(QUERY, VALUE, inputs_mask=np.tile(valid_steps, (B, 1)), return_attention_scores=True)
+    short = decoder(QUERY[:, valid_steps], VALUE, return_attention_scores=True)
+    np.testing.assert_allclose(masked["weights"].numpy()[:, valid_steps], short["weights"], atol=1e-6)
 
 
 def test_the_gradient_of_what_was_drawn_is_finite_where_a_step_sees_no_key():
