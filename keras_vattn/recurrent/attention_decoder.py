@@ -21,19 +21,19 @@ QUERIES = ("current", "previous")
 class AttentionDecoder(RecurrentDecoder):
     """Recurrent decoder with any `keras_vattn.Attention` inside.
 
-    A call first projects the memory and the inputs and draws all noise. It then loops over what truly depends on the
-    previous step. At the end it accounts for the KL of all steps at once, with one `add_loss`. The papers disagree
-    about query and feeding, so both are arguments:
+    A call first projects the memory and the inputs and draws all noise. The loop contains only the operations that
+    depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. The papers disagree about
+    query and feeding, so both are arguments:
 
     - `query="previous"` (Bahdanau et al. 2015): the context enters the cell at the same step. In a stack the query is
       the first layer's state.
     - `query="current"` (Luong et al. 2015; Bahuleyan's code): the query is the output of the top layer, and the context
       enters the first cell at the next step.
     - `feeding="sampled"` feeds the drawn context. `"expected"` feeds the context expected under p, which depends on no
-      draw, dropout or posterior (Deng et al. 2018). `"off"` feeds nothing; attention then leaves the loop, unless its
-      score keeps a state.
+      draw, dropout or posterior (Deng et al. 2018). `"off"` feeds nothing; attention then runs once after the loop,
+      unless its score keeps a state.
 
-    With `residual=True` the layers after the first add their input to their output.
+    With `residual=True`, every layer after the first adds its input to its output.
 
     Formula:
         h_t = "cell"(x_t, c_(t-1), h_(t-1)), quad c_t = "attention"(h_t, "memory") quad ("current")
@@ -43,37 +43,39 @@ class AttentionDecoder(RecurrentDecoder):
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, a class or an instance of `RecurrentCell`; every
-            layer is a copy of it. Defaults to `"lstm"`.
+        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, or a class or an instance of `RecurrentCell`,
+            which every layer copies. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
         residual: Whether layers after the first are residual. Defaults to `False`.
         dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
-        kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`, for a `cell` that is a name
-            or a class; an instance or a config has its own.
-        seed: Integer or `None`, for the dropout. Defaults to `None`.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`. They apply if `cell` is a
+            name or a class; a cell instance or config brings its own initializers.
+        seed: Seed of the dropout, an integer or `None`. Defaults to `None`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words.
         memory: (B, S, Dm), for instance the encoder's outputs; `None` without attention.
-        initial_state: List of (B, units) tensors, such as [h, c] of an LSTM, of each layer in turn; `None` for zeros.
+        initial_state: List of (B, units) tensors: the states of the first layer, such as [h, c] of an LSTM, then of the
+            next one. `None` for zeros.
         inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
         memory_mask: Boolean (B, S).
-        posterior_logits: (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked step adds
-            no KL.
-        return_attention_scores: Whether the result holds the weights. Defaults to `False`.
-        return_logits: Whether the result holds the queries and the scores, which `keras_vattn.CategoricalAttention`
-            takes instead of scoring again. Defaults to `False`.
-        return_state: Whether the result holds the last state. Defaults to `False`.
-        training: Whether to draw and to drop out.
+        posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked
+            step adds no KL.
+        return_attention_scores: Whether to return the attention weights. Defaults to `False`.
+        return_logits: Whether to return the queries and the scores. `keras_vattn.CategoricalAttention` accepts both and
+            then computes no scores. Defaults to `False`.
+        return_state: Whether to return the last state. Defaults to `False`.
+        training: Whether to draw noise and apply dropout.
 
     Returns:
-        A dictionary: `"hidden"` (B, T, units), with attention `"context"` (B, T, Dm), and on request `"weights"` (B, T,
-        S), `"query"` (B, T, units) and `"logits"` (B, T, S), float32, and `"state"`, a list like `initial_state`.
+        A dictionary with `"hidden"` (B, T, units) and, with attention, `"context"` (B, T, Dm). If requested, it also
+        has `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"` (B, T, S), float32, and `"state"`, a list like
+        `initial_state`.
 
     Raises:
-        ValueError: For unknown options, and a memory without attention or attention without a memory.
+        ValueError: If an option is unknown, or if only one of attention and memory is passed.
 
     Example:
 
@@ -106,7 +108,7 @@ class AttentionDecoder(RecurrentDecoder):
         require_dtype(self, "attention", self.attention)
         self.num_layers = positive_integer("num_layers", num_layers)
         self.query = one_of("query", query, QUERIES)
-        # The names stay in the config, where they were given.
+        # `get_config` returns the name if a name was passed.
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = resolve(feeding, FEEDINGS, Feeding, "feeding")
         self.residual = boolean("residual", residual)
@@ -120,7 +122,7 @@ class AttentionDecoder(RecurrentDecoder):
         self.cells = self._make_cells(cell)
 
     def _make_cells(self, identifier):
-        """Return a cell for each layer: new ones of a name or a class, copies of an instance or a config."""
+        """Return one cell for each layer: new cells for a name or a class, copies of an instance or a config."""
         options = {
             "kernel_initializer": self.kernel_initializer,
             "recurrent_initializer": self.recurrent_initializer,
@@ -152,7 +154,7 @@ class AttentionDecoder(RecurrentDecoder):
     def build(self, inputs_shape, memory_shape=None, posterior_logits_shape=None):
         if (self.attention is None) != (memory_shape is None):
             raise ValueError(
-                "A decoder with attention needs a memory, one without takes none. "
+                "A decoder needs a memory if and only if it has an attention. "
                 f"Received: attention={self.attention}, memory_shape={memory_shape}"
             )
         for name, shape in (("inputs", inputs_shape), ("memory", memory_shape)):
@@ -185,17 +187,17 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
+        """Run one decoding step. Pure: it uses no loss, metric or seed. Training runs the same code.
 
         Args:
             inputs: (B, D), the input of this step.
-            state: Result of `start` or of the previous step.
+            state: Result of `start`, or the state that the previous step returned.
             memory: Result of `prepare_memory`.
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary with `"hidden"` (B, units), and with attention `"context"` (B, Dm), `"weights"` (B, S),
-            `"query"` (B, units) and `"logits"` (B, S), float32; and the next state.
+            A dictionary and the next state. The dictionary has `"hidden"` (B, units) and, with attention, `"context"`
+            (B, Dm), `"weights"` (B, S), `"query"` (B, units) and `"logits"` (B, S), float32.
         """
         results, state = super().step(inputs, state, memory, noise)
         names = ("hidden", "context", "weights", "query", "logits")
@@ -223,7 +225,7 @@ class AttentionDecoder(RecurrentDecoder):
             sequences["posterior_logits"] = posterior_logits
         result, state = self.run(sequences, memory, initial_state, inputs_mask, memory_mask, keep, training)
         if inputs_mask is not None and "logits" in result:
-            # Here and not in `compute_mask`, which does not know what was asked for.
+            # `compute_mask` does not see `return_logits`.
             for name in ("query", "logits"):
                 keras_private.set_mask(result[name], inputs_mask)
         if return_state:
@@ -233,7 +235,7 @@ class AttentionDecoder(RecurrentDecoder):
     def _check(self, inputs, memory, inputs_mask, memory_mask, posterior_logits):
         for name, x in (("memory_mask", memory_mask), ("posterior_logits", posterior_logits)):
             if memory is None and x is not None:
-                raise ValueError(f"`{name}` is given without a memory. Received: {name}={x}")
+                raise ValueError(f"`{name}` needs a memory, but `memory` is None. Received: {name}={x}")
         if memory is not None:
             check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
             steps = (inputs.shape[0], inputs.shape[1], memory.shape[1])

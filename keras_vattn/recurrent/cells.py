@@ -8,26 +8,26 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of the recurrent cells, whose inputs are known before the loop and whose context is known only in it.
+    """Base class of the recurrent cells. The inputs are available before the loop, the context only inside it.
 
-    `project_inputs` multiplies all inputs before the loop, `loop_kernels` casts and joins the kernels of the loop, and
-    `step` does what truly depends on the previous step. A call does the three for one step. A cell above another one
-    gets its inputs in the loop: it has `upper_step` and `upper_kernels`. A cell has no dropout: a Keras cell caches its
-    mask and fails on a second trace.
+    `project_inputs` multiplies all inputs before the loop, `loop_kernels` casts and concatenates the kernels for the
+    loop, and `step` computes what depends on the previous step. A call runs all three for one step. In a stack, the
+    upper cells receive their inputs inside the loop and use `upper_step` and `upper_kernels`. A cell has no dropout: a
+    Keras cell caches its mask and fails on a second trace.
 
-    A subclass says how many states (B, units) it keeps (`num_states`), how many gates of width `units` the kernels feed
-    (`num_gates`) and which of the gates the context enters (`context_gates`, a slice), and defines `step`. It makes
-    further weights in `build`, after calling the `build` of this class.
+    A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
+    `num_gates`, the number of gates of width `units`; and `context_gates`, a slice of the gates that receive the
+    context. It creates further weights in `build`, after `super().build`.
 
     Formula:
         "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b
 
     Args:
         units: Width of the states and of the output.
-        kernel_initializer: Initializer of the kernels W and C of inputs and context. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the kernel U of the state. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, except the bias of an LSTM's forget gate, which begins at 1.
-            Defaults to `"zeros"`.
+        kernel_initializer: Initializer of the input kernel W and the context kernel C. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the recurrent kernel U. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases. The bias of an LSTM's forget gate starts at 1 instead. Defaults to
+            `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -35,11 +35,11 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         states: List of `num_states` tensors (B, units), or `None` for zeros.
 
     Returns:
-        The output (B, units), and the list of the new states.
+        The output (B, units) and the list of new states.
 
     Raises:
-        ValueError: If `units` is not positive, and for a context where the cell was built without one, or none where it
-            was built with one.
+        ValueError: If `units` is not positive, or if a context is passed to a cell that was built without one, or the
+            reverse.
 
     Example:
 
@@ -94,22 +94,22 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return self.add_weight(name=name, shape=(self.num_gates * self.units,), initializer=initializer)
 
     def initial_bias(self, shape, dtype=None):
-        """Return the bias of all gates before training, (num_gates * units,)."""
+        """Return the initial bias of all gates, (num_gates * units,)."""
         return self.bias_initializer.clone()(shape, dtype)
 
     def project_inputs(self, inputs):
-        """Return the gates' share of the inputs, (..., D) -> (..., num_gates * units)."""
+        """Return the contribution of the inputs to the gates, (..., D) -> (..., num_gates * units)."""
         return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return the kernels of `step`, cast and joined once before the loop: a dictionary of tensors."""
+        """Return the kernels of `step` as a dictionary of tensors, cast and concatenated once before the loop."""
         kernels = {"recurrent": self.recurrent_kernel}
         if self.context_kernel is not None:
             kernels["context"] = self.context_kernel
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Return the projected inputs with the context, (B, Dc) or `None`, added to the gates that it enters."""
+        """Return the projected inputs plus the projected context, (B, Dc) or `None`, in the context gates."""
         self.check_context(context)
         if context is None:
             return projected
@@ -121,17 +121,17 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return ops.concatenate([before_gates, context_part + projected_context, after_gates], axis=-1)
 
     def check_context(self, context):
-        """Raise ValueError unless the cell is called with a context if and only if it was built with one."""
+        """Raise ValueError if only one of the call and `build` has a context."""
         if (context is None) != (self.context_kernel is None):
             built = None if self.context_kernel is None else (None, self.context_kernel.shape[0])
             raise ValueError(
-                "A cell that was built with a context is called with one, and one that was built without is called "
-                "without: give `build` the shape of the context that `step` gets. "
+                "A cell must be called with a context if and only if it was built with one. "
+                "Pass the shape of the context to `build`. "
                 f"Received: context.shape={None if context is None else tuple(context.shape)}, context_shape={built}"
             )
 
     def gates(self, projected, context, hidden, kernels):
-        """Return the gates, the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
+        """Return the gates before activation, a list of `num_gates` tensors (B, units)."""
         summed = self.add_context(projected, context, kernels) + product(hidden, kernels["recurrent"])
         return ops.split(summed, self.num_gates, axis=-1)
 
@@ -139,7 +139,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         """Return the output (B, units) and the list of new states. Pure.
 
         Args:
-            projected: Result of `project_inputs`, of this step.
+            projected: Result of `project_inputs` for this step.
             context: (B, Dc), or `None`.
             states: List of `num_states` tensors (B, units).
             kernels: Result of `loop_kernels`.
@@ -147,15 +147,15 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
 
     def upper_kernels(self):
-        """Return the kernels of `upper_step`, as `loop_kernels` returns the kernels of `step`."""
+        """Return the kernels of `upper_step` as a dictionary of tensors, like `loop_kernels`."""
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Return what `step` returns, for a cell above another one, whose inputs (B, D) are made in the loop. Pure."""
+        """Run `step` for an upper cell of a stack, whose inputs (B, D) are computed inside the loop. Pure."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
-        """Return the states before the first step, zeros."""
+        """Return the initial states, zeros."""
         return [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(self.num_states)]
 
     def call(self, inputs, context=None, states=None):
@@ -191,16 +191,16 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTMCell(RecurrentCell):
-    """Long short-term memory with the gates in Keras's order i, f, g, o; states h and c.
+    """Long short-term memory cell with the gate order of Keras (i, f, g, o) and the states h and c.
 
-    Hochreiter and Schmidhuber 1997, as in `keras.layers.LSTM`. The bias of f starts at 1.
+    Hochreiter and Schmidhuber 1997, as in `keras.layers.LSTM`. The bias of the forget gate f starts at 1.
 
     Formula:
         (i, f, g, o) = W x_t + C * "context"_t + U h_(t-1) + b
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) tanh(g)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Arguments and calls are those of `keras_vattn.RecurrentCell`.
+    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -220,7 +220,7 @@ class LSTMCell(RecurrentCell):
     def loop_kernels(self):
         if self.context_kernel is None or not self._context_enters_all:
             return super().loop_kernels()
-        # One product is faster than two.
+        # One concatenated product is faster than two.
         return {"joined": self._joined(self.context_kernel, self.recurrent_kernel)}
 
     def gates(self, projected, context, hidden, kernels):
@@ -236,7 +236,7 @@ class LSTMCell(RecurrentCell):
 
     def upper_kernels(self):
         if type(self) is not LSTMCell:
-            # What a subclass does otherwise it does in every layer.
+            # A subclass may override `step`; upper layers must then call it too.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),
@@ -257,7 +257,7 @@ class LSTMCell(RecurrentCell):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GRUCell(RecurrentCell):
-    """Gated recurrent unit in Keras's default form (`reset_after=True`, gates z, r, h); state h.
+    """Gated recurrent unit in the default form of Keras (`reset_after=True`, gates z, r, h), with the state h.
 
     Cho et al. 2014, as in `keras.layers.GRU`.
 
@@ -265,7 +265,7 @@ class GRUCell(RecurrentCell):
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u
         h_t = u_t h_(t-1) + (1 - u_t) tanh(g + "sigmoid"(r + r_h) g_h), quad u_t = "sigmoid"(z + z_h)
 
-    Arguments and calls are those of `keras_vattn.RecurrentCell`.
+    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -297,17 +297,17 @@ class GRUCell(RecurrentCell):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class MaxOutLSTMCell(RecurrentCell):
-    """Long short-term memory of Att2in: the context enters the candidate alone; states h and c.
+    """Long short-term memory cell of Att2in: only the candidate receives the context. States h and c.
 
-    Rennie et al. 2017, section 2; Fan et al. 2020 use it, B.3.1. The candidate is the larger of its two halves g_1 and
-    g_2; no tanh bounds it.
+    Rennie et al. 2017, section 2; also used by Fan et al. 2020, appendix B.3.1. The candidate is the maximum of its two
+    halves g_1 and g_2, without a tanh.
 
     Formula:
         (i, f, o) = W_1 x_t + U_1 h_(t-1) + b_1, quad (g_1, g_2) = W_2 x_t + C * "context"_t + U_2 h_(t-1) + b_2
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) max(g_1, g_2)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Arguments and calls are those of `keras_vattn.RecurrentCell`.
+    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -333,11 +333,11 @@ CELLS = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}
 
 
 def lstm(gates, cell):
-    """Return h and the new c of an LSTM, as in `LSTMCell`.
+    """Return h and the new c of an LSTM step, as in `LSTMCell`.
 
     Args:
-        gates: i, f, g, o, (B, units) each.
-        cell: c, (B, units).
+        gates: The gates i, f, g and o before activation, (B, units) each.
+        cell: The previous c, (B, units).
     """
     input_gate, forget_gate, candidate, output_gate = gates
     cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)

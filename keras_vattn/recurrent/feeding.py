@@ -3,11 +3,11 @@ from keras import ops
 
 
 class Feeding:
-    """Base class of the feedings: which part of a step's attention enters the cell, and the state of a score.
+    """Base class of the feedings, which select the attention result that enters the cell and the state of a score.
 
-    A plain object, serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
-    is registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and also `width` if
-    the result is not as wide as the attention's context.
+    A feeding is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class is
+    registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and also `width` if its
+    result has another width than the context of the attention.
 
     Example:
 
@@ -22,17 +22,17 @@ class Feeding:
     feeds = True
 
     def context(self, attended, attention, memory):
-        """Return what enters the cell, (B, Dc). Pure.
+        """Return the vector that enters the cell, (B, Dc). Pure.
 
         Args:
-            attended: Result of `Attention.attend` for one step, of (B, ...) tensors.
+            attended: Result of `Attention.attend` for one step, with (B, ...) tensors.
             attention: The `Attention`.
-            memory: Result of its `prepare_memory`.
+            memory: Result of `Attention.prepare_memory`.
         """
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) that enter the state of a score that keeps one."""
+        """Return the weights (B, S) that update the state of a score with `keeps_state`."""
         return attended["weights"]
 
     def width(self, context_width):
@@ -49,7 +49,7 @@ class Feeding:
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class NoFeeding(Feeding):
-    """`"off"`: nothing of the attention enters the cell.
+    """`"off"`: the cell receives no attention result.
 
     Example:
 
@@ -63,7 +63,7 @@ class NoFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class SampledFeeding(Feeding):
-    """`"sampled"`: the drawn context enters the cell (Bahuleyan et al. 2018, Fan et al. 2020).
+    """`"sampled"`: the cell receives the sampled context (Bahuleyan et al. 2018, Fan et al. 2020).
 
     Example:
 
@@ -75,7 +75,7 @@ class SampledFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the context expected under p, which depends on no draw, dropout or posterior (Deng et al. 2018).
+    """`"expected"`: the cell receives the mean context under p, without draw, dropout or posterior (Deng et al. 2018).
 
     Example:
 

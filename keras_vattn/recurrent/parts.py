@@ -1,4 +1,4 @@
-"""What a recurrent decoder does at every step, as parts: run the cells, attend, draw a latent, carry something on."""
+"""The parts of a recurrent decoder: run the cells, attend, draw a latent variable, carry a result to the next step."""
 
 from keras import ops, tree
 
@@ -10,14 +10,13 @@ from keras_vattn.recurrent.feeding import NoFeeding
 
 
 class Part:
-    """Base class of the parts of a `RecurrentDecoder`: work before the loop, a pure step in it, and work after it.
+    """Base class of the parts of a `RecurrentDecoder`: work before the loop, a pure step inside it, work after it.
 
-    Four dictionaries go through the decoder: the *memory* and the *noise*, made before the loop; the *state*, which a
-    step hands to the next; and what the step has *given* so far. A part adds entries to each, under names of its own,
-    and may read all of them: in what is given it sees the entries of the parts before it in the list, and in the state
-    the values before this step.
+    The parts share four dictionaries: the *memory* and the *noise*, computed before the loop; the *state*, which a step
+    passes to the next one; and the *results* of the current step. A part adds entries to each under unique names and
+    may read them all. `results` holds the entries of earlier parts, `state` the values before this step.
 
-    A part is a plain object that holds layers of its decoder; the decoder tracks and saves these layers.
+    A part is a plain object that refers to layers of its decoder. The decoder tracks and saves these layers.
 
     Example:
 
@@ -28,65 +27,63 @@ class Part:
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
-    # Whether nothing in the loop depends on what `after` gives, so that it runs once, for all steps.
+    # Whether `after` computes the results for all steps at once, because nothing in the loop depends on them.
     leaves_loop = False
-    # A `keras.random.SeedGenerator`, for a part that draws without a layer.
+    # The `keras.random.SeedGenerator` of a part that draws without a layer.
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return what every step needs of the memory, computed once. `memory` and `mask` are arguments of the call."""
+        """Return the memory entries of this part, computed once. `memory` and `mask` are arguments of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
-        """Return what each step gets of the inputs, a dictionary of (B, T, ...) tensors, as `inputs` is; of (B, ...)
-        tensors where the decoder takes one step."""
+        """Return the projected inputs, a dictionary of (B, T, ...) tensors like `inputs`, or of (B, ...) tensors if the
+        decoder runs a single step."""
         return {}
 
     def draw_seeds(self, memory, training):
-        """Return the seeds of a call: `draw_seeds(training)` of the layer that draws, or seeds from `seed_generator` in
-        training. `keras_vattn.Sampler(model, dropout=True)` has a part drop as in training, and draw no other noise."""
+        """Return the seeds of a call: `draw_seeds(training)` of the layer that draws, or in training a seed from
+        `seed_generator`. `keras_vattn.Sampler(model, dropout=True)` uses only the dropout seed of training."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 
     def draw_noise(self, batch_size, num_steps, memory, seeds):
-        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. No gradient goes
-        through the noise: what depends on a weight, such as the rate of a learned dropout, belongs in the step.
-        Dropout masks are drawn from `seeds.dropout`, other noise from `seeds.noise`; a seed is `None` for no draw."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; each step receives a slice. No gradient
+        flows through the noise, so values that depend on a weight, such as a learned dropout rate, belong in the step.
+        Dropout masks use `seeds.dropout`, other noise `seeds.noise`; a seed of `None` means no draw."""
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return this part's entries of the state before the first step. `initial_state` is an argument of the call."""
+        """Return the initial state entries of this part. `initial_state` is an argument of the call."""
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return what this part gives, of (B, ...) tensors, and its entries of the next state. Pure."""
+        """Return the results of this part, (B, ...) tensors, and its entries in the next state. Pure."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return what this part gives for all steps at once, (B, T, ...). Pure. Called where `leaves_loop` is true."""
+        """Return the results of this part for all steps, (B, T, ...). Pure. Called if `leaves_loop` is true."""
         return {}
 
     def kept(self, inputs):
-        """Return the names of the entries of each step that `after` and `account` read."""
+        """Return the names of the step results that `after` and `account` read."""
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Add the loss of all steps, at most once. `given` holds the inputs and the kept entries, `mask` is (B, T)."""
+        """Add the loss of all steps, at most once. `results` has the inputs and the entries of `kept`; `mask` is (B,
+        T)."""
 
 
 class CellsPart(Part):
-    """Recurrent cells, one above the other. Gives `"hidden"`, (B, units), the output of the top cell.
+    """A stack of recurrent cells. Its result is `"hidden"`, (B, units), the output of the top cell.
 
     Args:
-        cells: List of `RecurrentCell`; their states are the list `state["cells"]`, which begins with the states of the
-            first cell.
-        context: Function of the given entries and the state that returns the context of the first cell, (B, Dc), or
-            `None`.
+        cells: List of `RecurrentCell`, bottom first. The list `state["cells"]` holds their states in the same order.
+        context: Function of `results` and `state` that returns the context of the first cell, (B, Dc); or `None`.
         dropout: Rate of dropout on the inputs of the cells after the first, in training. Defaults to 0.0.
-        residual: Whether these cells add their input to their output. Defaults to `False`.
+        residual: Whether the cells after the first add their input to their output. Defaults to `False`.
         seed_generator: `keras.random.SeedGenerator` of the dropout.
-        name: Name of the states. Any name but `"cells"` becomes a prefix of all that the part gives, as in
-            `"lower_hidden"`.
+        name: Name of the states. Any name but `"cells"` also prefixes the results of the part, as in `"lower_hidden"`.
 
     Example:
 
@@ -142,7 +139,7 @@ class CellsPart(Part):
         return {self.name: [ops.cast(x, self.cells[0].compute_dtype) for x in initial_state]}
 
     def check_initial_state(self, initial_state):
-        """Raise ValueError unless the state is `None` or a list with a (B, units) tensor for each state."""
+        """Raise ValueError unless `initial_state` is `None` or a list of `num_states` (B, units) tensors."""
         if initial_state is None:
             return
         units, shapes = self.cells[0].units, [tuple(x.shape) for x in initial_state]
@@ -170,17 +167,18 @@ class CellsPart(Part):
 
 
 class AttentionPart(Part):
-    """Attention over the memory. Gives the results of `Attention.attend` (`"context"`, `"weights"`, `"logits"`, ...),
-    the `"query"` and, with a feeding, `"fed"`. Reads `"posterior_logits"` of the inputs, if there are any.
+    """Attention over the memory. Its results are the results of `Attention.attend` (`"context"`, `"weights"`,
+    `"logits"`, ...), the `"query"` and, with a feeding, `"fed"`. It reads `"posterior_logits"` from the inputs if
+    present.
 
     Args:
         attention: A built `Attention`.
-        query: Function of the given entries and the state that returns the query, (B, Dq).
-        feeding: A `Feeding`, or `None` for none. Defaults to `None`.
-        leaves_loop: Whether to attend for all steps after the loop, where nothing in the loop depends on the attention.
-            A score that keeps a state stays in the loop.
-        name: Name of memory and noise. Any name but `"attention"` becomes a prefix of all that the part gives and
-            reads, as in `"image_context"`.
+        query: Function of `results` and `state` that returns the query, (B, Dq).
+        feeding: A `Feeding`, or `None` to feed nothing. Defaults to `None`.
+        leaves_loop: Whether to attend once after the loop, for all steps. Use it if nothing in the loop depends on the
+            attention. It has no effect if the score keeps a state. Defaults to `False`.
+        name: Name of the memory and noise entries. Any name but `"attention"` also prefixes the results and inputs of
+            the part, as in `"image_context"`.
 
     Example:
 
@@ -274,8 +272,8 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent at every step. Gives z, (B, units), under its name, and the parameters of q and p. The KL is
-    accounted for after the loop.
+    """A Gaussian latent variable at every step. Its results are z, (B, units), and the parameters of q and p. The KL
+    loss is added after the loop.
 
     Formula:
         z_t ~ q = "Normal"(mu_(q,t), "diag"(sigma_(q,t)^2)), quad [mu_(q,t), log sigma_(q,t)] = "latent"("posterior"_t)
@@ -283,12 +281,13 @@ class LatentPart(Part):
         "KL" = sum_t "KL"(q(z_t) || p(z_t))
 
     Args:
-        latent: A built `GaussianLatent`, which makes q of the result of `posterior`.
-        posterior: Function of the given entries and the state that returns (B, D), or returns `None` to draw from p, as
-            in generation: then there is no q, and no KL.
-        prior: Function of the given entries and the state that returns the mean of p and its log sigma side by side,
-            (B, 2 units); or `None` for N(0, I). Defaults to `None`.
-        name: Name of z, and the prefix of `"latent_posterior"` and `"latent_prior"`. Defaults to `"latent"`.
+        latent: A built `GaussianLatent`, which computes q from the result of `posterior`.
+        posterior: Function of `results` and `state` that returns the input of q, (B, D), or `None` to draw from p
+            without a KL, as in generation.
+        prior: Function of `results` and `state` that returns the concatenated mean and log sigma of p, (B, 2 units); or
+            `None` for N(0, I). Defaults to `None`.
+        name: Name of z and prefix of the other two results, `"latent_posterior"` and `"latent_prior"`. Defaults to
+            `"latent"`.
 
     Example:
 
@@ -332,7 +331,7 @@ class LatentPart(Part):
         if inputs is not None:
             parameters = outputs[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
-            # Every entry is (B, ...).
+            # The first axis of every entry is B.
             batch_size = ops.shape(tree.flatten((results, state))[0])[0]
             zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}
@@ -340,7 +339,7 @@ class LatentPart(Part):
         return outputs, {}
 
     def infer(self, inputs, prior, memory):
-        """Return the parameters of q, from the result of `posterior` and the parameters of p, `None` for N(0, I)."""
+        """Return the parameters of q from the result of `posterior` and the parameters of p (`None` for N(0, I))."""
         return self.latent.parameters(inputs, memory[self.name])
 
     def kept(self, inputs):
@@ -352,12 +351,12 @@ class LatentPart(Part):
 
 
 class Carry(Part):
-    """Hands an entry to the next step: `state[name]` is `given[name]` of the step before, zeros at first.
+    """Passes a result to the next step: `state[name]` is `results[name]` of the previous step, initially zeros.
 
     Args:
-        name: Name of the entry, for instance `"fed"`.
-        width: Width of the entry.
-        dtype: Dtype of the entry. Defaults to `"float32"`.
+        name: Name of the result, for instance `"fed"`.
+        width: Width of the result.
+        dtype: Dtype of the result. Defaults to `"float32"`.
 
     Example:
 
@@ -379,7 +378,7 @@ class Carry(Part):
 
 
 def _one_step(x):
-    # A slice has a slower gradient.
+    # The gradient of `x[:, None]` is slower.
     return ops.expand_dims(x, axis=1)
 
 

@@ -10,23 +10,23 @@ from keras_vattn.support.quantization import QuantizedSublayers
 
 
 class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
-    """Base class of the recurrent decoders: a list of parts around a pure step.
+    """Base class of the recurrent decoders. A decoder is a list of parts around a pure step.
 
-    A decoder holds layers, and its `parts` say what a step does with them, in order. Everything else follows from the
-    list: before the loop the parts prepare memory, projected inputs and all noise; the loop runs what truly depends on
-    the previous step; after it each layer that has a KL accounts for it with one `add_loss`. A masked step keeps the
-    state and adds no KL. `step` is the same code for training, greedy decoding, sampling and beam search.
+    A subclass creates layers and returns from `parts` the operations of a step, in order. Before the loop the parts
+    compute the memory, the projected inputs and all noise. The loop runs only the operations that depend on the
+    previous step. After the loop, each layer with a KL calls `add_loss` once. A masked step keeps the state and adds no
+    KL. Training, greedy decoding, sampling and beam search all run the same `step`.
 
     Call arguments:
         inputs: (B, T, D).
-        memory: What the parts read before the loop, for instance (B, S, Dm), or `None`.
-        initial_state: List of (B, units) tensors, the states of the cells, or `None` for zeros.
+        memory: Input of `prepare_memory` of the parts, for instance (B, S, Dm), or `None`.
+        initial_state: List of (B, units) tensors, the initial states of the cells, or `None` for zeros.
         inputs_mask: Boolean (B, T).
         memory_mask: Boolean (B, S).
-        training: Whether to draw and to drop out.
+        training: Whether to draw noise and apply dropout.
 
     Returns:
-        A dictionary of what the class attribute `gives` names, (B, T, ...).
+        A dictionary of (B, T, ...) tensors. The class attribute `gives` lists its keys.
 
     Example:
 
@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` reads the request to drop.
+    # `draw_noise` handles requests for dropout.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):
@@ -52,20 +52,20 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.supports_masking = True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call without recomputation: the loop already recomputes the values that it does not store."""
+        """Return the call unchanged: the loop already recomputes the values that it does not store."""
         return layer_call
 
     def parts(self):
-        """Return the list of the parts of a step, in order. The list is made anew at every use: parts are light."""
+        """Return the parts of a step, in order. Every use calls this method, so creating the parts must be cheap."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):
-        """Return what every step needs of the memory, computed once; the argument of `step`."""
+        """Return the `memory` argument of `step`, computed once per call."""
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it. A call and
-        a loop over `step` begin here: the parts decide whether they draw, and from which seeds."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each part
+        decides whether it draws, and from which seeds."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
@@ -75,7 +75,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("noise", noise)
 
     def start(self, batch_size, memory, initial_state=None):
-        """Return the state before the first step, a dictionary.
+        """Return the initial state, a dictionary.
 
         Args:
             batch_size: B, an integer or a scalar tensor.
@@ -85,16 +85,16 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
+        """Run one decoding step. Pure: it uses no loss, metric or seed. Training runs the same code.
 
         Args:
             inputs: (B, D), the input of this step, or a dictionary of such tensors with `"inputs"`.
-            state: Result of `start` or of the previous step.
+            state: Result of `start`, or the state that the previous step returned.
             memory: Result of `prepare_memory`.
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary of all that the parts give, tensors (B, ...) or dictionaries of them, and the next state.
+            The results of all parts, a dictionary of (B, ...) tensors or of dictionaries of them, and the next state.
         """
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
@@ -118,7 +118,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         keep=("hidden",),
         training=None,
     ):
-        """Run all steps and account for them: what `call` is made of.
+        """Run all steps and add their losses. `call` is a call of this method.
 
         Args:
             inputs: Dictionary of (B, T, ...) tensors, one of them `"inputs"`.
@@ -126,11 +126,11 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             initial_state: As in the call.
             inputs_mask: As in the call.
             memory_mask: As in the call.
-            keep: Names of the entries to return.
+            keep: Names of the results to return.
             training: As in the call.
 
         Returns:
-            A dictionary of the kept entries, (B, T, ...), and the last state.
+            A dictionary of the results named in `keep`, (B, T, ...), and the last state.
         """
         parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
@@ -162,7 +162,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
     def _output_spec(self, cells, call_arguments):
-        """Return the symbolic outputs common to all decoders with attention, for the arguments of a call."""
+        """Return the symbolic outputs that decoders with attention share, for the arguments of a call."""
         inputs, memory = call_arguments["inputs"], call_arguments["memory"]
         cells.check_initial_state(call_arguments["initial_state"])
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
@@ -178,7 +178,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 def _run_step(parts, results, state, memory, noise, training):
-    """Run the parts in order, each with the entries that earlier parts gave and the state before this step. Pure."""
+    """Run the parts in order. Each reads the results of earlier parts and the state before this step. Pure."""
     new_state = {}
     for part in parts:
         outputs, updates = part.step(results, state, memory, noise, training)
@@ -191,13 +191,13 @@ def _prepared_inputs(parts, inputs):
 
 
 def _merge(kind, dictionaries):
-    """Return one dictionary; ValueError if two parts use one name."""
+    """Merge the dictionaries. Raise ValueError if two parts use the same name."""
     merged = {}
     for dictionary in dictionaries:
         for name in dictionary:
             if name in merged:
                 raise ValueError(
-                    f"Two parts of a decoder have an entry of one name in the {kind}: give one of them another `name`. "
+                    f"Two parts of a decoder use the same name in the {kind}: change the `name` of one part. "
                     f"Received: {name}"
                 )
         merged.update(dictionary)

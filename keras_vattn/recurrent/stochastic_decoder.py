@@ -20,19 +20,20 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticDecoder(RecurrentDecoder):
-    """Recurrent decoder with a latent variable at every step, which attention informs: VRAE-SA (Chien and Wang 2019).
+    """Recurrent decoder with a latent variable at every step, inferred from attention: VRAE-SA (Chien and Wang 2019).
 
-    The formula is a step, in the order of the computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
-    p(tilde(c)_t | z_t), as wide as c_t: neither c_t nor the auxiliary term can have the width 32 that the paper prints.
+    The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
+    p(tilde(c)_t | z_t) and must be as wide as c_t; the width 32 printed in the paper fits neither c_t nor the auxiliary
+    term.
 
-    What every step reads besides, z_enc, is part of the inputs x_t. c_t itself does not enter the state: the memory
-    reaches the words through z_t alone. An informed `prediction` is another way: the state reads tilde(c)_t ~
-    Normal(c_t, diag(sigma^2)), at the mean c_t itself; as c_t has seen the words to come, the bound needs the KL to
-    p(tilde(c)_t | z_t). The decoder can go on without a memory, as in generation: z_t is then drawn from the prior,
-    tilde(c)_t from its prediction, and nothing has a KL.
+    The inputs x_t include z_enc, which every step reads. c_t does not enter the state, so the memory reaches the words
+    only through z_t. An informed `prediction` adds a second path: the state reads tilde(c)_t ~ Normal(c_t,
+    diag(sigma^2)), or c_t itself at the mean. Because c_t depends on later words, the bound then includes the KL to
+    p(tilde(c)_t | z_t). Without a memory, as in generation, z_t is drawn from the prior and tilde(c)_t from its
+    prediction, without any KL.
 
-    KL(q || p) of all steps is summed under the mask after the loop, and so are the auxiliary term or the KL of
-    `prediction` and the KL of the attention, if it has one: one `add_loss` each.
+    After the loop, one `add_loss` each adds KL(q || p), the auxiliary term or KL of `prediction`, and the KL of the
+    attention if there is one, summed over the unmasked steps.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b
@@ -43,36 +44,36 @@ class StochasticDecoder(RecurrentDecoder):
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config). It says what the KL costs (weight, annealing, free bits) and how q
-            and p begin (`initial_log_scale` and `kernel_initializer`).
+        latent: A `GaussianLatent` (or its config). It sets the KL options (weight, annealing, free bits) and
+            initializes q and p (`initial_log_scale` and `kernel_initializer`).
         attention: An `Attention` (or its config), whose query is h_(t-1).
-        prediction: A `PredictedContext` (or its config) as wide as the context, for most attentions Dm, or `None` for
-            one of weight 0, without the auxiliary term. Defaults to `None`.
+        prediction: A `PredictedContext` (or its config) as wide as the context (Dm for most attentions), or `None` to
+            create one with `kl_weight=0.0`, which drops the auxiliary term. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
-        informed: Whether attention informs z_t. If not, z_t is the mean of its prior, with and without a memory, and
-            there is no q: a control, in which attention reaches the words through an informed `prediction` or not at
-            all. Defaults to `True`.
+        informed: Whether q(z_t) depends on the attention. `False` is a control experiment: z_t is always the mean of
+            its prior, q does not exist, and attention reaches the words only through an informed `prediction`. Defaults
+            to `True`.
 
     Call arguments:
-        inputs: (B, T, D), for instance embedded words beside z_enc.
+        inputs: (B, T, D), for instance embedded words concatenated with z_enc.
         memory: (B, S, Dm), or `None` to draw from the prior instead of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
-        inputs_mask: Boolean (B, T), which Keras fills in where the inputs have one. A masked step keeps the state and
-            adds nothing to a loss.
-        memory_mask: Boolean (B, S), likewise.
-        return_attention_scores: Whether the result holds the weights. Defaults to `False`.
-        return_distributions: Whether the result holds the parameters of q and p. Defaults to `False`.
-        return_state: Whether the result holds the last state. Defaults to `False`.
-        training: Whether to draw.
+        inputs_mask: Boolean (B, T). Keras passes the mask of the inputs if there is one. A masked step keeps the state
+            and adds nothing to a loss.
+        memory_mask: Boolean (B, S). Keras passes the mask of the memory if there is one.
+        return_attention_scores: Whether to return the attention weights. Defaults to `False`.
+        return_distributions: Whether to return the parameters of q and p. Defaults to `False`.
+        return_state: Whether to return the last state. Defaults to `False`.
+        training: Whether to draw noise.
 
     Returns:
-        A dictionary: `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm), with a memory
-        `"context"` (B, T, Dm); on request `"weights"` (B, T, S), with a memory; `"latent_prior"` and, with a memory
-        that informs z_t, `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and
-        `"state"`, a list like `initial_state`.
+        A dictionary with `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm) and, with a
+        memory, `"context"` (B, T, Dm). If requested, it also has `"weights"` (B, T, S), with a memory; `"latent_prior"`
+        and, with a memory and `informed=True`, `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T,
+        Z) each; and `"state"`, a list like `initial_state`.
 
     Raises:
-        ValueError: For unknown options, and a decoder that is built without a memory.
+        ValueError: If an option is unknown, or if the decoder is built without a memory.
 
     Example:
 
@@ -85,7 +86,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras puts masks on outputs in the order of their names: no more of them than there are without a memory.
+    # Keras assigns masks to outputs in sorted name order, so only names that exist without a memory are listed.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):
@@ -109,8 +110,7 @@ class StochasticDecoder(RecurrentDecoder):
     def build(self, inputs_shape, memory_shape=None):
         if memory_shape is None:
             raise ValueError(
-                "A stochastic decoder is built with a memory; it can be called without one afterwards. Received: "
-                "memory=None"
+                "A stochastic decoder must be built with a memory; later calls may omit it. Received: memory=None"
             )
         for name, shape in (("inputs", inputs_shape), ("memory", memory_shape)):
             if len(shape) != 3:
@@ -123,7 +123,7 @@ class StochasticDecoder(RecurrentDecoder):
             self.prediction = PredictedContext(width, kl_weight=0.0, dtype=self.dtype_policy, name="prediction")
         if self.prediction.units != width:
             raise ValueError(
-                "What is predicted must be as wide as the context. "
+                "The prediction must be as wide as the context. "
                 f"Received: prediction.units={self.prediction.units}, a context of width {width}"
             )
         shapes = {
@@ -135,7 +135,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without a q its weights would have no gradient.
+            # Without q, the weights of the latent layer would have no gradient.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
@@ -145,12 +145,12 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
     def _initialize_prior_kernel(self, shape, dtype=None):
-        """Return a kernel made like the kernels of the initial posterior."""
+        """Return an initial kernel with the distribution of the posterior's kernels."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return a bias whose log sigma is the initial log sigma of the posterior: a difference would only add a KL."""
+        """Return an initial bias with the log sigma of the initial posterior; another value would only add a KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
@@ -204,7 +204,7 @@ class StochasticDecoder(RecurrentDecoder):
 
     def _check(self, inputs, memory, inputs_mask, memory_mask):
         if memory is None and memory_mask is not None:
-            raise ValueError(f"`memory_mask` is given without a memory. Received: memory_mask={memory_mask}")
+            raise ValueError(f"`memory_mask` needs a memory, but `memory` is None. Received: memory_mask={memory_mask}")
         if memory is not None:
             check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
         check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
@@ -241,7 +241,7 @@ class StochasticDecoder(RecurrentDecoder):
 
 
 class _OptionalAttention(AttentionPart):
-    """Attention where there is a memory; without a memory it gives nothing."""
+    """Attention that returns no results if there is no memory."""
 
     def prepare_memory(self, memory, mask):
         return {} if memory is None else super().prepare_memory(memory, mask)
@@ -264,7 +264,7 @@ class _OptionalAttention(AttentionPart):
 
 
 class _InformedLatent(LatentPart):
-    """A latent whose posterior is its prior where there is nothing to attend to."""
+    """A latent variable whose posterior equals its prior in rows without a valid key."""
 
     def infer(self, inputs, prior, memory):
         posterior, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
@@ -274,7 +274,7 @@ class _InformedLatent(LatentPart):
 
 
 class _PriorMean(LatentPart):
-    """A latent at the mean of its prior."""
+    """A latent variable at the mean of its prior."""
 
     def prepare_memory(self, memory, mask):
         return {}
@@ -284,7 +284,7 @@ class _PriorMean(LatentPart):
 
 
 class _PredictionPart(Part):
-    """c~ of z, `"predicted_context"`, and the auxiliary term, or the KL, of all steps after the loop.
+    """Predicts c~ from z as `"predicted_context"`. Adds the auxiliary term or the KL of all steps after the loop.
 
     Args:
         prediction: A built `PredictedContext`.
@@ -319,7 +319,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return c, and for an informed c~ what is predicted where there is nothing to attend to: q is then p."""
+        """Return c. For an informed c~, rows without a valid key return the predicted mean, so that q equals p."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context

@@ -236,7 +236,7 @@ def test_bad_arguments():
         decoder(INPUTS)
     with pytest.raises(ValueError, match=r"as wide as the context. Received: prediction.units=4, .* 5"):
         keras_vattn.StochasticDecoder(UNITS, latent, attention, keras_vattn.PredictedContext(4))(INPUTS, MEMORY)
-    with pytest.raises(ValueError, match="`memory_mask` is given without a memory"):
+    with pytest.raises(ValueError, match="`memory_mask` needs a memory"):
         built()(INPUTS, memory_mask=MEMORY_MASK)
     with pytest.raises(ValueError, match="`latent`"):
         keras_vattn.StochasticDecoder(UNITS, 3, attention)
