@@ -1,4 +1,4 @@
-"""The candidates of a latent alignment: the contexts under which the likelihood is taken, and their probabilities."""
+"""The candidate contexts of a latent alignment, under which the likelihood is computed, and their probabilities."""
 
 import math
 
@@ -18,19 +18,19 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return candidates (B, T, K, D), or (B, T, K + 1, D), and their log p and log q (B, T, K), `None` for q = p.
+    """Return candidates (B, T, K, D) or (B, T, K + 1, D), their log p (B, T, K), and their log q or `None` if q = p.
 
     Args:
         pair: The `Pair` of this call.
-        objective: The `LatentObjective` that it belongs to.
+        objective: The `LatentObjective` of the layer.
         alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` and `"log_posterior"` (B, T, S) or `None`.
-        seed: int32 (2,) for a pair that draws.
-        with_baseline: Whether the last candidate is the soft context.
+        seed: int32 tensor (2,) if the pair draws.
+        with_baseline: Whether to append the soft context as the last candidate.
     """
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
     )
-    # The distribution of the draws.
+    # The draws come from this distribution.
     source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
     if pair.estimator == "expected":
         return mixture(ops.exp(log_prior), value)
@@ -53,13 +53,13 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the logarithms of the candidates' weights in a prediction, float32 (B, T, K), or (B, T, K + 1).
+    """Return the log weights of the candidates in a prediction, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
         pair: The `Pair` of this call.
-        log_prior: Of the candidates, (B, T, K).
-        log_posterior: Of the candidates, or `None`.
-        with_baseline: Whether there is one more candidate, of weight 0.
+        log_prior: log p of the candidates, (B, T, K).
+        log_posterior: log q of the candidates, (B, T, K), or `None`.
+        with_baseline: Whether a last candidate of weight 0 follows.
     """
     if pair.estimator != "sample":
         return log_prior
@@ -73,13 +73,13 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return the one candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
+    """Return the single candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 
 
 def all_values(value, mask, shape):
-    """Return the values of all keys, (B, T, S, D), zeros at masked ones."""
+    """Return the values of all keys, (B, T, S, D), zero at masked keys."""
     value = value[:, None]
     if mask is not None and mask.shape[1] != 1:
         value = ops.where(mask[..., None], value, ops.zeros_like(value))

@@ -26,11 +26,11 @@ from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublay
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class CategoricalAttention(StochasticLayer):
-    """Latent categorical alignment of Deng et al. 2018: candidate contexts, and how probable each of them is.
+    """Latent categorical alignment of Deng et al. 2018: returns candidate contexts and their probabilities.
 
-    A one-hot alignment has no pathwise gradient, so the likelihood of the target is taken under several contexts. This
-    layer returns the contexts; an emission of your own, with `keras_vattn.TokenLogLikelihood` at its end, turns each
-    into a likelihood; and `keras_vattn.LatentLogLikelihood` with the same `objective` makes one value of them:
+    A one-hot alignment has no pathwise gradient, so the likelihood of the target is computed under several contexts.
+    This layer returns the contexts. Your emission network, ending in `keras_vattn.TokenLogLikelihood`, computes the
+    likelihood of each. `keras_vattn.LatentLogLikelihood` with the same `objective` combines them into one value:
 
     ```
     latent = CategoricalAttention("additive", objective)(query, value, posterior_logits=posterior_logits)
@@ -39,7 +39,7 @@ class CategoricalAttention(StochasticLayer):
     bound = LatentLogLikelihood(objective)(log_likelihood, latent["log_prior"], latent["log_posterior"])
     ```
 
-    To predict, call the same layers again, without posterior logits and targets; the words come as log p:
+    To predict log p of every word, call the same layers without posterior logits and targets:
 
     ```
     latent = attention(query, value)
@@ -47,17 +47,17 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    Ask for the same entries (`return_attention_scores`) in every call of a functional model: Keras 3.15 takes the
-    number of a layer's outputs from its first call.
+    In a functional model, pass the same `return_attention_scores` in every call: Keras 3.15 takes the number of outputs
+    of a layer from its first call.
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
-    `num_samples` keys drawn from q. They are drawn from p for `"hard"`, and where `keras_vattn.posterior_draws` asks
-    for draws and there are no posterior logits. `"soft"` and `"gumbel"` have one candidate, a mixture. Sampling with
-    the soft baseline appends one entry, the `"soft"` mixture. Dropout should be the same for all candidates of a
-    query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+    `num_samples` keys drawn from q. `"hard"` draws from p, and so does `keras_vattn.posterior_draws` without posterior
+    logits. `"soft"` and `"gumbel"` have one candidate, a mixture. Sampling with the soft baseline appends one entry,
+    the `"soft"` mixture. Use the same dropout mask for all candidates of a query: `Dropout(rate, noise_shape=(None,
+    None, 1, None))`.
 
-    With `"elbo"` the KL arrives through `add_loss`, in nats. It is summed over the queries and averaged over the batch,
-    whereas `LatentLogLikelihood` returns one value for each word.
+    With `"elbo"` the layer adds the KL with `add_loss`, in nats, summed over the queries and averaged over the batch.
+    `LatentLogLikelihood` in contrast returns one value for each word.
 
     Formula:
         p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -68,37 +68,37 @@ class CategoricalAttention(StochasticLayer):
         "KL"(q || p) = sum_t sum_s q(z_t = s) (log q(z_t = s) - log p(z_t = s)) quad ("elbo")
 
     Args:
-        score: As in `keras_vattn.Attention`, without a state. Neither used nor built where `logits` are passed.
+        score: As in `keras_vattn.Attention`, without a state. It is neither used nor built if `logits` are passed.
             Defaults to `"dot_product"`.
-        objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
+        objective: A `keras_vattn.LatentObjective`, or its name, such as `"elbo/sample"`. Defaults to `"elbo"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            Without `kl_annealing` a small model may keep p and q nearly uniform, because the values of a recurrent
-            encoder tell enough.
+            Without `kl_annealing`, p and q of a small model may stay nearly uniform, because each value of a recurrent
+            encoder already summarizes the source.
 
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
         key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. The
             candidate of a masked key is 0.
-        training: Whether to compute the pair of training. At inference the pair of evaluation is computed, except that
-            `keras_vattn.posterior_draws` makes a sampled objective draw.
-        posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
-        logits: (B, T, S), the scores of a decoder that has scored already, or `None` to score here.
-        return_attention_scores: Whether the result holds p and q of all keys. Defaults to `False`.
+        training: Whether to use the training pair of objective and estimator. Otherwise the evaluation pair is used,
+            except that a sampled objective draws under `keras_vattn.posterior_draws`.
+        posterior_logits: Logits (B, T, S) of an inference network that may see the target, or `None` for a prediction.
+        logits: Scores (B, T, S) that a decoder has already computed, or `None` to compute them here.
+        return_attention_scores: Whether to return p and q of all keys. Defaults to `False`.
 
     Returns:
-        A dictionary: `"candidates"` (B, T, K, D), or (B, T, K + 1, D) with the soft baseline; `"log_prior"` and
-        `"log_posterior"`, float32 (B, T, K), log p and log q of the candidates in nats, -1e30 at masked keys and 0 for
-        a mixture. Objectives without a posterior have q = p; where posterior logits would be needed and are not passed
-        there is no `"log_posterior"`. `"log_weights"`, float32, one for each candidate, are the logarithms of the
-        weights of a prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p of enumerated keys
-        (renormalised for K-max), 1/K of draws from p, p/q renormalised of draws from q; the baseline has -1e30. On
-        request `"weights"` and, with posterior logits, `"posterior_weights"`, float32 (B, T, S), p(z) and q(z). A row
-        without a valid key has candidates of zeros.
+        A dictionary. `"candidates"` has shape (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. `"log_prior"`
+        and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats, -1e30 at masked keys
+        and 0 for a mixture. Objectives without a posterior have q = p. `"log_posterior"` is missing if the objective
+        has a posterior and no posterior logits are passed. `"log_weights"`, float32, one for each candidate, are the
+        log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p for enumerated keys
+        (renormalised for K-max), 1/K for draws from p, renormalised p/q for draws from q. The baseline has -1e30. If
+        requested, `"weights"` and, with posterior logits, `"posterior_weights"`, float32 (B, T, S), are p(z) and q(z).
+        The candidates of a row without a valid key are zeros.
 
     Raises:
-        ValueError: For unknown names, inputs, masks or logits of the wrong shape, posterior logits for an objective
-            that has no posterior, and training without them where the objective has one.
+        ValueError: If a name is unknown, if inputs, masks or logits have the wrong shape, if posterior logits are
+            passed to an objective without a posterior, or if they are missing in training for an objective with one.
 
     Example:
 
@@ -114,7 +114,7 @@ class CategoricalAttention(StochasticLayer):
 
     def __init__(self, score="dot_product", objective="elbo", **kwargs):
         objective = resolve_objective(objective)
-        # Without autocast: logits keep the precision that they come in.
+        # Without autocast, logits keep their dtype.
         super().__init__(draws_noise=objective.draws, autocast=False, **kwargs)
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
@@ -138,8 +138,8 @@ class CategoricalAttention(StochasticLayer):
         if logits_shape is None:
             if self.score.needs_decoder:
                 raise ValueError(
-                    "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder, which returns "
-                    f"the `logits` that this layer takes. Received: score={type(self.score).__name__}, logits=None"
+                    "A score with a state needs keras_vattn.AttentionDecoder, whose `return_logits` returns "
+                    f"the `logits` of this layer. Received: score={type(self.score).__name__}, logits=None"
                 )
             claim(self, "score", self.score)
             if not self.score.built:
@@ -169,7 +169,7 @@ class CategoricalAttention(StochasticLayer):
         with_baseline = self.objective.has_baseline_entry(pair, training)
         seed = self.noise_seed(training) if pair.draws else None
         if pair.draws and seed is None:
-            # `inference="importance_weighted/sample"` draws wherever it is evaluated.
+            # `inference="importance_weighted/sample"` draws in every evaluation.
             seed = random.draw_seed(self.seed_generator)
         candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
         log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
@@ -180,7 +180,7 @@ class CategoricalAttention(StochasticLayer):
             result["weights"] = ops.exp(alignment["log_prior"])
             if posterior_logits is not None:
                 result["posterior_weights"] = ops.exp(alignment["log_posterior"])
-        # `LatentLogLikelihood` looks at it, so that the two cannot be given different objectives unseen.
+        # `LatentLogLikelihood` compares this attribute with its own objective.
         result["log_prior"].latent_objective = self.objective
         return result
 
@@ -193,17 +193,17 @@ class CategoricalAttention(StochasticLayer):
                 check_shape(name, x, expected, "(B, T, S)")
         if posterior_logits is not None and not self.objective.uses_posterior:
             raise ValueError(
-                f"{self.objective.in_training}, and {self.objective.at_inference} at evaluation, have no posterior. "
+                f"{self.objective.in_training} and {self.objective.at_inference} (at evaluation) have no posterior. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}"
             )
         if self.built and logits is None and not self.score.built:
-            raise ValueError("This layer was built for the logits of a decoder. Received: logits=None")
+            raise ValueError("This layer has no score: pass the `logits` of a decoder. Received: logits=None")
 
     def _returns_posterior(self, has_posterior):
         return has_posterior or not self.objective.uses_posterior
 
     def _alignment(self, query, value, key, mask, posterior_logits, logits):
-        """Return a dictionary: value (B, S, D), keys, and log_prior and log_posterior (B, T, S) or `None`."""
+        """Return a dictionary: value (B, S, D), keys, log_prior (B, T, S), and log_posterior (B, T, S) or `None`."""
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -225,12 +225,12 @@ class CategoricalAttention(StochasticLayer):
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z) for the arguments of a call, a TensorFlow Probability categorical distribution over the keys, of
+        """Return p(z) for the arguments of a call: a TensorFlow Probability categorical distribution over the keys, of
         batch shape (B, T). The layer must be built."""
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q(z) as `prior_distribution` returns p(z); p(z) where no posterior logits are passed."""
+        """Return q(z) in the form of `prior_distribution`, or p(z) if no posterior logits are passed."""
         alignment = self._alignment_of_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)
@@ -251,7 +251,7 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        # Whether training, and in which pair.
+        # Entries are (training, pair).
         pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
             pairs.add((False, self.objective.in_training))
@@ -262,7 +262,7 @@ class CategoricalAttention(StochasticLayer):
             count = self.objective.num_candidates(pair, num_keys)
             num_candidates.add(count)
             num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
-        # Unknown where calls differ.
+        # A size is `None` if it differs between calls.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}

@@ -1,11 +1,11 @@
-"""An output layer, softmax(inputs W + b) over a vocabulary, where the logits of all rows would not fit in memory.
+"""An output layer, softmax(inputs W + b) over a vocabulary, for logits that do not fit in memory.
 
-The logits of one chunk of rows exist at a time. The first chunk keeps its probabilities for the backward pass, so that
-a call of one chunk repeats no matrix product; other chunks compute theirs again there. Rows without an upstream
-gradient (a baseline, a masked word, a masked key) are left out of the backward pass, as far as whole chunks go.
+The first chunk of rows stores its probabilities for the backward pass, so a call with a single chunk repeats no matrix
+product; the backward pass recomputes the probabilities of the other chunks. Rows without an upstream gradient (a
+baseline, a masked word, a masked key) are sorted last, and chunks of only such rows are skipped.
 
-Most of TensorFlow's GPU kernels keep int32 tensors in host memory, and none scatters half precision: indices of rows
-and words are int64, gradients are scattered in float32.
+Row and word indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are
+scattered in float32, because no GPU kernel scatters half precision.
 """
 
 import dataclasses
@@ -14,25 +14,24 @@ import tensorflow as tf
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Probabilities above have all their digits in float32.
+# Larger probabilities have full float32 precision.
 SMALLEST = 1e-30
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=None, num_blocks=1):
-    """Return log softmax(inputs W + b)[target] of every row, or the sum of such logarithms under weights, float32 (R,).
+    """Return log softmax(inputs W + b)[target] of every row, or its weighted sum over words, float32 (R,).
 
-    Targets have no gradient.
+    The targets have no gradient.
 
     Args:
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: int64 (R,), inside the vocabulary; or float32 (N, V), the weight of every word, where N divides R and
-            row r has the weights r mod N.
-        chunk_size: Largest number of rows whose logits exist at a time.
-        row_mask: Boolean (R,) or `None` for all. The others have value and gradient 0.
-        num_blocks: Into how many parts the first chunk is cut, to leave out those whose rows do not count, or have no
-            gradient.
+        targets: Labels int64 (R,), inside the vocabulary; or weights of every word, float32 (N, V), where N divides R
+            and row r has the weights r mod N.
+        chunk_size: Maximum number of rows whose logits are in memory at once.
+        row_mask: Boolean (R,), or `None` for all rows. Masked rows have value and gradient 0.
+        num_blocks: Number of blocks in the first chunk. Blocks without unmasked rows or without gradient are skipped.
     """
 
     @custom_gradient
@@ -46,7 +45,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         chunks, num_selected = _selected_first(selected, num_chunks, size)
         block_size = ceiling(size, num_blocks)
         blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
-        # TensorFlow neither fuses operations in a condition nor updates their results in place.
+        # TensorFlow neither fuses operations inside a condition nor updates their results in place.
         skips_blocks = row_mask is not None and num_blocks > 1
         if not skips_blocks:
             first_chosen, probabilities = output.score_rows(chunks[0])
@@ -62,7 +61,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
         chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
         (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_selected, body, 1, chosen)
-        positions = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
+        positions = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row in the chunks
         log_likelihood = tf.where(selected, tf.gather(tf.reshape(chosen, (-1,)), positions), 0.0)
 
         def backward(upstream):
@@ -84,12 +83,12 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Targets that are words: labels int64 (R,)."""
+    """Targets given as labels, int64 (R,)."""
 
     labels: tf.Tensor
 
     def log_likelihood(self, logits, probabilities, rows):
-        """Return log p of the targets of rows (r,), from logits and p of every word, (r, V)."""
+        """Return log p of the targets of rows (r,), from the logits and probabilities of every word, (r, V)."""
         labels = tf.gather(self.labels, rows)
         chosen = tf.gather(probabilities, labels, batch_dims=1)
 
@@ -97,23 +96,23 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # A probability near 0 has no digits left: then by the logits, which are all read twice more.
+        # A probability near 0 loses precision; the logits keep it, at the cost of two more passes over them.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
-        """Return the gradient of the log-likelihoods by the logits, (r, V), negative, in the dtype of the p."""
+        """Return the negative gradient of the log-likelihoods with respect to the logits, (r, V), in the dtype of p."""
         labels = tf.gather(self.labels, rows)
         return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets that weigh every word: weights float32 (N, V); row r has the weights r mod N."""
+    """Targets given as weights of every word, float32 (N, V). Row r has the weights r mod N."""
 
     weights: tf.Tensor
 
     def row_weights(self, rows):
-        """Return the weights of rows (r,), (r, V), and their sums, (r,)."""
+        """Return the weights (r, V) of rows (r,), and their sums (r,)."""
         weights = tf.gather(self.weights, rows % tf.shape(self.weights, tf.int64)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
@@ -129,7 +128,7 @@ class _Votes:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype."""
+    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,), all of the same dtype."""
 
     inputs: tf.Tensor
     kernel: tf.Tensor
@@ -137,7 +136,7 @@ class _Output:
     targets: _Labels | _Votes
 
     def score_rows(self, rows):
-        """Return the log-likelihood of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
+        """Return the log-likelihood of the targets of rows (r,), float32 (r,), and p of every word, (r, V)."""
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
         probabilities = tf.nn.softmax(logits)
@@ -145,7 +144,7 @@ class _Output:
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def score_rows_if(self, needed, rows):
-        """As `score_rows`, zeros and no product where they are not needed."""
+        """Like `score_rows` if `needed`; otherwise return zeros without computing the product."""
         shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
         return tf.cond(
             needed,
@@ -156,7 +155,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         d_inputs, d_kernel, d_bias = totals
-        # The upstream gradient multiplies the narrow factors; as a column it gives the sum for the bias.
+        # The upstream gradient scales the narrow factors. Appended as a column, it also yields the bias gradient.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
@@ -169,7 +168,7 @@ class _Output:
         )
 
     def add_block(self, totals, rows, probabilities, upstream):
-        """As `add_rows`, unless no row has an upstream gradient."""
+        """Like `add_rows`; skipped if no row has an upstream gradient."""
         return tf.cond(
             tf.reduce_any(tf.not_equal(upstream, 0.0)),
             lambda: self.add_rows(totals, rows, probabilities, upstream),
@@ -177,7 +176,7 @@ class _Output:
         )
 
     def add_remaining(self, totals, upstream, num_chunks, size):
-        """Add the gradients of all rows whose upstream gradient (R,) is not 0, with recomputed probabilities."""
+        """Add the gradients of all rows whose upstream gradient (R,) is nonzero, with recomputed probabilities."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
@@ -190,13 +189,12 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit of every row, (r,), and log p of it, which is at least 1 / V: that loses nothing."""
+    """Return the largest logit of every row, (r,), and its log p, which is exact because p is at least 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return the indices of all rows, the selected ones first, filled up with row 0 to chunks (n, size), and the number
-    of selected ones."""
+    """Return the row indices in chunks (n, size), selected rows first, padded with row 0, and the number selected."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
@@ -204,12 +202,12 @@ def _selected_first(selected, num_chunks, size):
 
 
 def _argsort(values):
-    """Return the indices, int64, that sort int64 values, equal ones in their order."""
+    """Return the indices, int64, of a stable sort of int64 values."""
     return tf.cast(tf.argsort(values, stable=True), tf.int64)
 
 
 def _loop(is_needed, condition, body, start, *variables):
-    """`tf.while_loop`, entered only where `enter` holds: XLA copies what goes into a loop, even one of no iteration."""
+    """Run `tf.while_loop` only if `is_needed`: XLA copies the loop variables even if the loop runs no iteration."""
     return tf.cond(
         is_needed,
         lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),
@@ -218,5 +216,5 @@ def _loop(is_needed, condition, body, start, *variables):
 
 
 def ceiling(number, divisor):
-    """Return a quotient, rounded up."""
+    """Return the quotient, rounded up."""
     return -(-number // divisor)

@@ -1,8 +1,8 @@
-"""Values and gradients of the objectives of a latent alignment, from the log-likelihoods of its candidates.
+"""Values and gradients of the latent-alignment objectives, computed from the log-likelihoods of the candidates.
 
-All arrays are float32, (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` log p(z_k), `log_posterior` log
-q(z_k). All results are (B, T), in nats. A gradient that differs from the gradient of the value is added as a term of
-value 0.
+All inputs are float32 (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` is log p(z_k), `log_posterior` is log
+q(z_k). All results are (B, T), in nats. If the required gradient differs from the gradient of the value, a term of
+value 0 adds the difference.
 """
 
 from keras import ops
@@ -11,7 +11,7 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return the log-likelihood of a word, summed over all z or over the keys that K-max keeps.
+    """Return the log-likelihood of a word, marginalised over all z or over the keys of K-max.
 
     Formula:
         "result" = log (sum_k p(z_k) p(y | z_k))
@@ -20,7 +20,7 @@ def marginal(log_likelihood, log_prior):
 
 
 def expectation(log_likelihood, log_probability):
-    """Return the expected log-likelihood of a word, summed over all z.
+    """Return the expected log-likelihood of a word, enumerated over all z.
 
     Formula:
         "result" = sum_k exp("log_probability"_k) log p(y | z_k)
@@ -29,18 +29,18 @@ def expectation(log_likelihood, log_probability):
 
 
 def score_function(log_likelihood, log_probability, baseline):
-    """Return the mean log-likelihood of draws z_k, with an unbiased gradient of its expectation.
+    """Return the mean log-likelihood of the draws z_k, with an unbiased gradient of its expectation.
 
-    Reward and baseline are constants in the gradient (Deng et al. 2018, eq. 1; sg stops a gradient). q is the
-    distribution that the draws came from.
+    The gradient treats reward and baseline as constants (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k are
+    draws from q.
 
     Formula:
         "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
 
     Args:
-        log_likelihood: Of the draws.
+        log_likelihood: log p(y | z_k) of the draws.
         log_probability: log q of the draws.
-        baseline: b, what broadcasts to (B, T, K); its entry k is independent of z_k.
+        baseline: b, broadcastable to (B, T, K). Entry k must be independent of z_k.
     """
     reward = ops.stop_gradient(log_likelihood - baseline)
     return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)
@@ -62,7 +62,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines of VIMCO, whose k-th entry does not depend on the k-th weight; 0 where K is 1.
+    """Return the baselines of VIMCO. Entry k does not depend on weight k. The result is 0 if K is 1.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))
@@ -78,8 +78,9 @@ def leave_one_out(log_weights):
 def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    Ba et al. 2015, without baselines; Bornschein and Bengio 2015. The likelihood is learnt as under the
-    importance-weighted bound, and q towards the posterior of the alignment. omega is as in `importance_weighted`.
+    Ba et al. 2015, without baselines; Bornschein and Bengio 2015. The likelihood has the gradient of the
+    importance-weighted bound, and q moves towards the true posterior of the alignment. omega is as in
+    `importance_weighted`.
 
     Formula:
         "result" = log (1/K sum_k omega_k)
@@ -92,7 +93,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
 
 
 def _log_weights(log_likelihood, log_prior, log_posterior):
-    # In this order: the two log probabilities of a draw in a row without a valid key are huge, and cancel.
+    # Subtract first: in a row without a valid key both log probabilities are huge and cancel.
     return log_likelihood + (log_prior - log_posterior)
 
 

@@ -14,41 +14,41 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LatentLogLikelihood(keras.layers.Layer):
-    """One value for each word, in nats, from the log-likelihoods of the candidates of its alignment.
+    """Combines the log-likelihoods of the candidates of an alignment into one value for each word, in nats.
 
     `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Draws
-    depend on q, so the gradient of a sampled value is not enough: a term of value 0 carries the rest. The formula is
-    for one draw with the baseline b; its gradient is in expectation the gradient of E_q log p(y | z) (eq. 1; sg stops
-    the gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. It
-    contains no KL: `keras_vattn.CategoricalAttention` adds the KL to the losses.
+    depend on q, so a sampled value needs an additional gradient, which a term of value 0 provides. The formula is for
+    one draw with the baseline b. In expectation its gradient is the gradient of E_q log p(y | z) (eq. 1; sg stops the
+    gradient). The value can therefore be summed, masked and passed to `fit` with the loss `keras_vattn.NegativeBound`.
+    It contains no KL: `keras_vattn.CategoricalAttention` adds the KL with `add_loss`.
 
-    Where an example has one query the axis of steps may be missing: (B, K) gives (B,). The results of the attention,
-    (B, 1, K), are taken as they are.
+    If each example has one query, the step axis may be missing: log-likelihoods (B, K) give (B,). The results of the
+    attention may keep their shape (B, 1, K).
 
     Formula:
         "result" = log p(y | z) + "sg"(log p(y | z) - b) (log q(z) - "sg"(log q(z))), quad z ~ q
 
     Args:
-        objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` that made the
+        objective: The `keras_vattn.LatentObjective`, or its name, of the `CategoricalAttention` that returned the
             candidates. Defaults to `"elbo"`.
 
     Call arguments:
-        log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
-            1) with the soft baseline in training. Or (B, K), and then the other inputs have no axis T, or T = 1.
-        log_prior: (B, T, K) of the `CategoricalAttention`, as it returned it: a slice does not say which objective made
-            it, so that only the number of candidates is checked.
-        log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal, and q is
-            p where `keras_vattn.posterior_draws` makes the attention draw.
-        log_likelihood_mask: Boolean (B, T), and
-        log_prior_mask: Boolean (B, T), usually the masks that Keras propagates. A word that either leaves out does not
-            count in the moving average, and the result carries the mask on to the loss.
-        training: Whether to compute the pair of training, as in the attention.
+        log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or another emission; (B, T, K + 1) with
+            the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
+        log_prior: (B, T, K), as `CategoricalAttention` returned it. It carries the objective of the attention, which is
+            compared. A slice loses it, and only the number of candidates is compared.
+        log_posterior: (B, T, K), or `None` if the attention did not return it. The value is then the marginal; under
+            `keras_vattn.posterior_draws` it is the objective with q = p.
+        log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
+        log_prior_mask: Boolean (B, T). Keras usually propagates both masks. The moving average ignores a word that
+            either mask excludes, and the result passes the combined mask on to the loss.
+        training: Whether to use the training pair of objective and estimator, as in the attention.
 
     Returns:
         Float32 (B, T), or (B,), in nats.
 
     Raises:
-        ValueError: If the number of candidates is not what the objective makes, or another objective made them.
+        ValueError: If the candidates have the wrong number or belong to another objective.
 
     Example:
 
@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # As in the attention.
+    # The same request as in the attention.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
@@ -71,7 +71,7 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     @property
     def is_stochastic(self):
-        """Whether the candidates may be draws; the layer itself draws nothing."""
+        """Whether the candidates may be draws. The layer itself draws nothing."""
         return self.objective.draws
 
     def build(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
@@ -80,7 +80,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             self.average = average_weight(self)
 
     def load_own_variables(self, store):
-        # The file of a model with another baseline has no average: it starts with the first training call.
+        # A file saved with another baseline has no average: the average then starts with the first training call.
         if store.keys() and self.average is not None:
             super().load_own_variables(store)
 
@@ -110,7 +110,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
-            # Keras itself would pass on the mask of the log-likelihood alone.
+            # Keras itself would propagate only the mask of the log-likelihood.
             keras_private.set_mask(value, mask)
         return value
 
@@ -137,7 +137,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        # That of the calls before: this one's values would depend on its draws.
+        # The average of earlier calls: the values of this call would depend on its draws.
         average = average_of(self.average)
         if training:
             values = ops.mean(ops.stop_gradient(draws), axis=-1)
@@ -145,7 +145,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         return average
 
     def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
-        """Return what the attention gave, without an axis of steps where the log-likelihood has none."""
+        """Check the inputs and return the attention outputs, with the step axis only if the log-likelihood has it."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
@@ -154,7 +154,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         if not candidates_objective.is_equivalent(self.objective):
             raise ValueError(
                 "CategoricalAttention and LatentLogLikelihood must have the same objective. "
-                f"Received: {candidates_objective} there, {self.objective} here"
+                f"Received: {candidates_objective} in the attention, {self.objective} in this layer"
             )
         if len(log_likelihood.shape) == 2 and len(log_prior.shape) == 3 and log_prior.shape[1] == 1:
             attention_outputs = (log_prior, log_posterior, log_prior_mask)
@@ -173,7 +173,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         inputs.pop("training")
         log_likelihood = inputs["log_likelihood"]
         log_prior, _, _ = self._check_and_squeeze(**inputs)
-        # Training may have one candidate more, that of the baseline.
+        # Training may have one more candidate, the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):

@@ -5,7 +5,7 @@ import keras
 
 from keras_vattn.support.validation import boolean, fraction, positive_integer, positive_number
 
-# The first estimator of each objective is the one it has by default.
+# The first estimator of each objective is its default.
 LEGAL = {
     "soft": ("expected",),
     "marginal": ("enumerate", "top_k"),
@@ -18,7 +18,7 @@ BASELINES = ("soft", "moving_average")
 
 
 class Pair(typing.NamedTuple):
-    """An objective and how it is estimated."""
+    """An objective and its estimator."""
 
     objective: str
     estimator: str
@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# What an evaluation computes where nothing else is asked for: the bound without noise, or what the draws estimate.
+# The default pairs at evaluation: the bound without noise, or the marginal that the draws estimate.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),
@@ -51,28 +51,28 @@ AT_INFERENCE = {
 @keras.saving.register_keras_serializable(package="keras_vattn")
 @dataclasses.dataclass(frozen=True)
 class LatentObjective:
-    """The objective of a model with a latent alignment and its estimator: made once, for both ends of the model.
+    """The objective of a model with a latent alignment and its estimator, shared by both layers of the model.
 
-    `keras_vattn.CategoricalAttention` makes the candidates that the objective needs, and
-    `keras_vattn.LatentLogLikelihood` turns their likelihoods into one value for each word. z is the alignment, one
-    source position; the scores give p(z), and an inference network that sees the target gives q(z) (Deng et al. 2018).
+    `keras_vattn.CategoricalAttention` returns the candidates that the objective needs, and
+    `keras_vattn.LatentLogLikelihood` combines their likelihoods into one value for each word. The alignment z is one
+    source position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al. 2018).
 
-    The objectives and their estimators, the default first. The formulas are the value of a word y, in nats.
+    The objectives and their estimators, default first. The formulas give the value of a word y in nats.
 
     - `"soft"`: `"expected"`. The usual attention.
-    - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` is K-max: the largest p(z),
-      renormalised (section 4).
+    - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` is K-max, which renormalises
+      the K largest p(z) (section 4).
     - `"elbo"`: `"sample"`, `"enumerate"`, `"gumbel"`. The attention adds KL(q || p) to the loss (section 3).
-    - `"hard"`: `"sample"`, `"enumerate"`. The same with q = p, and no KL (section 2.2).
-    - `"importance_weighted"`: `"sample"`. For K draws from q (Burda et al. 2016), with the gradient of Mnih and Rezende
-      2016. No KL is added.
+    - `"hard"`: `"sample"`, `"enumerate"`. Like `"elbo"`, with q = p and without KL (section 2.2).
+    - `"importance_weighted"`: `"sample"`. The bound from K draws of q (Burda et al. 2016), with the gradient of Mnih
+      and Rezende 2016. No KL is added.
     - `"wake_sleep"`: `"sample"`, at least 2 draws. The same value with the gradient of Ba et al. 2015. No KL is added.
 
-    Evaluation has no noise: `"elbo"` and `"hard"` sum over all z, `"importance_weighted"` and `"wake_sleep"` become the
-    marginal that they estimate. `inference` asks for another pair, for instance `"marginal/top_k"` of a model trained
-    with `"soft"`. Where a pair needs posterior logits and none are passed, the marginal takes its place. A marginal at
-    evaluation is over all keys, or over the `top_k` most probable ones where `top_k` is set. Under
-    `keras_vattn.posterior_draws` an objective that draws in training draws at evaluation too, from p where no posterior
+    Evaluation has no noise: `"elbo"` and `"hard"` sum over all z, while `"importance_weighted"` and `"wake_sleep"`
+    become the marginal that they estimate. `inference` selects another pair, for instance `"marginal/top_k"` for a
+    model trained with `"soft"`. If a pair needs posterior logits and none are passed, the marginal replaces it. At
+    evaluation the marginal sums over all keys, or over the `top_k` most probable keys if `top_k` is set. Under
+    `keras_vattn.posterior_draws` an objective that draws in training also draws at evaluation, from p if no posterior
     logits are passed.
 
     Formula:
@@ -83,22 +83,22 @@ class LatentObjective:
         log (1/K sum_k (p(z_k) p(y | z_k)) / (q(z_k))), quad z_k ~ q quad ("importance_weighted, wake_sleep")
 
     Args:
-        objective: As above, or both words in one: `"elbo/enumerate"`. Defaults to `"elbo"`.
-        estimator: As above. Defaults to `None`, the first one of the objective.
+        objective: One of the names above, or a pair of names such as `"elbo/enumerate"`. Defaults to `"elbo"`.
+        estimator: One of the names above. Defaults to `None`, the first estimator of the objective.
         num_samples: Number of draws of `"sample"`. Defaults to 1.
-        top_k: Number of keys of K-max, in `"top_k"` and in the marginal of a prediction; `None` for all. Defaults to
-            `None`.
-        baseline: What the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log p(y given
-            z): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"` of the values in
-            training; `None`; or a function of the log-likelihoods (B, T, K) whose entry k does not depend on the k-th
-            log-likelihood. Defaults to `"soft"`.
+        top_k: Number of keys of K-max, in `"top_k"` and in the marginal of a prediction; `None` for all keys. Defaults
+            to `None`.
+        baseline: The value that the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log
+            p(y given z): `"soft"` for the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"` of the
+            values in training; `None`; or a function of the log-likelihoods (B, T, K) whose entry k does not depend on
+            the k-th log-likelihood. Defaults to `"soft"`.
         baseline_decay: Decay per training call of `"moving_average"`. Defaults to 0.99.
         tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of the paper's code.
-        detach_prior: Whether to stop the gradient of the KL at p. Defaults to `False`, as in the paper.
-        inference: Pair at evaluation, such as `"marginal/enumerate"`, or `None`. Defaults to `None`.
+        detach_prior: Whether to stop the gradient from the KL to p. Defaults to `False`, as in the paper.
+        inference: Pair at evaluation, such as `"marginal/enumerate"`, or `None` for the default. Defaults to `None`.
 
     Raises:
-        ValueError: For a pair outside the table, and numbers out of range.
+        ValueError: If the pair is not in the list, or a number is out of range.
 
     Example:
 
@@ -136,15 +136,15 @@ class LatentObjective:
         }
         pairs = [pair] if at_inference is None else [pair, at_inference]
         if self.top_k is None and any(x.estimator == "top_k" for x in pairs):
-            raise ValueError('The estimator "top_k" needs the number of keys. Received: top_k=None')
+            raise ValueError('The estimator "top_k" needs the argument `top_k`. Received: top_k=None')
         if self.num_samples < 2 and any(x.objective == "wake_sleep" for x in pairs):
             raise ValueError(
-                "wake_sleep weighs draws against each other and needs at least 2 of them. "
+                "wake_sleep compares draws and needs `num_samples` of at least 2. "
                 f"Received: num_samples={self.num_samples}"
             )
         if pair.estimator == "gumbel" and self.num_samples != 1:
-            raise ValueError(f"elbo/gumbel takes one relaxed draw. Received: num_samples={self.num_samples}")
-        # What was given in another form is kept in one, so that equal objectives are equal.
+            raise ValueError(f"elbo/gumbel needs `num_samples=1`. Received: num_samples={self.num_samples}")
+        # Arguments are stored in a normal form, so that equivalent objectives compare equal.
         names = {
             "objective": pair.objective,
             "estimator": pair.estimator,
@@ -156,12 +156,12 @@ class LatentObjective:
 
     @property
     def in_training(self):
-        """The pair of training."""
+        """The training pair."""
         return Pair(self.objective, self.estimator)
 
     @property
     def at_inference(self):
-        """The pair of evaluation with posterior logits."""
+        """The evaluation pair with posterior logits."""
         if self.inference is not None:
             return Pair(*self.inference.split("/"))
         pair = AT_INFERENCE.get(self.objective, self.in_training)
@@ -173,7 +173,7 @@ class LatentObjective:
 
     @property
     def uses_posterior(self):
-        """Whether posterior logits have a meaning, in training or at evaluation."""
+        """Whether training or evaluation uses posterior logits."""
         return self.in_training.needs_posterior or self.at_inference.needs_posterior
 
     @property
@@ -182,15 +182,15 @@ class LatentObjective:
         return self.in_training.draws or self.at_inference.draws
 
     def pair(self, training, marked, has_posterior):
-        """Return the pair that a call computes; both layers ask here.
+        """Return the pair that a call computes. Both layers call this method.
 
         Args:
             training: The call's `training`.
-            marked: Whether `keras_vattn.posterior_draws` asks for draws at inference.
-            has_posterior: Whether the call has posterior logits; without them draws come from p.
+            marked: Whether `keras_vattn.posterior_draws` requests draws at inference.
+            has_posterior: Whether the call has posterior logits. Without them draws come from p.
 
         Raises:
-            ValueError: If training needs posterior logits and has none.
+            ValueError: If training needs posterior logits and none are passed.
         """
         if marked and not training and self.in_training.draws:
             return self.in_training
@@ -199,18 +199,18 @@ class LatentObjective:
             return pair
         if training:
             raise ValueError(
-                f"{pair} needs posterior logits in training; without them only a prediction is possible. "
+                f"{pair} needs posterior logits in training. Only a prediction works without them. "
                 "Received: posterior_logits=None, training=True"
             )
         return self._marginal
 
     def has_baseline_entry(self, pair, training):
-        """Return whether the candidates of a pair end with the entry of the soft baseline: in training only."""
+        """Return whether the last candidate of a pair is the soft baseline, which is used only in training."""
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Return how many candidates a pair makes of this many keys, without the entry of the soft baseline; `None`
-        where the number of keys is not known."""
+        """Return the number of candidates of a pair without the soft baseline, or `None` if it depends on an unknown
+        number of keys."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":
@@ -218,7 +218,7 @@ class LatentObjective:
         return self.num_samples if pair.estimator == "sample" else 1
 
     def is_equivalent(self, other):
-        """Return whether another objective is the same, including a baseline function of the same code."""
+        """Return whether two objectives are equal. Baseline functions are compared in serialised form."""
         return self == other or self.get_config() == other.get_config()
 
     def get_config(self):
@@ -233,7 +233,7 @@ class LatentObjective:
 
 
 def resolve_objective(identifier):
-    """Return the `LatentObjective` that a pair of words ("elbo/sample"), a configuration or an instance stands for."""
+    """Return the `LatentObjective` for a name ("elbo/sample"), a config or an instance."""
     resolved = identifier
     if isinstance(identifier, dict):
         resolved = keras.saving.deserialize_keras_object(identifier)
@@ -241,7 +241,7 @@ def resolve_objective(identifier):
         resolved = LatentObjective(identifier)
     if not isinstance(resolved, LatentObjective):
         raise ValueError(
-            '`objective` must be a keras_vattn.LatentObjective or words such as "elbo/sample". '
+            '`objective` must be a keras_vattn.LatentObjective or a name such as "elbo/sample". '
             f"Received: objective={identifier!r}"
         )
     return resolved

@@ -1,4 +1,4 @@
-"""A prediction of words that marginalises the candidates of an alignment out, in chunks of words."""
+"""A prediction of words that marginalises over the candidates of an alignment, computed in chunks of rows."""
 
 import tensorflow as tf
 
@@ -8,14 +8,14 @@ from keras_vattn.support.gradients import custom_gradient
 
 
 def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
-    """Return log sum_k exp(log_weights[:, k]) softmax(inputs[:, k] W + b), float32 (N, V), over chunks of rows.
+    """Return log sum_k exp(log_weights[:, k]) softmax(inputs[:, k] W + b), float32 (N, V).
 
     Args:
         inputs: (N, K, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
         log_weights: Float32 (N, K).
-        chunk_size: Largest number of rows and candidates (N times K) whose logits exist at a time; one row at least.
+        chunk_size: Maximum number of rows times candidates (N times K) whose logits are in memory; at least one row.
     """
 
     @custom_gradient
@@ -61,7 +61,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
                     tf.tensor_scatter_nd_update(d_log_weights, [[chunk]], d_weights[None]),
                 )
 
-            # TensorFlow has no GPU kernel that updates a tensor of half precision.
+            # TensorFlow has no GPU kernel that updates half-precision tensors.
             start = tuple(tf.zeros_like(x, tf.float32) for x in (input_chunks, kernel, bias, log_weights_chunks))
             d_inputs, d_kernel, d_bias, d_log_weights = _loop_over(num_chunks, add_chunk, *start)
             d_inputs = tf.cast(_from_chunks(d_inputs, num_rows), inputs.dtype)
@@ -76,7 +76,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # A probability near 0 has no digits left: then by logarithms, three more passes over the logits.
+    # A probability near 0 loses precision; logarithms keep it, at the cost of three more passes over the logits.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,
@@ -86,7 +86,7 @@ def _log_mixture(logits, log_weights):
 
 
 def _to_chunks(x, num_chunks, size):
-    """Return rows (N, ...) as (num_chunks, size, ...), the last ones zeros."""
+    """Return rows (N, ...) as (num_chunks, size, ...), padded with zeros."""
     padding = [[0, num_chunks * size - tf.shape(x)[0]]] + [[0, 0]] * (len(x.shape) - 1)
     return tf.reshape(tf.pad(x, padding), tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
 

@@ -18,15 +18,15 @@ BASELINES = ("moving_average", None)
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class RewardToGo(keras.layers.Layer):
-    """Log-likelihood of the words of a decoder with hard attention, with the gradient for the drawn positions.
+    """Adds the gradient of the drawn positions to the log-likelihood of the words of a decoder with hard attention.
 
-    Where the drawn position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
-    on it, and its reward is the log-likelihood of the words from the t-th on. The value is the log-likelihood of the
-    word; terms of value 0 add the gradient (sg stops a gradient).
+    If the drawn position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends on
+    it. Its reward is then the log-likelihood of all words from step t on. The value is the log-likelihood of the word;
+    terms of value 0 add the gradient (sg stops a gradient).
 
-    Summed over the words, the result has in expectation the gradient of sum_t E[log p(y_t | z_<=t) + entropy_weight
-    H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound of log p(y). The
-    entropies of later steps depend on z_t and belong to its reward.
+    The sum of the result over the words has, in expectation, the gradient of sum_t E[log p(y_t | z_<=t) +
+    entropy_weight H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound on log
+    p(y). The entropies of later steps depend on z_t and are part of its reward.
 
     ```
     attention = keras_vattn.Attention("additive", "hard")
@@ -37,10 +37,10 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    Where the alignment of a step enters only the word of this step, use `keras_vattn.LatentLogLikelihood`: it takes the
-    reward of this word alone, which varies less, and has other estimators. At inference the decoder is fed the context
-    expected under p, and the value is the log-likelihood given this context; under `keras_vattn.posterior_draws` it is
-    the log-likelihood given a draw.
+    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood`: its reward is
+    the log-likelihood of that word alone, which has less variance, and it has other estimators. At inference the
+    decoder receives the context expected under p, and the value is the log-likelihood given this context. Under
+    `keras_vattn.posterior_draws` it is the log-likelihood given a draw.
 
     Formula:
         "result"_t = log p(y_t | z_(<=t)) + "sg"(R_t - b_t) D(log p(z_t | z_(<t))) + "entropy_weight" D(H_t)
@@ -48,30 +48,29 @@ class RewardToGo(keras.layers.Layer):
         R_t = sum_(u >= t) log p(y_u | z_(<=u)) + "entropy_weight" sum_(u > t) H_u
 
     Args:
-        baseline: b_t: `"moving_average"` of the log-likelihood of a word in training, times the number of words from
-            the t-th on; or `None` for 0. Defaults to `"moving_average"`.
-        baseline_decay: Decay per training call of the average. Defaults to 0.99.
+        baseline: b_t: `"moving_average"` for the average log-likelihood of a word in training, times the number of
+            words from step t on; or `None` for 0. Defaults to `"moving_average"`.
+        baseline_decay: Decay of the average per training call. Defaults to 0.99.
         entropy_weight: Weight of the entropy bonus, at least 0. Defaults to 0.0.
 
     Call arguments:
-        log_likelihood: Float32 (B, T), or (B, T, 1) of `keras_vattn.TokenLogLikelihood`: log p(y_t | z_<=t) in nats.
-        weights: (B, T, S), the weights that the decoder drew, one-hot.
-        logits: (B, T, S), their logits, as the decoder returns them.
+        log_likelihood: Float32 (B, T), or (B, T, 1) from `keras_vattn.TokenLogLikelihood`: log p(y_t | z_<=t) in nats.
+        weights: (B, T, S), the one-hot weights that the decoder drew.
+        logits: (B, T, S), the logits that the decoder returns.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
-        baseline_log_likelihood: (B, T), a log-likelihood of the same words that no draw of this call enters, or `None`.
-            Its sum over the words from the t-th on replaces b_t, for example the log-likelihood of a call of
-            the same layers with `training=False`, as in self-critical training (Rennie et al. 2017). It has no gradient
-            here.
-        log_likelihood_mask: Boolean (B, T), and
-        logits_mask: Boolean (B, T), usually the masks that Keras propagates. Masked words have value 0 and no gradient.
-        training: Whether to add the terms for the gradient.
+        baseline_log_likelihood: (B, T), a log-likelihood of the same words that does not depend on the draws of this
+            call, or `None`. Its sum over the words from step t on replaces b_t. Self-critical training (Rennie et al.
+            2017) uses a call of the same layers with `training=False`. No gradient flows through it.
+        log_likelihood_mask: Boolean (B, T), see `logits_mask`.
+        logits_mask: Boolean (B, T). Keras usually propagates both masks. Masked words have value 0 and no gradient.
+        training: Whether to add the gradient terms.
 
     Returns:
         Float32 (B, T), in nats.
 
     Raises:
-        ValueError: For an unknown baseline, numbers out of range, and inputs that do not fit each other.
-        InvalidArgumentError: In training, of TensorFlow, for weights that are not one-hot. Not under XLA.
+        ValueError: If the baseline is unknown, a number is out of range, or the shapes of the inputs do not match.
+        InvalidArgumentError: Raised by TensorFlow in training if the weights are not one-hot. XLA does not check.
 
     Example:
 
@@ -117,19 +116,19 @@ class RewardToGo(keras.layers.Layer):
         return value
 
     def _gradient_terms(self, value, weights, logits, value_mask, baseline_log_likelihood, mask):
-        """Return zeros (B, T) with the gradient of the score function and of the entropies."""
+        """Return zeros (B, T) with the gradients of the score function and the entropies."""
         weights = ops.cast(weights, "float32")
         largest = ops.max(weights, axis=-1)
         tf.debugging.Assert(
             ops.all(ops.logical_or(largest > 0.99, largest == 0.0)),
             [
-                "`weights` must be one-hot, as the alignment Hard draws them. Those of another alignment have a "
+                "`weights` must be one-hot draws of the alignment Hard. The weights of other alignments have a "
                 "gradient of their own: leave out RewardToGo."
             ],
         )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
-        # A row without a valid key draws nothing.
+        # A row without a valid key has no draw.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
         drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
@@ -146,7 +145,7 @@ class RewardToGo(keras.layers.Layer):
             return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
-        # That of the calls before: this one's values depend on its draws.
+        # The average of earlier calls: the values of this call depend on its draws.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
         return average * _to_go(_zero_masked(ops.ones_like(value), mask))
@@ -155,7 +154,7 @@ class RewardToGo(keras.layers.Layer):
         shape = tuple(log_likelihood.shape)
         if len(shape) != 2 and not (len(shape) == 3 and shape[-1] == 1):
             raise ValueError(
-                "`log_likelihood` must have shape (B, T), or (B, T, 1): one for each word, given what was drawn. "
+                "`log_likelihood` must have shape (B, T), or (B, T, 1): one value for each word. "
                 f"Received: log_likelihood.shape={shape}"
             )
         if len(logits.shape) != 3:
@@ -187,7 +186,7 @@ class RewardToGo(keras.layers.Layer):
 
 
 def _to_go(x):
-    """Return the sums over this step and all later ones, (B, T)."""
+    """Return the sums over the current and all later steps, (B, T)."""
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 

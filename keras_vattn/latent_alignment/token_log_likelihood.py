@@ -14,11 +14,11 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
-# a prediction, where larger chunks gain nothing.
+# Logits in a chunk by default: 256 MB in float32 with targets, where the rows of later chunks are computed twice;
+# 32 MB in a prediction, where larger chunks are not faster.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-# The first chunk is cut into so many parts where there are several candidates, to leave out those without a use.
+# Blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
 NUM_BLOCKS = 8
 
 
@@ -26,17 +26,17 @@ NUM_BLOCKS = 8
 class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
 
-    It is the emission f of Deng et al. 2018, section 2.1. With targets only the log-likelihoods of the target words
-    leave the layer, (B, T, K). The logits (B, T, K, V) are computed in chunks of rows: the first chunk keeps its
-    probabilities, the others are computed again in the backward pass. The backward pass leaves out rows whose gradient
-    is 0, such as the row of the soft baseline. Matrix products are in the compute dtype, everything else is float32.
+    This is the emission f of Deng et al. 2018, section 2.1. With targets the layer returns only the log-likelihoods of
+    the target words, (B, T, K). The logits (B, T, K, V) are computed in chunks of rows: the first chunk stores its
+    probabilities, and the backward pass recomputes the others. It skips rows whose gradient is 0, such as the row of
+    the soft baseline. Matrix products use the compute dtype, everything else is float32.
 
-    Targets may weigh every word instead, with V numbers a step: a distribution over words, or votes, such as the ten
-    answers to a question about an image (Deng et al. 2018, section 4). Votes that sum to n count n times; to count
-    once, divide them by their sum.
+    Targets may instead be weights of all V words at each step: a distribution over words, or votes, such as the ten
+    answers to a question about an image (Deng et al. 2018, section 4). Votes that sum to n count n times; divide them
+    by their sum to count once.
 
-    Where an example has one query the axis of steps may be missing: inputs (B, K, D) with targets (B,) or (B, V). Every
-    input has it or none has; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
+    If each example has one query, the step axis may be missing: inputs (B, K, D) with targets (B,) or (B, V). Then no
+    input may have it; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
 
     Formula:
         p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)
@@ -45,38 +45,38 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         "result"_(t,v) = log (sum_k exp("log_weights"_(t,k)) p(v | z_k)) quad ("a prediction")
 
     Args:
-        vocabulary_size: V.
-        ignore_class: Integer label of words that do not count, such as the padding: their value and gradient are 0.
-            Targets that weigh every word have no such label: a word of weights 0 does not count. Defaults to `None`.
-        chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
-            is computed twice. A smaller size saves memory: a training step takes about three times the logits of a
-            chunk, and more where targets weigh every word. `None` for as many rows as have 2**26 logits, 256 MB in
-            float32, or 2**23 with `log_weights`. Defaults to `None`.
+        vocabulary_size: V, the number of words.
+        ignore_class: Integer label to ignore, such as the padding: its value and gradient are 0. Not for targets with
+            weights of every word, where weights of 0 have the same effect. Defaults to `None`.
+        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. Up to this number
+            nothing is computed twice. A smaller size saves memory: a training step needs about three times the logits
+            of a chunk, and more with weights of every word. `None` selects the number of rows with 2**26 logits, 256 MB
+            in float32, or with 2**23 logits if `log_weights` are passed. Defaults to `None`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
-        inputs: (B, T, K, D), the emission's hidden state of each candidate; or (B, K, D), and then all other inputs and
-            the result have no axis T.
-        targets: Integers (B, T) in [0, V), or weights of every word, (B, T, V), or `None`. They have no gradient.
-        log_weights: (B, T, K) of `keras_vattn.CategoricalAttention` for a prediction, without targets; or `None`.
-        inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
-        candidates_mask: Boolean (B, T, K), or what broadcasts to it, or `None`: which candidates are possible, for
-            instance the source mask where all keys are candidates. Impossible ones have value and gradient 0, and
-            matrix products skip them where possible; their log p(z) of -1e30 keeps them out of every sum. A word
-            without any possible candidate counts all of them, as in `keras_vattn.LatentLogLikelihood`.
+        inputs: (B, T, K, D), the hidden state of the emission for each candidate; or (B, K, D), and then all other
+            inputs and the result have no axis T.
+        targets: Integers (B, T) in [0, V), weights of every word (B, T, V), or `None`. No gradient flows to the
+            targets.
+        log_weights: (B, T, K) from `keras_vattn.CategoricalAttention`, for a prediction without targets; or `None`.
+        inputs_mask: Boolean (B, T), usually propagated by Keras, or `None`.
+        candidates_mask: Boolean, broadcastable to (B, T, K), or `None`: `True` for possible candidates, for instance
+            the source mask if all keys are candidates. Impossible candidates have value and gradient 0, and matrix
+            products skip most of them; their log p(z) of -1e30 removes them from every sum. If a word has no possible
+            candidate, all its candidates count, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
-        Float32, in nats. With targets their log-likelihood under each z_k, (B, T, K); words of `ignore_class`, and
-        words that `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With
-        `log_weights` the prediction of every word, (B, T, V), computed in chunks of words: exact for enumerated keys,
-        K-max for the most probable keys, an average over draws for drawn ones. With neither, log p(v | z_k),
-        (B, T, K, V).
+        Float32, in nats. With targets, their log-likelihood under each z_k, (B, T, K). Words of `ignore_class` and
+        masked words have value and gradient 0, and the mask of the result excludes them. With `log_weights`, the
+        prediction of every word, (B, T, V), computed in chunks of rows: exact for enumerated keys, K-max for the most
+        probable keys, an average over draws for drawn keys. With neither, log p(v | z_k), (B, T, K, V).
 
     Raises:
-        ValueError: For sizes that are not positive, inputs, targets, masks or `log_weights` of the wrong shape, targets
-            beside `log_weights`, a `candidates_mask` without targets, and weights of every word beside `ignore_class`.
+        ValueError: If a size is not positive, a shape is wrong, `log_weights` and targets are both passed,
+            `candidates_mask` is passed without targets, or weights of every word are combined with `ignore_class`.
 
     Example:
 
@@ -144,10 +144,10 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
-            # Where none is, they weigh the same, and the word has the likelihood that they give it.
+            # Without a possible candidate, all candidates have the same weight and determine the likelihood.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
-            # What stands at the others may be anything, NaN too.
+            # Masked inputs may be anything, even NaN.
             inputs = ops.where(row_mask[..., None], inputs, ops.zeros_like(inputs))
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)
@@ -163,7 +163,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
+        # Candidates come first: the rows of the baseline, the last candidate, are contiguous and can be skipped.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if word_mask is not None:
             targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)
@@ -183,16 +183,16 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         return result
 
     def _weights(self):
-        """Return W and b in float32, in which their gradients are summed over chunks."""
+        """Return W and b in float32, the dtype in which their gradients are summed over chunks."""
         bias = ops.zeros((self.vocabulary_size,), "float32") if self.bias is None else self.bias.value
         return ops.cast(self.kernel.value, "float32"), ops.cast(bias, "float32")
 
     def _check(self, inputs, targets, log_weights, inputs_mask, candidates_mask):
         if candidates_mask is not None and targets is None:
-            raise ValueError("`candidates_mask` is that of a call with targets. Received: targets=None")
+            raise ValueError("`candidates_mask` needs targets. Received: targets=None")
         if targets is not None and log_weights is not None:
             raise ValueError(
-                "A call has targets, or `log_weights` to predict with, not both. "
+                "Pass targets, or `log_weights` for a prediction, not both. "
                 f"Received: targets.shape={tuple(targets.shape)}, log_weights.shape={tuple(log_weights.shape)}"
             )
         axes, names = tuple(inputs.shape[:-2]), "B, T" if len(inputs.shape) == 4 else "B"
@@ -208,8 +208,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         weights = *axes, self.vocabulary_size
         if not fits(targets.shape, axes) and not fits(targets.shape, weights):
             raise ValueError(
-                f"`targets` must be labels ({names}), here {axes}, or weights of all words ({names}, V), here "
-                f"{weights}; `targets[:, None]` has a step axis, and `inputs[:, 0]` has none. "
+                f"`targets` must be labels ({names}), here {axes}, or weights of every word ({names}, V), here "
+                f"{weights}. `targets[:, None]` adds a step axis, `inputs[:, 0]` removes it. "
                 f"Received: targets.shape={tuple(targets.shape)}"
             )
         if len(targets.shape) > len(axes):

@@ -88,7 +88,7 @@ def test_a_mask_of_candidates_broadcasts():
     value = layer(INPUTS, TARGETS, candidates_mask=mask_of_keys[:, None])
     expected = np.where(mask_of_keys[:, None], layer(INPUTS, TARGETS), 0.0)
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="`candidates_mask` is that of a call with targets"):
+    with pytest.raises(ValueError, match="`candidates_mask` needs targets"):
         layer(INPUTS, candidates_mask=mask_of_keys[:, None])
     with pytest.raises(ValueError, match="`candidates_mask` must have shape"):
         layer(INPUTS, TARGETS, candidates_mask=mask_of_keys[:, None, :2])

@@ -165,7 +165,7 @@ def test_errors():
         (INPUTS, LABELS[0]),
     ):
         with pytest.raises(
-            ValueError, match=r"has a step axis, and `inputs\[:, 0\]` has none. Received: targets.shape="
+            ValueError, match=r"adds a step axis, `inputs\[:, 0\]` removes it. Received: targets.shape="
         ):
             layer(inputs, targets)
     with pytest.raises(ValueError, match=r"no effect on weights.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
