@@ -1,4 +1,4 @@
-"""Alignments: logits -> a distribution over source positions, and their priors."""
+"""Alignments, which map logits to distributions over source positions, and their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys

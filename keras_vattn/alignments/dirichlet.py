@@ -14,14 +14,14 @@ from keras_vattn.support.validation import number
 class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    A masked position is no part of the distribution. Inference takes the mean of the weights. A draw is made of Gamma
-    draws in log space, which stay finite for small alpha; their gradient with respect to alpha is the implicit one
-    (Figurnov et al. 2018).
+    Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw combines Gamma
+    draws in log space, which stay finite for small alpha and have implicit gradients with respect to alpha (Figurnov et
+    al. 2018).
 
-    The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. The clamp presses log
-    alpha smoothly into [min_log_concentration, max_log_concentration]; the published code of other models clips at the
-    same ends. The names of a prior stand for a `DirichletPrior`, of the same range; with posterior logits p is the
-    Dirichlet of the scores.
+    The KL is the closed form between two Dirichlets, computed without cancellation in float32. A smooth clamp keeps log
+    alpha in [min_log_concentration, max_log_concentration]; the published code of other models clips to the same range.
+    The prior names "fixed" and "contextual" select a `DirichletPrior` with the same range. With posterior logits p is
+    the Dirichlet of the scores.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))
@@ -30,11 +30,11 @@ class Dirichlet(Alignment):
         G_(t,s) ~ "Gamma"(alpha_(t,s) + 1, 1), quad u_(t,s) ~ "Uniform"(0, 1)
 
     Args:
-        min_log_concentration: Lower end of log alpha. Defaults to -10.0.
-        max_log_concentration: Upper end of log alpha. Defaults to 10.0.
+        min_log_concentration: Lower bound of log alpha. Defaults to -10.0.
+        max_log_concentration: Upper bound of log alpha. Defaults to 10.0.
 
     Raises:
-        ValueError: If the ends are not finite or not in order.
+        ValueError: If the bounds are not finite or not in increasing order.
 
     Example:
 
@@ -70,7 +70,7 @@ class Dirichlet(Alignment):
         return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(noise["uniform"]) / concentration
 
     def posterior(self, logits, keys):
-        # What is masked may be anything, NaN too, and is no part of the distribution.
+        # Masked logits may be anything, even NaN, and are excluded from the distribution.
         return distributions.Dirichlet(ops.exp(self._clamp(keys.zero_masked(logits))), keys)
 
     def _clamp(self, logits):

@@ -11,18 +11,19 @@ class GumbelSoftmax(Alignment):
     """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
 
     Jang et al. 2017; Maddison et al. 2017; "gumbel" in the code of Deng et al. 2018. As tau goes to 0 the weights
-    become one-hot, drawn from softmax(phi). Inference uses softmax(phi), the mean of the weights in that limit alone.
+    become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the weights only in that
+    limit.
 
-    The relaxed distribution has no KL in closed form. The KL of the underlying categoricals stands for it: a surrogate.
-    p is Psi under a `ContextualPrior`, and uniform over the valid keys under a `FixedPrior`.
+    The KL of the relaxed distribution has no closed form. The layer uses the KL of the underlying categoricals as a
+    surrogate. p is Psi under a `ContextualPrior`, and uniform over the valid keys under a `FixedPrior`.
 
     Formula:
         w_(t,s) = "softmax"_s((phi_(t,s) + g_(t,s)) / tau), quad g_(t,s) ~ "Gumbel"(0, 1)
         "KL"(q || p) = sum_s q_(t,s) log(q_(t,s) / p_(t,s)), quad q_(t,s) = "softmax"_s(phi_(t,s))
 
     Args:
-        tau: Temperature, positive, or a `keras.optimizers.schedules.LearningRateSchedule` over the layer's training
-            calls, for instance `keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
+        tau: Positive temperature, or a `keras.optimizers.schedules.LearningRateSchedule` over the training calls of the
+            layer, for instance `keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
         straight_through: Whether a draw is one-hot, with the gradient of the relaxed draw. Defaults to `False`.
 
     Raises:

@@ -8,14 +8,13 @@ from keras_vattn.support import tfp
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Hard(Alignment):
-    """Hard alignment: a draw is one source position, whose weight is 1 (Xu et al. 2015, section 4.1).
+    """Hard alignment: a draw selects one source position with weight 1 (Xu et al. 2015, section 4.1).
 
     Inference uses softmax(phi), the mean of the weights.
 
-    A draw has no gradient for the logits. `keras_vattn.RewardToGo` takes the weights, the logits and the log-likelihood
-    of the words, and adds the gradient of the score-function estimator, without which the score does not learn. Where
-    no state of the model sees what was drawn, `keras_vattn.CategoricalAttention` has estimators of less variance, and
-    KLs.
+    A draw has no gradient with respect to the logits. `keras_vattn.RewardToGo` takes the weights, the logits and the
+    log-likelihood of the words, and adds the score-function gradient that trains the score. If no model state depends
+    on the draw, `keras_vattn.CategoricalAttention` offers estimators with less variance, and KLs.
 
     Formula:
         z_t ~ "Categorical"("softmax"_s(phi_(t,s))), quad w_t = "one-hot"(z_t)
@@ -30,7 +29,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # What a draw does to the KLs of later steps no gradient of theirs would tell.
+    # Later KLs depend on the draw, but carry no gradient to it.
     takes_divergence = False
 
     def noise(self, shape, seed):

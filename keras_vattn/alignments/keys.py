@@ -5,24 +5,23 @@ from keras_vattn.support.masks import LOWEST
 
 
 class Keys:
-    """Which entries of an array of logits form a row, and which entries are valid.
+    """Defines which entries of an array of logits form a row, and which entries are valid.
 
-    Alignments and priors reduce over "the keys of a query" through such an object alone, so one formula serves padded
-    sequences, the heads of a transformer and the edges of a graph. It knows three kinds of arrays: one value for each
-    *entry* (a query and a key that it may look at: logits, weights), one for each *row* (a query: a KL, an entropy),
-    and one for each *key*.
+    Alignments and priors reduce over the keys of a query only through this object, so one formula serves padded
+    sequences, transformer heads and graph edges. It handles three kinds of arrays: one value for each *entry* (a pair
+    of a query and a key: logits, weights), for each *row* (a query: a KL, an entropy), or for each *key*.
 
     | | entry | row | key |
     |---|---|---|---|
     | `keras_vattn.DenseKeys` | (..., T, S) | (..., T) | (..., S) |
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
-    A subclass defines `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot` and `average` where
-    something calls them. This class makes its other methods of these.
+    A subclass defines `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and if needed `one_hot` and
+    `average`. The other methods of this class use these.
 
     Attributes:
-        valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
-            everywhere.
+        valid: Boolean tensor that broadcasts to the entries, `True` where a query may attend to a key. `None` allows
+            all keys.
 
     Example:
 
@@ -37,23 +36,23 @@ class Keys:
     valid = None
 
     def sum(self, x):
-        """Sum over the valid entries of each row: entry -> row."""
+        """Return the sum over the valid entries of each row: entry -> row."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Largest valid entry of each row, float32: entry -> row; -3.4e38 on a row without a valid entry."""
+        """Return the largest valid entry of each row, float32: entry -> row; -3.4e38 if no entry is valid."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Boolean, one for each row: whether it has a valid entry; `None` where every row has one."""
+        """Return a boolean for each row, `True` if it has a valid entry; or `None` if all rows have one."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Return what broadcasts to the entries from one value for each row: row -> entry."""
+        """Return an array that broadcasts to the entries, from one value for each row: row -> entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Return what broadcasts to the entries from one value for each key: key -> entry."""
+        """Return an array that broadcasts to the entries, from one value for each key: key -> entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):
@@ -61,37 +60,35 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Return x, a number or what broadcasts to the entries `like`, with an axis of keys to sum over; an x that does
-        not depend on the row may have one row for all."""
+        """Return x, a number or an array that broadcasts to the entries `like`, expanded to a full key axis. If x does
+        not depend on the row, the result may have a single row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless a row is one axis, the event of a distribution of whole rows."""
+        """Raise ValueError unless a row is one axis, as distributions over whole rows require."""
         raise ValueError(
-            "The TensorFlow Probability distribution of whole rows needs keras_vattn.DenseKeys. "
+            "A TensorFlow Probability distribution over whole rows needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"
         )
 
     def one_hot(self, x):
-        """Return float32 1 at the largest valid entry of each row, the first of equal ones, and 0 elsewhere."""
+        """Return float32 1 at the largest valid entry of each row (the first one of a tie) and 0 elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `one_hot`.")
 
     def softmax(self, logits):
-        """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without a valid
-        entry."""
+        """Return the float32 softmax over the valid entries of each row. Invalid entries are exactly 0."""
 
         @custom_gradient
         def weights(logits):
             exponentials = ops.exp(logits - self.spread(self.max(logits)))
-            # The exponential of the largest logit is 1, so only a row without a valid entry has a sum below 1.
+            # The largest exponential is 1, so only a row without a valid entry has a sum below 1.
             weights = exponentials / self.spread(ops.maximum(self.sum(exponentials), 1.0))
             return weights, lambda upstream: weights * (upstream - self.spread(self.sum(weights * upstream)))
 
         return self.zero_masked(weights(self.mask_out(logits)))
 
     def log_softmax(self, logits):
-        """Logarithm of `softmax` on the valid entries, 0 on the others, which keeps products with a zero weight
-        finite."""
+        """Return the log of `softmax`, and 0 at invalid entries, which keeps products with a zero weight finite."""
 
         @custom_gradient
         def log_weights(logits):
@@ -102,25 +99,25 @@ class Keys:
         return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
-        """Number of valid entries of each row, float32; it broadcasts to the rows of the entries `like`."""
+        """Return the number of valid entries of each row, float32, broadcastable to the rows of the entries `like`."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):
-        """Return function(n), one for each row, of its `count` n, a float32 tensor or number."""
+        """Return `function` of the `count` of each row, a float32 tensor or a number."""
         return function(self.count(like))
 
     def where_valid(self, x, other):
-        """Return x with a number in place of the entries that are not valid."""
+        """Return x with its invalid entries replaced by a number."""
         return x if self.valid is None else ops.where(self.valid, x, other)
 
     def zero_masked(self, x):
-        """Return x in float32 with 0 in place of the entries that are not valid."""
+        """Return x in float32 with its invalid entries replaced by 0."""
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Return logits in float32 whose plain softmax gives the entries that are not valid no weight.
+        """Return float32 logits whose plain softmax gives invalid entries no weight.
 
-        They get the most negative finite number and not -inf: a row without a valid entry would give NaN in value and
-        gradient.
+        Invalid entries become the most negative finite number instead of -inf, which would make the value and gradient
+        of a row without a valid entry NaN.
         """
         return self.where_valid(ops.cast(logits, "float32"), LOWEST)

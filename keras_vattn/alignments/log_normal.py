@@ -13,18 +13,18 @@ from keras_vattn.support.validation import one_of, positive_number, refuse_unrea
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogNormal(Alignment):
-    """Lognormal alignment of the Bayesian attention modules: weights are normalised lognormal draws.
+    """Lognormal alignment of the Bayesian attention modules: the weights are normalised lognormal draws.
 
-    Fan et al. 2020, section 3.2. Inference takes softmax(phi), which is E[S] normalised, for the mean of the weights.
+    Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], in place of the mean of the weights.
     As sigma goes to 0 this becomes softmax attention.
 
-    The KL compares distributions of S; its formula stands at `keras_vattn.distributions.LogNormal`.
-    `parameterization="normalized"` is the published code's, `"raw"` the printed formula. The published prior is a
-    `LogNormalPrior`. Against posterior logits, or a prior of its own family, p is a LogNormal of the same sigma.
+    The KL compares distributions of S; `keras_vattn.distributions.LogNormal` has its formula.
+    `parameterization="normalized"` follows the published code, `"raw"` the printed formula. The published prior is a
+    `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the same sigma.
 
-    With `kl_of="weights"` q and p are distributions of the weights alone, on the simplex: a
-    `keras_vattn.distributions.LogisticNormal`, whose KL has a closed form and is never above the KL of the draws. The
-    scale of E[S] drops out: another `parameterization` would change nothing and is refused.
+    With `kl_of="weights"` q and p are distributions of the weights on the simplex,
+    `keras_vattn.distributions.LogisticNormal`. Their KL has a closed form and is never above the KL of the draws. The
+    scale of E[S] cancels, so another `parameterization` has no effect and raises an error.
 
     Formula:
         log S_(t,s) = log m_(t,s) - sigma^2 / 2 + sigma epsilon_(t,s), quad epsilon_(t,s) ~ "Normal"(0, 1)
@@ -36,7 +36,7 @@ class LogNormal(Alignment):
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
 
     Raises:
-        ValueError: If `sigma` is not positive, a name is unknown, or an argument would change nothing.
+        ValueError: If `sigma` is not positive, a name is unknown, or an argument would have no effect.
 
     Example:
 
@@ -77,14 +77,14 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
+            # If exp(phi) sums to one, the uniform phi is closest to any larger constant.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 
         return keys.of_count(row_floor, logits)
 
     def _entry_floor(self, scale):
-        """Return the KL of an entry to a lognormal of the same mean of log S and of another standard deviation."""
+        """Return the KL of an entry to a lognormal with the same mean of log S and another standard deviation."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
 

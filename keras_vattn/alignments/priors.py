@@ -12,17 +12,16 @@ SCALES = ("rate", "paper")
 
 
 class Prior(keras.layers.Layer):
-    """Base class of the priors of an alignment: p, to which the KL holds the weights of an attention.
+    """Base class of the priors of an alignment: p, towards which the KL pulls the weights of an attention.
 
-    Here p is of the posterior's family, with log Psi in place of the logits: a Weibull of the same k, a lognormal of
-    the same sigma, so that the KL can reach 0. A subclass may define another p in `distribution`.
+    By default p has the family of the posterior, with log Psi as the logits: a Weibull with the same k, or a lognormal
+    with the same sigma, so the KL can reach 0. A subclass may define another p in `distribution`.
 
-    A prior is a layer because it may have weights; an attention asks it for `log_psi` and never calls it. A prior of
-    your own defines `log_psi`, and `build` where it has weights; every alignment takes it as it takes
-    `ContextualPrior`.
+    A prior is a layer because it may have weights. An attention calls its `log_psi`, never the layer itself. A custom
+    prior defines `log_psi`, and `build` if it has weights. Every alignment accepts it like `ContextualPrior`.
 
     Attributes:
-        num_heads: Number of heads where each has a network of its own, `None` where one network serves all.
+        num_heads: Number of heads if each head has its own network, `None` if all heads share one network.
 
     Example:
 
@@ -36,15 +35,15 @@ class Prior(keras.layers.Layer):
     num_heads = None
 
     def log_psi(self, key, keys):
-        """Return log Psi in float32, normalised over the valid keys of each row, or `None` for a prior that does not
-        look at the keys.
+        """Return log Psi in float32, normalised over the valid keys of each row, or `None` if the prior does not read
+        the keys.
 
         Args:
             key: (B, S, Dk), or (B, H, S, Dk) with heads; for the nodes of a graph (N, Dk), or (H, N, Dk).
-            keys: A `keras_vattn.Keys`, which says which keys a row sees.
+            keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
         Returns:
-            What broadcasts to the logits: (B, T or 1, S), (B, H, T or 1, S), (E,) or (H, E).
+            An array that broadcasts to the logits: (B, T or 1, S), (B, H, T or 1, S), (E,) or (H, E).
         """
         return None
 
@@ -54,31 +53,31 @@ class Prior(keras.layers.Layer):
         return type(self).log_psi is not Prior.log_psi
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
-        """Return p, a TensorFlow Probability distribution of the same event as the alignment's posterior.
+        """Return p, a TensorFlow Probability distribution with the same event as the posterior of the alignment.
 
         Args:
-            alignment: The `Alignment` whose weights the KL holds to p.
-            log_psi: What `log_psi` returned.
-            logits: Logits of q, one for each entry; only their shape is read.
+            alignment: The `Alignment` that defines q.
+            log_psi: Result of `log_psi`.
+            logits: Logits of q, one for each entry. Only their shape is used.
             keys: As in `log_psi`.
-            **at_step: What the alignment's `at_step` returns.
+            **at_step: Entries of `at_step` of the alignment.
         """
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError for an argument that changes nothing where the KL compares normalised weights."""
+        """Raise ValueError if an argument has no effect on a KL of normalised weights."""
 
     def get_config(self):
-        # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
+        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
         return super().get_config()
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior of the posterior's own family that is the same for every key: q at equal logits.
+    """Prior with the family of the posterior that is the same for every key: q at equal logits.
 
     Under `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
-    `DirichletPrior(1.0)` are fixed priors of one family (Fan et al. 2020, section 3.3: "fixed").
+    `DirichletPrior(1.0)` are fixed priors with their own family (Fan et al. 2020, section 3.3: "fixed").
 
     Formula:
         p = q quad "at" quad phi_(t,s) = 0
@@ -94,14 +93,14 @@ class FixedPrior(Prior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ContextualPrior(Prior):
-    """Prior of the posterior's own family that a small network reads off the keys, shared by all queries.
+    """Prior with the family of the posterior that a small network computes from the keys, shared by all queries.
 
-    Psi, the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), has its logarithm in
-    the place of the logits. The KL is 0 where the logits are log Psi, up to a constant of each row where the alignment
-    is normalised: there is no floor. The paper's priors are of one family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
+    Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
+    the logits. The KL has no floor: it is 0 if the logits are log Psi, up to a constant in each row for a normalised
+    alignment. The priors of the paper have their own family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
 
-    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log E[S] - log Psi)), and is beyond use unless k is
-    small: take `kl_of="weights"`.
+    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log E[S] - log Psi)) and is unusable unless k is small.
+    Use `kl_of="weights"` instead.
 
     Formula:
         Psi_(t,s) = "softmax"_s(v^T "relu"(W "key"_s + b))
@@ -109,8 +108,8 @@ class ContextualPrior(Prior):
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.
-        num_heads: `None` for one network shared by all heads, or the number of heads for one network each. Defaults to
-            `None`.
+        num_heads: `None` for one network shared by all heads, or the number of heads for one network per head. Defaults
+            to `None`.
         kernel_initializer: Initializer of W and v. Defaults to `"glorot_uniform"`.
 
     Raises:
@@ -139,14 +138,14 @@ class ContextualPrior(Prior):
         self.hidden_bias = self.add_weight(
             name="hidden_bias", shape=(*heads, *(1 for _ in heads), self.hidden_units), initializer="zeros"
         )
-        # No bias behind it: the softmax would drop it.
+        # Without a bias, which the softmax would cancel.
         self.output_kernel = self.add_weight(
             name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer.clone()
         )
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
-        # One product, or one for each head.
+        # One product, or one per head.
         heads = () if self.num_heads is None else (self.num_heads,)
         key = ops.moveaxis(key, -3, 0) if heads else key
         shape = ops.shape(key)
@@ -166,9 +165,9 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of the priors of one family: contextual, or fixed where its first argument is a number.
+    """Base class of priors with their own family: fixed if the first argument is a number, else contextual.
 
-    A subclass sets the attribute of that argument, whose name is `fixed_by`, and calls `_refuse_if_fixed`.
+    A subclass sets `fixed_by` to the name of that argument, stores it as an attribute and calls `_refuse_if_fixed`.
     """
 
     fixed_by = None
@@ -198,19 +197,19 @@ class FamilyPrior(ContextualPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GammaPrior(FamilyPrior):
-    """Gamma prior of the weights before normalisation, the prior of the published Weibull attention (Fan et al. 2020).
+    """Gamma prior of the weights before normalisation, used by the published Weibull attention (Fan et al. 2020).
 
-    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`: `scale="rate"` is the published
-    code's, `"paper"` the printed formula (section 3.3). A fixed prior has the argument alpha for every key, never
-    normalised over the keys. On the simplex the prior is the Dirichlet of the same concentrations.
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
+    published code, `"paper"` the printed formula (section 3.3). A fixed prior uses `alpha` for every key, without
+    normalisation over the keys. On the simplex the prior is the Dirichlet with the same concentrations.
 
-    What `beta` does: with `"rate"` the prior's mean is Psi for every beta, and beta is the strength with which the KL
-    pulls. The published values (1e-6 ... 1e-15) leave the posterior no usable gradient and pull Psi to uniform; at 10
-    and more Psi follows the posterior. The default of 1.0 makes the pull comparable with a likelihood in nats, while
-    Psi still stays close to uniform and draws the weights there. The KL of a Weibull to a Gamma never reaches 0 (its
-    floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs under different beta do not compare; the log
-    shows the KL above the floor too. The entropies of `keras_vattn.Attention.alignment_statistics` show where q and Psi
-    are.
+    With `"rate"` the mean of the prior is Psi for every `beta`, and `beta` scales the gradient of the KL. The published
+    values (1e-6 ... 1e-15) give the posterior no usable gradient and pull Psi to uniform; with 10 and more Psi follows
+    the posterior. The default of 1.0 makes the gradient comparable to a likelihood in nats, although Psi stays close to
+    uniform and pulls the weights there. The KL from a Weibull to a Gamma never reaches 0 (its floor grows as `beta`
+    falls, to about 80 nats for five keys at 1e-6). KLs with different `beta` are therefore not comparable; the log also
+    shows the KL minus the floor. The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and
+    Psi are.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)
@@ -221,10 +220,10 @@ class GammaPrior(FamilyPrior):
         alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
         beta: Rate, positive. Defaults to 1.0.
         scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
-        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as in `keras_vattn.ContextualPrior`.
 
     Raises:
-        ValueError: If `alpha` or `beta` is not positive, `scale` unknown, or an argument would change nothing.
+        ValueError: If `alpha` or `beta` is not positive, `scale` is unknown, or an argument would have no effect.
 
     Example:
 
@@ -242,7 +241,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # What all keys share drops out where draws are normalised.
+        # A factor that all keys share cancels when draws are normalised.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 
@@ -265,8 +264,8 @@ class GammaPrior(FamilyPrior):
 class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the weights before normalisation (Fan et al. 2020, section 3.3).
 
-    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`: `scale="rate"` is the published
-    code's, `"paper"` the printed formula. A fixed prior has the argument `mean` for every key.
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
+    published code, `"paper"` the printed formula. A fixed prior uses `mean` for every key.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
@@ -276,10 +275,10 @@ class LogNormalPrior(FamilyPrior):
         mean: Mean of log S for every key, or `None` for a contextual prior. Defaults to `None`.
         sigma: Standard deviation of log S, positive. Defaults to 1.0.
         scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
-        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as in `keras_vattn.ContextualPrior`.
 
     Raises:
-        ValueError: If `sigma` is not positive, `scale` unknown, or an argument would change nothing.
+        ValueError: If `sigma` is not positive, `scale` is unknown, or an argument would have no effect.
 
     Example:
 
@@ -311,11 +310,11 @@ class LogNormalPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletPrior(GammaPrior):
-    """Dirichlet prior of the weights, on the simplex: what normalised draws of a `keras_vattn.GammaPrior` follow.
+    """Dirichlet prior on the simplex: the distribution of normalised draws from a `keras_vattn.GammaPrior`.
 
-    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`. A fixed prior has the argument alpha
-    for every key. The clamp presses concentrations smoothly into the alignment's range, [e^-10, e^10] where it has
-    none.
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. A fixed prior uses `alpha` for
+    every key. A smooth clamp keeps the concentrations in the range of the alignment, or [e^-10, e^10] if it has no
+    range.
 
     Formula:
         p(w_t) = "Dirichlet"("clamp"(alpha_t))
@@ -325,10 +324,10 @@ class DirichletPrior(GammaPrior):
         alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
         beta: Sum of the concentrations of a contextual prior, positive. Defaults to 1.0.
         scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
-        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as in `keras_vattn.ContextualPrior`.
 
     Raises:
-        ValueError: If `alpha` or `beta` is not positive, `scale` unknown, or an argument would change nothing.
+        ValueError: If `alpha` or `beta` is not positive, `scale` is unknown, or an argument would have no effect.
 
     Example:
 

@@ -9,19 +9,19 @@ from keras_vattn.support.segments import gather, segment_sum
 
 
 class SegmentKeys(Keys):
-    """Rows of a list of logits (..., E): the edges of a graph, each between a row and a key.
+    """Rows of a list of logits (..., E), such as the edges of a graph, each between a row and a key.
 
-    Entry e belongs to row `row_ids[e]` and looks at key `key_ids[e]`; the entries of a row need not stand together. No
-    array of all rows by all keys exists. Leading axes, such as heads, share the list.
+    Entry e belongs to row `row_ids[e]` and key `key_ids[e]`. The entries may be in any order. No array of all rows by
+    all keys is created. Leading axes, such as heads, share the list.
 
     Args:
         row_ids: Integers (E,) in [0, num_rows): the row of each entry.
         num_rows: N, an integer or a scalar tensor. A row may be empty.
-        key_ids: Integers (E,): the key of each entry; `None` where nothing reads the keys. Defaults to `None`.
+        key_ids: Integers (E,): the key of each entry; `None` if nothing reads the keys. Defaults to `None`.
         mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
 
     Raises:
-        ValueError: If the ids are no integers or not of one length. Whether they are in range is not checked.
+        ValueError: If the ids are not integers or differ in length. Their range is not checked.
 
     Example:
 
@@ -48,7 +48,7 @@ class SegmentKeys(Keys):
         return self.count(None) > 0.0
 
     def count(self, like):
-        # Once for all leading axes that share the list.
+        # Computed once for all leading axes, which share the list.
         entries = ops.ones_like(self.row_ids, "float32")
         if self.valid is not None:
             entries = entries + ops.zeros_like(self.valid, "float32")
@@ -59,7 +59,7 @@ class SegmentKeys(Keys):
 
     def per_entry(self, key_value):
         if self.key_ids is None:
-            raise ValueError("These keys do not say which entry looks at which key. Received: key_ids=None")
+            raise ValueError("These keys need `key_ids`, the key of each entry. Received: key_ids=None")
         return _gather(key_value, self.key_ids)
 
     def average(self, value):
@@ -70,19 +70,19 @@ class SegmentKeys(Keys):
     def one_hot(self, x):
         x = self.mask_out(x)
         is_largest = ops.equal(x, self.spread(self.max(x)))
-        # The minimum of a segment has no GPU kernel for int64, and int32 would be compared in host memory.
+        # The segment minimum has no GPU kernel for int64, and its int32 version runs in host memory.
         position = ops.arange(ops.shape(x)[-1], dtype="float64")
         first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, math.inf))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
     def _reduce(self, segment_reduction, x):
-        """Reduce the last axis; a segment operation expects the first."""
+        """Reduce the last axis. A segment operation reduces the first."""
         leading = ops.shape(x)[:-1]
         num_lists = math.prod(leading)
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # All lists behind one another, a third faster than all of them side by side.
+            # Concatenated lists are a third faster than lists side by side.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)
@@ -90,7 +90,7 @@ class SegmentKeys(Keys):
 
 
 def _gather(x, ids):
-    """Return x[..., ids]. Entry by entry of the last axis it would be four times slower than by whole rows."""
+    """Return x[..., ids]. Gathering whole rows is four times faster than gathering from the last axis."""
     return ops.moveaxis(gather(ops.moveaxis(x, -1, 0), ids), 0, -1)
 
 
@@ -100,5 +100,5 @@ def _ids(name, ids):
         raise ValueError(
             f"`{name}` must be integers of shape (E,). Received: {name} of shape {tuple(ids.shape)}, {ids.dtype.name}"
         )
-    # Most of TensorFlow's GPU kernels keep int32 in host memory.
+    # Most GPU kernels of TensorFlow keep int32 in host memory.
     return ops.cast(ids, "int64")

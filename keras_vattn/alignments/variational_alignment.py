@@ -16,11 +16,11 @@ from keras_vattn.distributions.row_distribution import (
 )
 from keras_vattn.support.validation import whole_number
 
-# In place of infinity among posterior logits: the largest number of float16.
+# Replaces infinite posterior logits: the largest number of float16.
 LARGEST = 65504.0
-# Draws behind the KL at inference of a family without a closed form.
+# Draws that estimate a KL without a closed form at inference.
 EVALUATION_DRAWS = 16
-# Logits that `statistics` holds draws of at a time.
+# Maximum number of weights that `statistics` draws at once.
 STATISTICS_ENTRIES = 2**24
 
 
@@ -28,8 +28,8 @@ class AlignmentInputs(NamedTuple):
     """The inputs of an alignment in one call.
 
     Attributes:
-        logits: Logits of the scores, float32, an array of entries.
-        keys: Which entries form a row, a `Keys`.
+        logits: Logits of the scores, a float32 array of entries.
+        keys: A `Keys`, which defines the entries of each row.
         log_psi: log Psi of a contextual prior, or `None`.
         posterior_logits: Logits of an inference network, of the shape of `logits`, as `as_finite_float32` returns them,
             or `None`.
@@ -44,26 +44,25 @@ class AlignmentInputs(NamedTuple):
 
 
 class VariationalAlignment:
-    """An alignment with its prior: who is q, who is p, what is drawn, and the KL between the two.
+    """An alignment with its prior. Defines q and p, draws the noise and computes KL(q || p).
 
-    Every attention holds one. Without posterior logits q = alignment(logits) and p is what the prior returns; without a
-    prior there is no KL. With posterior logits q = alignment(posterior_logits) and p = alignment(logits). Noise is a
-    dictionary, drawn before any loop: empty where a call does not draw, with `"alignment"` where it does, and with
-    `"warm"` where training may start warm. Every entry has the first axes of the logits, so that a loop takes slices of
-    it.
+    Every attention has one. Without posterior logits q = alignment(logits) and p is the distribution of the prior;
+    without a prior there is no KL. With posterior logits q = alignment(posterior_logits) and p = alignment(logits).
+    Noise is a dictionary, drawn before any loop: empty if the call does not draw, else with `"alignment"`, and in
+    training with a warm start also with `"warm"`. Every entry starts with the leading axes of the logits, so a loop can
+    slice it.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
         prior: `None`, or name, class, config or instance of a `Prior`.
-        warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed.
+        warm_start_steps: Number of training calls that draw from p, without a KL, even if posterior logits are passed.
             Defaults to 0.
-        num_heads: Number of heads of the attention, `None` for an attention without heads. Defaults to `None`.
-        per_head_prior: Whether a contextual prior made here has one network for each head. Defaults to `False`.
-        dtype: Dtype policy of a prior that is made here. Defaults to `None`.
+        num_heads: Number of heads of the attention, or `None` without heads. Defaults to `None`.
+        per_head_prior: Whether a contextual prior created here has one network per head. Defaults to `False`.
+        dtype: Dtype policy of a prior created here. Defaults to `None`.
 
     Raises:
-        ValueError: For unknown names, a prior or a warm start that has no meaning, and a prior for another number of
-            heads.
+        ValueError: If a name is unknown, the prior or warm start does not apply, or `prior.num_heads` is wrong.
     """
 
     def __init__(self, alignment, prior=None, warm_start_steps=0, num_heads=None, per_head_prior=False, dtype=None):
@@ -84,18 +83,18 @@ class VariationalAlignment:
         num_networks = None if self.prior is None else self.prior.num_heads
         if num_networks is not None and num_heads is None:
             raise ValueError(
-                "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
+                "A prior with one network per head needs keras_vattn.MultiHeadAttention. "
                 f"Received: prior.num_heads={num_networks}"
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
-                'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
+                'A prior per head must be "contextual" or a ContextualPrior with the `num_heads` of the attention. '
                 f"Received: prior={prior!r}, its num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )
         if self.warm_start_steps and (self.prior is not None or not self.is_stochastic):
             raise ValueError(
-                "A warm start is one of posterior logits: it needs a stochastic alignment without a prior. "
+                "A warm start needs posterior logits: use a stochastic alignment without a prior. "
                 f"Received: warm_start_steps={warm_start_steps}, alignment={type(self.alignment).__name__}, "
                 f"prior={prior!r}"
             )
@@ -106,13 +105,13 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return what depends on the keys alone, once per memory: `log_psi` of `AlignmentInputs`.
+        """Return `log_psi` of `AlignmentInputs`, which depends only on the keys. Runs once per memory.
 
         Args:
-            key: What a contextual prior reads, (..., S, Dk).
+            key: Input of a contextual prior, (..., S, Dk).
             keys: A `Keys`.
-            over: The `DenseKeys` of the one row over which Psi sums to one, `None` where it sums to one over every row
-                of `keys`. Defaults to `None`.
+            over: `DenseKeys` with the single row over which Psi sums to one, or `None` for each row of `keys`. Defaults
+                to `None`.
         """
         if self.prior is None:
             return None
@@ -148,31 +147,31 @@ class VariationalAlignment:
         return ops.where(noise["warm"], scored.logits, q) if "warm" in noise else q
 
     def weights(self, scored, noise):
-        """Return the weights, float32: drawn from q, or at its mean where there is no noise."""
+        """Return float32 weights drawn from q, or the weights at its mean without noise."""
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights at the mean of alignment(logits), without noise and posterior logits."""
+        """Return the weights at the mean of alignment(logits), without noise or posterior logits."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
     def divergence(self, scored, noise, step, seed, chunk_number=None):
-        """Return KL(q || p) of each row in nats, float32, or `None` where there is no p.
+        """Return KL(q || p) of each row in nats, float32, or `None` without p.
 
         Args:
             scored: An `AlignmentInputs`.
             noise: Noise of the call.
             step: Number of training calls so far.
-            seed: A function that returns a seed (2,), for a new draw where a family cannot make it of the noise.
-            chunk_number: Number of the query chunk, an integer (), or `None`. Defaults to `None`.
+            seed: A function that returns a seed (2,), called if q needs a new draw because it cannot use the noise.
+            chunk_number: Index of the query chunk, an integer (), or `None`. Defaults to `None`.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
             return None
         if scored.logits.shape[-1] == 0:
-            # No key, no KL; TensorFlow's rewriting of the gradient of a Weibull's would divide by its length.
+            # Without keys the KL is 0. TensorFlow's gradient of the Weibull KL would divide by the number of keys.
             return keys.sum(scored.logits)
         q, p = self.posterior_distribution(scored, step, noise), self.prior_distribution(scored, step)
         drawn, closed = noise.get("alignment"), None
@@ -185,20 +184,20 @@ class VariationalAlignment:
             if hasattr(q, "log_draw") and hasattr(p, "log_density"):
                 return drawn_divergence(q, p, keys, None, drawn)
             return drawn_divergence(q, p, keys, seed())
-        # Fixed draws, so that the KL of an evaluation is the same every time.
+        # Fixed draws make the KL of an evaluation reproducible.
         fixed = random.as_seed(0)
         fixed = fixed if chunk_number is None else random.fold_in(fixed, chunk_number)
         return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
-        """Return the floor of `divergence`, one value for each row, or `None` where it is 0."""
+        """Return the floor of `divergence`, one value for each row, or `None` if it is 0."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
         p = self.prior_distribution(scored, 0)
         return self.alignment.divergence_floor(self.prior, p, scored.logits, scored.keys)
 
     def posterior_distribution(self, scored, step, noise=()):
-        """Return q of the KL, a TensorFlow Probability distribution, after `step` training calls."""
+        """Return q, a TensorFlow Probability distribution, after `step` training calls."""
         return self._distribution(self.logits_of_q(scored, noise), scored.keys, step)
 
     def _distribution(self, logits, keys, step):
@@ -207,19 +206,19 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # Another distribution of TensorFlow Probability is there already, or its densities say that it is not.
+        # Other TensorFlow Probability distributions are used unchanged.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):
-        """Return p, as `posterior_distribution` returns q.
+        """Return p, a TensorFlow Probability distribution, after `step` training calls.
 
         Args:
             scored: An `AlignmentInputs`.
             step: Number of training calls so far.
-            others: What else the caller takes for a prior, for the error message.
+            others: Further sources of a prior, for the error message.
 
         Raises:
-            ValueError: If there is neither a prior nor posterior logits, and so no p.
+            ValueError: If there is neither a prior nor posterior logits.
         """
         if scored.posterior_logits is not None:
             return self._distribution(scored.logits, scored.keys, step)
@@ -236,13 +235,13 @@ class VariationalAlignment:
             return self._normalized(p)
         if getattr(p, "on_simplex", False):
             raise ValueError(
-                'A distribution on the simplex is a prior of the weights: give the alignment kl_of="weights". '
+                'A prior on the simplex needs an alignment with kl_of="weights". '
                 f"Received: alignment={self.alignment!r}, prior={type(self.prior).__name__}"
             )
         return p
 
     def statistics(self, scored, step, num_samples, seed):
-        """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.
+        """Return statistics of the randomness, a dictionary of float32 arrays with one value for each row.
 
         Args:
             scored: An `AlignmentInputs`.
@@ -255,14 +254,14 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # A prior over all keys of a graph sums to one over these, not over a row.
+            # A prior over all keys of a graph sums to one over the graph instead of each row.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))
         return statistics
 
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
-        """Return the standard deviation of each weight, over draws made several at a time."""
+        """Return the standard deviation of each weight, from draws in batches."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
         num_together = 1
         if all(isinstance(length, int) for length in shape):
@@ -271,7 +270,7 @@ class VariationalAlignment:
         for start in range(0, num_samples, num_together):
             count = min(num_together, num_samples - start)
             noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
-            # About the expected weights, so that a small deviation keeps its digits.
+            # Centred at the expected weights, so that a small deviation stays precise.
             distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected
             total += ops.sum(distance, axis=0)
             squares += ops.sum(ops.square(distance), axis=0)
@@ -279,10 +278,10 @@ class VariationalAlignment:
         return ops.sqrt(ops.maximum(variance, 0.0))
 
     def require_place_for_posterior_logits(self, posterior_logits):
-        """Raise ValueError for posterior logits beside a prior, or for an alignment that takes none."""
+        """Raise ValueError if the attention has a prior, or if the alignment accepts no posterior logits."""
         if self.prior is not None:
             raise ValueError(
-                "Posterior logits make the scores the prior: there is no other beside them. "
+                "Posterior logits turn the scores into the prior, so the attention must have prior=None. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, prior={type(self.prior).__name__}"
             )
         if not (self.is_stochastic and self.alignment.takes_divergence):
@@ -294,7 +293,7 @@ class VariationalAlignment:
 
 
 def as_finite_float32(logits):
-    """Return logits in float32, infinite ones at the ends of float16, where half precision may have made them so."""
+    """Return float32 logits. Infinite ones, which half precision may cause, become the limits of float16."""
     if logits is None:
         return None
     logits = ops.cast(logits, "float32")
@@ -306,5 +305,5 @@ def _names_contextual(prior):
 
 
 def _entropy(weights, keys):
-    """Return the entropy of each row in nats; a weight of 0 adds nothing."""
+    """Return the entropy of each row in nats. Weights of 0 contribute 0."""
     return -keys.sum(weights * ops.log(ops.where(weights > 0.0, weights, 1.0)))

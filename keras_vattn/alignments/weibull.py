@@ -18,29 +18,29 @@ KL_OF = ("draws", "weights")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Weibull(Alignment):
-    """Weibull alignment of the Bayesian attention modules: weights are normalised Weibull draws.
+    """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
-    Fan et al. 2020, section 3.2. Inference takes softmax(phi), which is E[S] normalised and not quite the mean of the
-    weights (at k = 1 a weight of 0.60 has the mean 0.51). As k goes to infinity this becomes softmax attention.
+    Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the mean
+    of the weights (at k = 1 a weight of 0.60 has the mean 0.51). As k goes to infinity this becomes softmax attention.
 
-    The KL compares distributions of S, so the scale of E[S] matters. `parameterization="normalized"` is the published
-    code's: E[S] sums to one, and the KL compares it with a prior of mean Psi. `"raw"` is the printed formula: the free
-    scale of the logits enters the KL as well, which grows with exp(phi), bounded smoothly above e^60. The normalised
-    form is the default because it can meet a contextual prior, which sums to one.
+    The KL compares distributions of S, so the scale of E[S] matters. `parameterization="normalized"` follows the
+    published code: E[S] sums to one, like the mean Psi of a contextual prior, which q can therefore match. It is the
+    default. `"raw"` follows the printed formula: the KL also depends on the scale of the logits and grows with
+    exp(phi), smoothly bounded above e^60.
 
-    The published prior is a `GammaPrior`; the formula of the KL stands at `keras_vattn.distributions.Gamma`. Against
-    posterior logits, or a prior of its own family, p is a Weibull of the same k, and the KL grows as exp(k (phi_q -
-    phi_p)): with the default k and logits a few nats apart it is beyond use.
+    The published prior is a `GammaPrior`; `keras_vattn.distributions.Gamma` has the formula of the KL. With posterior
+    logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k (phi_q - phi_p)).
+    With the default k it is unusable if the logits differ by a few nats.
 
-    The model uses the weights alone. With `kl_of="weights"` q and p are distributions of the weights, on the simplex: q
-    a `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, to which the
-    KL grows with k (phi_q - phi_p) itself. The bound of the same model is tighter, and no published system has it. The
-    KL is estimated at the draw, by the mean of 16 fixed draws where a call does not draw. The scale of E[S] drops out:
-    another `parameterization` would change nothing and is refused, as is another `kl_estimator`.
+    The model uses only the weights. With `kl_of="weights"` q and p are distributions of the weights on the simplex: q
+    is a `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, to which
+    the KL grows only linearly in k (phi_q - phi_p). The bound of the same model is tighter, and no published system has
+    it. The KL is estimated at the draw, or averaged over 16 fixed draws if the call does not draw. The scale of E[S]
+    cancels, so another `parameterization` or `kl_estimator` has no effect and raises an error.
 
-    The KL of the draws to a Gamma never reaches 0. It is f(alpha) for an entry whose E[S] is the prior's mean, with
-    Euler's constant gamma, and f is convex: under a contextual prior a row of n keys has at least n f(beta / n), 3.9
-    nats a key for 20 keys with the defaults. The log shows the KL, and the KL above this floor.
+    The KL of the draws to a Gamma never reaches 0. It is f(alpha) for an entry whose E[S] is the mean of the prior,
+    where gamma is Euler's constant. f is convex, so under a contextual prior the KL of a row of n keys is at least n
+    f(beta / n), 3.9 nats per key for 20 keys with the defaults. The log shows the KL and the KL minus this floor.
 
     Formula:
         S_(t,s) ~ "Weibull"(k, lambda_(t,s)), quad lambda_(t,s) = m_(t,s) / (Gamma(1 + 1/k))
@@ -50,14 +50,15 @@ class Weibull(Alignment):
         f(alpha) = log k - gamma - 1 + alpha (gamma/k + log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha
 
     Args:
-        k: Shape, positive; a larger one makes less noise. Defaults to 10.0.
+        k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw (the paper's ablation), which has
-            the same mean and more variance; a call that does not draw is always analytic. Defaults to `"analytic"`.
+            the same mean and more variance. A call that does not draw always uses the analytic KL. Defaults to
+            `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
-        ValueError: If `k` is not positive, a name is unknown, or an argument would change nothing.
+        ValueError: If `k` is not positive, a name is unknown, or an argument would have no effect.
 
     Example:
 
@@ -78,7 +79,7 @@ class Weibull(Alignment):
             refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
-        """Return log(-log(1 - u)) / k: a loop would make it of uniforms in every step, forward and back."""
+        """Return log(-log(1 - u)) / k, computed once so that a loop does not recompute it in every step."""
         return log_noise(self.k, shape, seed)
 
     def perturb(self, logits, noise, keys):
@@ -94,8 +95,8 @@ class Weibull(Alignment):
             return None
 
         def row_floor(num_keys, log_total):
-            # For a given sum of alpha over the keys both terms of the KL are least where all keys have the same alpha
-            # and the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
+            # For a given sum of alpha, both terms of the KL are minimal if all keys have the same alpha and the same
+            # E[S]. A normalised E[S] sums to one, even if the mean of the prior does not.
             count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":

@@ -121,7 +121,7 @@ def test_options_that_are_rejected(options, message):
     ("options", "logits", "message"),
     [
         ({}, POSTERIOR, "need an alignment that takes them.*Received: alignment=Softmax"),
-        ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "no other beside them.*prior=GammaPrior"),
+        ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "must have prior=None.*prior=GammaPrior"),
         (
             {"alignment": "weibull"},
             POSTERIOR[:, :, :3],

@@ -207,7 +207,7 @@ def test_errors():
             Attention(**options)
     with pytest.raises(ValueError, match=r"needs keras_vattn.MultiHeadAttention. Received: prior.num_heads=4"):
         Attention(alignment="weibull", prior=GammaPrior(num_heads=4))
-    with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
+    with pytest.raises(ValueError, match=r"must have prior=None.*Received: posterior_logits.shape=\(4, 3, 5\)"):
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
     for alignment in ("softmax", "hard"):
         with pytest.raises(
