@@ -9,7 +9,7 @@ CONTEXTS = {"weighted_sum": WeightedSum, "gaussian": GaussianContext}
 
 
 def get(identifier, **kwargs):
-    """Return the `Context` that a name, class, config dictionary or instance stands for; `kwargs` are its arguments."""
+    """Return the `Context` for a name, class, config dictionary or instance. `kwargs` are its arguments."""
     return resolve(identifier, CONTEXTS, Context, "context", **kwargs)
 
 

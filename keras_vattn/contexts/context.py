@@ -8,10 +8,10 @@ from keras_vattn.support.products import product
 
 
 class Context(FeatureInputs, keras.layers.Layer):
-    """Base class of the contexts: what is the attended vector?
+    """Base class of the contexts, which map weights and values to the attended vector.
 
-    `call(weights, value)` gives the expected context, the weighted sum. A stochastic context draws around it; its steps
-    are methods of their own, so that a recurrent decoder can draw all noise before its loop and add the KL after it.
+    `call(weights, value)` returns the expected context, the weighted sum. A stochastic context draws around it. Noise,
+    draw and KL are separate methods: a recurrent decoder draws all noise before its loop and adds the KL after it.
 
     Call arguments:
         weights: (B, T, S), on the simplex.
@@ -36,24 +36,24 @@ class Context(FeatureInputs, keras.layers.Layer):
         return None
 
     def posterior_parameters(self, mean):
-        """Return what the posterior needs beside its mean, a dictionary of (B, T, D) tensors."""
+        """Return the parameters of the posterior except its mean, a dictionary of (B, T, D) tensors."""
         return {}
 
     def prior_parameters(self, value, keys):
-        """Return the prior's mean, (B, T or 1, D), or `None` for zero. Runs once per memory."""
+        """Return the mean of the prior, (B, T or 1, D), or `None` for zero. Runs once per memory."""
         return None
 
     def sample(self, mean, parameters, noise, temperature=1.0):
-        """Return a draw (B, T, D) from mean, `posterior_parameters` and noise; `noise=None` asks for the mean."""
+        """Return a draw (B, T, D) from mean, `posterior_parameters` and noise, or the mean if `noise=None`."""
         return mean
 
     def distribution(self, mean, parameters):
         """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,). A context with a
-        KL defines `prior_distribution` too; the KL is what `tfd.kl_divergence` returns for the two."""
+        KL also defines `prior_distribution`; the KL is `tfd.kl_divergence` of the two distributions."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):
-        """Return p, of the batch and event shape of q."""
+        """Return p, with the batch and event shape of q."""
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):
@@ -69,5 +69,5 @@ class Context(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
+        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
         return super().get_config()

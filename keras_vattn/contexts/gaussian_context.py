@@ -14,12 +14,12 @@ PRIORS = ("standard", "mean")
 class GaussianContext(Context):
     """Gaussian variational attention: the attended *vector* is a random variable.
 
-    Bahuleyan et al. 2018: the posterior of section 3.3, the priors of section 3.2 (a_t there is c_t here).
-    `prior="mean"` stands at the average of the values over the *valid* source positions, and gradients flow through it,
-    as section 3.4 asks. log sigma is clipped to [-8, 8].
+    Bahuleyan et al. 2018: the posterior of section 3.3 and the priors of section 3.2 (a_t there is c_t here). The mean
+    of `prior="mean"` is the average of the values over the *valid* source positions. Gradients flow through it, as in
+    section 3.4. log sigma is clipped to [-8, 8].
 
-    Training draws, with fresh noise for every step; inference returns mu, except under `keras_vattn.posterior_draws`. A
-    row without a valid key gets a zero context, no noise and no KL.
+    Training draws with independent noise at every step. Inference returns mu, except under
+    `keras_vattn.posterior_draws`. A row without a valid key has a zero context, no noise and no KL.
 
     Formula:
         q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2)), quad mu_t = sum_s w_(t,s) "value"_s
@@ -29,10 +29,10 @@ class GaussianContext(Context):
 
     Args:
         prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
-        hidden_units: Width of the tanh layer, an integer, or `None` for the width of the values (the published code).
-            Defaults to `None`.
-        temperature: Factor on sigma in draws at inference; 0 gives the mean. Training always draws at 1, and the KL
-            never sees it. Defaults to 1.0.
+        hidden_units: Width of the tanh layer, an integer, or `None` for the width of the values, as in the published
+            code. Defaults to `None`.
+        temperature: Factor on sigma in draws at inference; 0 gives the mean. It affects neither training nor the KL.
+            Defaults to 1.0.
         kernel_initializer: Initializer of W_1 and W_2. Defaults to `"glorot_uniform"`.
 
     Call arguments:
@@ -79,7 +79,7 @@ class GaussianContext(Context):
         return random.normal(shape, seed)
 
     def posterior_parameters(self, mean):
-        # Rows, so that nothing between the products has to change its shape.
+        # Flattened to rows once, which avoids reshapes between the products.
         rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, mean.shape[-1]))
         hidden = ops.tanh(product(rows, self.hidden_kernel) + ops.cast(self.hidden_bias, rows.dtype))
         log_scale = product(hidden, self.log_scale_kernel) + ops.cast(self.log_scale_bias, rows.dtype)

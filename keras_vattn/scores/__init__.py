@@ -24,7 +24,7 @@ SCORES = {
 
 
 def get(identifier, **kwargs):
-    """Return the `Score` that a name, class, config dictionary or instance stands for; `kwargs` are its arguments."""
+    """Return the `Score` for a name, class, config dictionary or instance. `kwargs` are its arguments."""
     return resolve(identifier, SCORES, Score, "score", **kwargs)
 
 

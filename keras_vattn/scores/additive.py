@@ -8,17 +8,17 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Additive(Score):
-    """Additive score, Bahdanau's multilayer perceptron (Bahdanau et al. 2015, appendix A.1.2).
+    """Additive score, a multilayer perceptron (Bahdanau et al. 2015, appendix A.1.2).
 
-    The part of the keys is computed once per memory. Without b this is the score that the name `"concat"` stands for,
-    where [W_1 W_2] multiplies query and key side by side (Luong et al. 2015, section 3.1).
+    The keys are projected once per memory. Without b this is the score `"concat"`, where [W_1 W_2] multiplies the
+    concatenated query and key (Luong et al. 2015, section 3.1).
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + b)
 
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
-        use_bias: Whether there is a b. Defaults to `True`.
+        use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W_1 (Dq, units), W_2 (Dk, units) and v (units,). Defaults to
             `"glorot_uniform"`.
 
@@ -27,7 +27,7 @@ class Additive(Score):
         key: (B, S, Dk).
 
     Returns:
-        Logits (B, T, S). Computing them takes memory of B * T * S * units.
+        Logits (B, T, S). The computation needs memory for B * T * S * units values.
 
     Raises:
         ValueError: If `units` is not a positive integer or `None`.

@@ -9,7 +9,7 @@ from keras_vattn.support.products import matmul, product
 class Bilinear(Score):
     """Bilinear score, Luong's "general" (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4).
 
-    W acts on the keys, so a decoder multiplies by it once per memory.
+    W is applied to the keys, so a decoder multiplies by it once per memory.
 
     Formula:
         phi_(t,s) = "query"_t^T W "key"_s

@@ -7,10 +7,9 @@ from keras_vattn.support.products import product
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DotProduct(Score):
-    """Dot-product score, with or without the scale of the transformer.
+    """Dot-product score, optionally with the scale of the transformer.
 
-    Luong et al. 2015, "dot"; with the scale Vaswani et al. 2017, eq. 1, which the name `"scaled_dot_product"` stands
-    for.
+    Luong et al. 2015, "dot". With the scale: Vaswani et al. 2017, eq. 1, available as `"scaled_dot_product"`.
 
     Formula:
         phi_(t,s) = "query"_t^T "key"_s
@@ -43,7 +42,7 @@ class DotProduct(Score):
     def build(self, query_shape, key_shape):
         if None not in (query_shape[-1], key_shape[-1]) and query_shape[-1] != key_shape[-1]:
             raise ValueError(
-                "A dot-product score needs queries and keys of one width; "
+                "A dot-product score needs queries and keys of the same width; "
                 "use a bilinear or additive score to compare different widths. "
                 f"Received: query_shape={tuple(query_shape)}, key_shape={tuple(key_shape)}"
             )

@@ -13,22 +13,22 @@ POSITIONS = ("monotonic", "predictive")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Local(Score):
-    """Local attention around any score: query t sees the keys of a window around position p_t, and no others.
+    """Local attention around any score: query t sees only the keys in a window around position p_t.
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
-    `"predictive"` ("local-p") reads its centre off the query (eq. 9). The softmax of its logits is proportional to the
-    weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1; these
-    sum to 1, as the weights of every alignment do.
+    `"predictive"` ("local-p") computes the centre from the query (eq. 9). The softmax of its logits is proportional to
+    the weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1, the
+    weights here to 1.
 
-    S is the length of the source: the position after the last key that the query may see, however far the batch is
-    padded. A score called by itself, without `keys`, knows no mask, and S is the number of keys.
+    S is the length of the source, the position after the last valid key, whatever the padding of the batch. If the
+    score is called without `keys`, there is no mask, and S is the number of keys.
 
-    A key outside the window counts as masked, whatever the alignment: its weight, gradient and KL are exactly 0. A
-    query more than `window` past the end has no key in its window, and a context of zeros. A contextual prior sums to
-    one over the window; the mean of `GaussianContext(prior="mean")` is over all keys.
+    Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. A query more
+    than `window` past the end has no key in its window and a context of zeros. A contextual prior sums to one over the
+    window; the mean of `GaussianContext(prior="mean")` includes all keys.
 
-    In `keras_vattn.AttentionDecoder` t is a state, the number of earlier steps that are not masked; in
-    `keras_vattn.Attention` it is the position of the query.
+    In `keras_vattn.AttentionDecoder` t is a state, the number of earlier unmasked steps; in `keras_vattn.Attention` it
+    is the position of the query.
 
     Formula:
         abs(s - p_t) <= "window"
@@ -37,15 +37,15 @@ class Local(Score):
         phi_(t,s) = "inner"("query"_t, "key"_s) - (s - p_t)^2 / (2 sigma^2) quad "(predictive)"
 
     Args:
-        inner: The score inside: name, class, config or instance. Defaults to `"dot_product"`.
-        window: How far from p_t a query sees, a positive integer (the paper's D). Defaults to 10.
+        inner: The inner score: a name, class, config or instance. Defaults to `"dot_product"`.
+        window: Maximum distance of visible keys from p_t, a positive integer (the paper's D). Defaults to 10.
         position: `"monotonic"` or `"predictive"`. Defaults to `"monotonic"`.
         kernel_initializer: Initializer of W (Dq, Dq) and v (Dq, 1). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).
         key: (B, S, Dk).
-        keys: `keras_vattn.DenseKeys`, which says what a query may see, or `None` for all keys.
+        keys: `keras_vattn.DenseKeys`, which defines the valid keys of each query, or `None` for all keys.
 
     Returns:
         Logits (B, T, S), float32.
@@ -100,14 +100,14 @@ class Local(Score):
             )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the state before the first step: the number of steps, (B, 1), and the state of the inner score."""
+        """Return the initial state: the number of steps, (B, 1), and the state of the inner score."""
         state = {"step": ops.zeros((batch_size, 1), "float32")}
         if self.inner.keeps_state:
             state["inner"] = self.inner.initial_state(batch_size, num_keys)
         return state
 
     def next_state(self, state, weights):
-        """Return the state after a step that attended with weights (B, S)."""
+        """Return the state after a step with weights (B, S)."""
         new_state = {"step": state["step"] + 1.0}
         if self.inner.keeps_state:
             new_state["inner"] = self.inner.next_state(state["inner"], weights)
@@ -122,7 +122,7 @@ class Local(Score):
     def score(self, query, projected_keys, state=None):
         inner_state = {"state": state["inner"]} if state is not None and self.inner.keeps_state else {}
         logits = ops.cast(self.inner.score(query, projected_keys["keys"], **inner_state), "float32")
-        # Positions in float32: bfloat16 has none between 256 and 258.
+        # Positions are float32: bfloat16 cannot represent 257.
         distance = ops.arange(ops.shape(logits)[-1], dtype="float32") - self._centre(query, projected_keys, state)
         if self.position == "predictive":
             logits = logits - 2.0 * ops.square(distance / self.window)

@@ -9,28 +9,28 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Location(Score):
-    """Location-based score: the query alone says where to look, whatever the keys are (Luong et al. 2015, eq. 8).
+    """Location-based score, computed from the query without the keys (Luong et al. 2015, eq. 8).
 
-    W has one row for each position. A shorter memory takes the first rows. A longer one is an error where its length is
-    known before the call runs, as it always is eagerly; in a graph of unknown lengths no query sees what is past
-    `max_length`, as in the paper, which ignores words near the end of long sentences.
+    W has one row for each position; a shorter memory uses the first rows. A longer memory raises an error if its length
+    is static, as it always is in eager mode. In a graph with unknown lengths, keys past `max_length` are hidden, as in
+    the paper, which ignores words near the end of long sentences.
 
     Formula:
         phi_(t,s) = (W "query"_t)_s
 
     Args:
-        max_length: Number of positions, or `None` for the number of keys that it is built for. Defaults to `None`.
+        max_length: Number of positions, or `None` for the number of keys in `build`. Defaults to `None`.
         kernel_initializer: Initializer of W, (Dq, max_length). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).
-        key: (B, S, Dk); only S is read.
+        key: (B, S, Dk). Only S is used.
 
     Returns:
         Logits (B, T, S), float32.
 
     Raises:
-        ValueError: If `max_length` is not a positive integer or `None`, S is larger, or neither is known.
+        ValueError: If `max_length` is not a positive integer or `None`, if S is larger, or if both are unknown.
 
     Example:
 
@@ -40,7 +40,7 @@ class Location(Score):
 
     hides_keys = True
 
-    # The keys give their number alone.
+    # Only the number of keys is used.
     width_arguments = ("query",)
 
     def __init__(self, max_length=None, kernel_initializer="glorot_uniform", **kwargs):
@@ -52,7 +52,7 @@ class Location(Score):
         length = self.max_length or key_shape[1]
         if length is None:
             raise ValueError(
-                "A location score of keys of unknown number needs its `max_length`. "
+                "A location score needs `max_length` if the number of keys is unknown. "
                 f"Received: max_length=None, key_shape={tuple(key_shape)}"
             )
         self.kernel = self.add_weight(
@@ -61,7 +61,7 @@ class Location(Score):
         self._check(key_shape)
 
     def project_keys(self, key):
-        """Return the columns of the kernel for these keys, (Dq, S); past the end the last one is repeated."""
+        """Return the columns of the kernel for the keys, (Dq, S). The last column is repeated past the end."""
         self._check(key.shape)
         columns = ops.minimum(ops.arange(ops.shape(key)[1]), self.kernel.shape[1] - 1)
         return ops.cast(ops.take(self.kernel, columns, axis=1), key.dtype)
@@ -73,7 +73,7 @@ class Location(Score):
     def _check(self, key_shape):
         if key_shape[1] is not None and key_shape[1] > self.kernel.shape[1]:
             raise ValueError(
-                "A location score has one row for each of `max_length` positions: this memory is longer. "
+                "The memory is longer than the `max_length` positions of the location score. "
                 f"Received: key.shape={tuple(key_shape)}, max_length={self.kernel.shape[1]}"
             )
 

@@ -9,14 +9,14 @@ LOCATIONS = ("previous", "cumulative")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LocationSensitive(Additive):
-    """Location-sensitive score: content, and where the decoder looked before (Chorowski et al. 2015, eqs. 8 and 9).
+    """Location-sensitive score: depends on content and on previous weights (Chorowski et al. 2015, eqs. 8 and 9).
 
-    F is convolved over the positions of the source with the weights of the step before (`location="previous"`, as
-    printed) or with the sum of all weights before (`"cumulative"`, common in speech synthesis). Before the first step
-    they are zeros.
+    The filters F are convolved over the source positions with the weights of the previous step (`location="previous"`,
+    as printed) or with the sum of all previous weights (`"cumulative"`, common in speech synthesis). The initial
+    weights are zeros.
 
-    Only `keras_vattn.AttentionDecoder` carries these weights from step to step; in `keras_vattn.Attention` the score is
-    an error.
+    Only `keras_vattn.AttentionDecoder` passes these weights from step to step; `keras_vattn.Attention` raises an error
+    for this score.
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + U f_(t,s) + b)
@@ -25,9 +25,9 @@ class LocationSensitive(Additive):
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
         filters: Number of filters of the convolution. Defaults to 10.
-        kernel_size: Width of a filter in source positions, centred. Defaults to 31.
+        kernel_size: Width of a centred filter in source positions. Defaults to 31.
         location: `"previous"` or `"cumulative"`. Defaults to `"previous"`.
-        use_bias: Whether there is a b. Defaults to `True`.
+        use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of the matrices and filters. Defaults to `"glorot_uniform"`.
 
     Call arguments:
@@ -35,10 +35,10 @@ class LocationSensitive(Additive):
         key: (B, S, Dk).
 
     Returns:
-        Logits (B, T, S). A score called by itself takes weights of zeros, the state before the first step.
+        Logits (B, T, S). A direct call of the score uses the initial state, weights of zeros.
 
     Raises:
-        ValueError: If `units`, `filters` or `kernel_size` is not a positive integer or `location` unknown.
+        ValueError: If `units`, `filters` or `kernel_size` is not a positive integer, or `location` is unknown.
 
     Example:
 
@@ -79,11 +79,11 @@ class LocationSensitive(Additive):
         )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the weights before the first step, zeros (B, S)."""
+        """Return the initial weights, zeros (B, S)."""
         return ops.zeros((batch_size, num_keys), self.compute_dtype)
 
     def next_state(self, state, weights):
-        """Return the state after a step that attended with weights (B, S)."""
+        """Return the state after a step with weights (B, S)."""
         return weights if self.location == "previous" else state + weights
 
     def score(self, query, projected_keys, state=None):
@@ -93,7 +93,7 @@ class LocationSensitive(Additive):
 
     def _location(self, state):
         dtype = self.compute_dtype
-        # F and U are one filter bank: (kernel_size, filters) x (filters, units).
+        # F and U combine to one filter bank: (kernel_size, filters) x (filters, units).
         kernel = ops.matmul(ops.cast(self.location_filters, dtype), ops.cast(self.location_kernel, dtype))
         return ops.conv(state[..., None], kernel[:, None, :], padding="same")  # (B, S, units)
 

@@ -5,24 +5,24 @@ from keras_vattn.support.masks import first_mask
 
 
 class Score(FeatureInputs, keras.layers.Layer):
-    """Base class of the score functions: how well does a query match a key?
+    """Base class of the score functions, which measure how well a query matches a key.
 
-    A score has two parts, so that a decoder pays for the memory once and not at every step: `project_keys(key)` runs
-    once per memory, `score(query, projected_keys)` once per query. `call(query, key)` does both.
+    A score has two methods, so that a decoder projects the memory once instead of at every step: `project_keys(key)`
+    runs once per memory, `score(query, projected_keys)` once per query. `call(query, key)` runs both.
 
     Attributes:
-        keeps_state: Whether a decoder carries a state from step to step: `initial_state(batch_size, num_keys)`, then
-            `next_state(state, weights)`, and `score(query, projected_keys, state)`.
-        needs_decoder: Whether the score means nothing without that state, in an attention to all queries at once.
+        keeps_state: Whether a decoder passes a state from step to step through `initial_state(batch_size, num_keys)`,
+            `next_state(state, weights)` and `score(query, projected_keys, state)`.
+        needs_decoder: Whether the score needs this state and therefore a decoder. Defaults to `keeps_state`.
         hides_keys: Whether the score may hide keys from a query. All logits are then float32, and a hidden key has the
-            most negative number, which the attentions take for masked.
+            most negative number as its logit, which the attentions treat as a mask.
 
     Call arguments:
         query: (B, T, Dq).
         key: (B, S, Dk).
 
     Returns:
-        Logits (B, T, S), raw alignment scores of any real value.
+        Logits (B, T, S), unnormalised real values.
 
     Example:
 
@@ -44,15 +44,15 @@ class Score(FeatureInputs, keras.layers.Layer):
         return self.keeps_state
 
     def project_keys(self, key):
-        """Return what `score` needs of the keys, (B, ...). Runs once per memory."""
+        """Return the projected keys for `score`, (B, ...). Runs once per memory."""
         return key
 
     def project_memory(self, key, keys=None):
-        """Return what `score` gets as projected keys, for a score that reads the mask too.
+        """Return the projected keys for `score`. Override it instead of `project_keys` if the score reads the mask.
 
         Args:
             key: (B, S, Dk).
-            keys: `keras_vattn.DenseKeys`, which says which keys a query sees, or `None` for all.
+            keys: `keras_vattn.DenseKeys`, which defines the valid keys of each query, or `None` for all keys.
         """
         return self.project_keys(key)
 
@@ -74,5 +74,5 @@ class Score(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
+        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
         return super().get_config()

@@ -28,16 +28,16 @@ def test_the_name_takes_the_length_of_the_keys():
     layer = scores.get("location")
     layer(QUERY, KEY)
     assert layer.kernel.shape == (4, 5)
-    with pytest.raises(ValueError, match=r"keys of unknown number needs its `max_length`.*key_shape=\(None, None, 6\)"):
+    with pytest.raises(ValueError, match=r"needs `max_length` if the number of keys.*key_shape=\(None, None, 6\)"):
         Attention("location")(keras.Input((3, 4)), keras.Input((None, 6)))
 
 
 def test_a_longer_memory_is_an_error_where_its_length_is_known():
-    with pytest.raises(ValueError, match=r"this memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
+    with pytest.raises(ValueError, match=r"memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
         Location(max_length=4).build(QUERY.shape, KEY.shape)
     layer = Attention(Location(max_length=4))
     layer(QUERY, KEY[:, :4])
-    with pytest.raises(ValueError, match=r"this memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
+    with pytest.raises(ValueError, match=r"memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
         layer(QUERY, KEY)
 
 
