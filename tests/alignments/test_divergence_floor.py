@@ -1,4 +1,4 @@
-"""The least KL to a prior: a minimum found by a search over q, and over Psi where a network makes the prior."""
+"""The lower bound of the KL to a prior, against a numerical minimum over q, and over Psi for contextual priors."""
 
 import keras
 import numpy as np
@@ -29,14 +29,14 @@ def log_softmax(x):
 
 
 def weibull_to_gamma(k, phi, alpha, beta):
-    """The printed formula, float64, one value for each key."""
+    """Return the printed formula in float64, one value for each key."""
     log_lambda = phi - special.gammaln(1 + 1 / k)
     constant = np.log(k) - EULER - 1 - alpha * np.log(beta) + special.gammaln(alpha)
     return EULER * alpha / k - alpha * log_lambda + beta * np.exp(phi) + constant
 
 
 def least_divergence(alignment, prior, count):
-    """The least KL of a row that a search over the logits, and over those of Psi, finds from three starts."""
+    """Return the minimal KL of a row over the logits of q and Psi, from three starting points."""
     normalized = alignment.parameterization == "normalized"
     contextual = prior.reads_keys
 
@@ -72,7 +72,7 @@ def floor_of(alignment, prior, log_psi, logits, keys):
     ],
     ids=["default", "weak", "strong", "paper", "fixed"],
 )
-def test_a_weibull_is_held_to_no_less(prior, form, count):
+def test_the_floor_of_a_weibull_is_the_minimum(prior, form, count):
     alignment, logits = Weibull(10.0, form), tf.zeros((1, 1, count))
     log_psi = tf.fill((1, 1, count), -np.log(np.float32(count))) if prior.reads_keys else None
     floor = np.asarray(floor_of(alignment, prior, log_psi, logits, DenseKeys())).item()
@@ -80,8 +80,9 @@ def test_a_weibull_is_held_to_no_less(prior, form, count):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_lognormal_is_held_to_no_less(count):
-    """To the last digit for a constant; beside a network some way to the mean is left, (sigma^2 / 2)^2 / 2 a key."""
+def test_the_floor_of_a_lognormal_is_the_minimum(count):
+    """The floor is exact for a fixed prior. With a contextual prior the minimum may exceed it by (sigma^2 / 2)^2 / 2
+    per key."""
     logits = tf.zeros((1, 1, count))
     for form, prior, gap in (
         ("normalized", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
@@ -96,8 +97,8 @@ def test_a_lognormal_is_held_to_no_less(count):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_lognormal_weights_are_held_to_no_less(count):
-    """The KL where the two have one mean of log S, which another sigma keeps from 0."""
+def test_the_floor_of_lognormal_weights_is_the_minimum(count):
+    """The floor is the KL of two distributions with the same mean of log S and different sigma."""
     alignment, logits = LogNormal(0.5, kl_of="weights"), tf.zeros((1, 1, count))
     for prior in (LogNormalPrior(mean=0.0, sigma=1.5), LogNormalPrior(sigma=0.2)):
         p = {"prior": prior, "log_psi": logits if prior.reads_keys else None}
@@ -107,7 +108,7 @@ def test_lognormal_weights_are_held_to_no_less(count):
 
 @pytest.mark.parametrize("name", ["weibull", "weibull-raw", "lognormal", "lognormal-raw", "lognormal-weights"])
 @pytest.mark.parametrize("prior", ["fixed", "rate", "paper"])
-def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prior):
+def test_the_floor_of_masked_rows_and_edges_depends_on_their_keys(name, prior):
     alignment = (REPARAMETERISED | ON_THE_SIMPLEX)[name]
     prior = prior_of(alignment, prior)
     p = parameters(alignment, prior)
@@ -128,7 +129,7 @@ def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prio
 
 @pytest.mark.parametrize("beta", [1e-15, 1e15])
 @pytest.mark.parametrize("scale", ["rate", "paper"])
-def test_it_is_finite_for_every_beta_and_without_a_key(beta, scale):
+def test_the_floor_is_finite_for_every_beta_and_without_keys(beta, scale):
     alignment, prior = Weibull(), GammaPrior(beta=beta, scale=scale)
     keys = DenseKeys(tf.constant([[[True, True, False]], [[False, False, False]]]))
     logits = tf.zeros((2, 1, 3))
@@ -138,7 +139,7 @@ def test_it_is_finite_for_every_beta_and_without_a_key(beta, scale):
 
 
 @pytest.mark.parametrize("alignment", [Dirichlet(), GumbelSoftmax(), LogNormal(0.5)], ids=repr)
-def test_a_family_that_meets_its_prior_has_none(alignment):
+def test_a_family_that_can_match_its_prior_has_no_floor(alignment):
     log_psi = tf.fill((2, 3, 4), -np.log(np.float32(4)))
     for prior in (ContextualPrior(), prior_of(alignment, "rate", sigma=0.5)):
         assert floor_of(alignment, prior, log_psi, tf.zeros((2, 3, 4)), DenseKeys()) is None
@@ -152,7 +153,7 @@ MAKE = {
 
 
 def history_of(layer, calls=1, mask=None, **compiled):
-    """The log of a model whose only loss is the KL."""
+    """Return the history of a model whose only loss is the KL."""
     inputs = keras.Input((4, 5))
     query_mask = None if mask is None else keras.ops.convert_to_tensor(mask)
     call = lambda: layer(inputs, inputs, query_mask=query_mask)  # noqa: E731
@@ -163,8 +164,8 @@ def history_of(layer, calls=1, mask=None, **compiled):
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 @pytest.mark.parametrize("options", slow_after([{"run_eagerly": True}, {}]), ids=repr)
-def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
-    """Three queries of four count, each with four keys."""
+def test_the_log_shows_the_divergence_and_its_excess_over_the_floor(make, options):
+    """Three of the four queries are unmasked, each with four keys."""
     mask = np.ones((8, 4), bool)
     mask[:, 0] = False
     for calls in (1, 2):
@@ -177,7 +178,7 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
         assert log["attention_kl_above_floor"][0] > 1e-2
 
 
-def test_a_gaussian_context_beside_the_weights_is_above_their_floor():
+def test_the_kl_of_a_gaussian_context_counts_above_the_floor():
     layer = keras_vattn.Attention(alignment="weibull", prior="contextual", context="gaussian", name="attention")
     log = history_of(layer)
     floor = 4 * least_divergence(Weibull(), GammaPrior(), 4)

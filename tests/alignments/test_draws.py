@@ -1,4 +1,4 @@
-"""Draws of the alignments: their distribution, limits, masks and ends."""
+"""Draws of the alignments: distributions, limits, masks and extreme noise."""
 
 import keras
 import numpy as np
@@ -47,7 +47,7 @@ def test_the_unnormalised_mean_is_exp_phi(name):
 
 
 def test_dirichlet_draws_have_the_marginals_of_a_dirichlet():
-    """Kolmogorov and Smirnov on each marginal, Beta(a_i, a_0 - a_i), concentrations from 0.2 to 20."""
+    """Kolmogorov-Smirnov test of each marginal, Beta(a_i, a_0 - a_i), with concentrations from 0.2 to 20."""
     concentration = np.array([0.2, 0.5, 1.0, 3.0, 20.0])
     weights = draw(Dirichlet(-20.0, 20.0), np.log(concentration)[None, None].astype("float32"), DenseKeys(), 20_000)
     for index, a in enumerate(concentration):
@@ -55,7 +55,7 @@ def test_dirichlet_draws_have_the_marginals_of_a_dirichlet():
         assert stats.kstest(weights[:, 0, 0, index], marginal.cdf).pvalue > 1e-3
 
 
-def test_dirichlet_gradient_is_that_of_the_mean():
+def test_the_mean_dirichlet_gradient_is_the_gradient_of_the_mean():
     """d E[w_i] / d log a_j = m_i (1[i = j] - m_j), within 4 standard errors of 50,000 draws."""
     logits = tf.constant([[[-1.0, 0.5, 2.0]]])
     alignment, keys, num_samples = Dirichlet(), DenseKeys(), 50_000
@@ -73,7 +73,8 @@ def test_dirichlet_gradient_is_that_of_the_mean():
 
 
 def test_gumbel_draws_the_categorical():
-    """The largest weight is drawn from softmax(logits), whatever tau is; tau to 0 makes the draw one-hot."""
+    """The position of the largest weight is drawn from softmax(logits) for every tau. As tau goes to 0 draws become
+    one-hot."""
     sharp, soft = (draw(GumbelSoftmax(tau), LOGITS, KEYS, 4000, seed=5) for tau in (1e-3, 2.0))
     np.testing.assert_array_equal(sharp.argmax(-1), soft.argmax(-1))
     assert (sharp.max(-1) > 0.99).mean() > 0.98
@@ -83,7 +84,7 @@ def test_gumbel_draws_the_categorical():
 
 
 def test_categorical_draws_are_one_hot_without_a_gradient():
-    """The draws of the Gumbel softmax that are the largest; the mean is softmax(logits)."""
+    """The draws select the largest entry of the Gumbel softmax. The mean is softmax(logits)."""
     drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Hard(), GumbelSoftmax()))
     assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=-1) == 1.0).all()
     np.testing.assert_array_equal(drawn.argmax(-1), relaxed.argmax(-1))
@@ -130,7 +131,7 @@ def test_gumbel_temperature_is_annealed_by_the_training_calls():
 
 @pytest.mark.parametrize(("calls", "tau"), [(0, 2.0), (1, 0.5), (2, 0.1)])
 def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
-    """The log odds of two equal keys are logistic over tau: the median of their size within 4.5 standard errors."""
+    """The log odds of two equal keys are logistic / tau; their median absolute value is within 4.5 standard errors."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, 0.5, 0.1])
     layer = Attention(alignment=GumbelSoftmax(schedule), prior="fixed", seed=1)
     query, value = np.ones((4000, 1, 3), "float32"), np.ones((4000, 2, 3), "float32")
@@ -148,7 +149,7 @@ def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
 @pytest.mark.parametrize("name", ["weibull", "dirichlet", "gumbel"])
 @pytest.mark.parametrize("u", [2.0**-24, 1.0 - 2.0**-24])
 def test_the_ends_of_the_uniform_are_finite(name, u):
-    """u = 0 does occur with a plain uniform, and gives NaN with one valid key; ours never draws it."""
+    """A plain uniform may draw u = 0, which gives NaN with one valid key. The library never draws it."""
     alignment, logits = REPARAMETERISED[name], tf.constant(LOGITS)
     noise = alignment.noise((B, T, S), noise_of.as_seed(1))
     if name == "weibull":

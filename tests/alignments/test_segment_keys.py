@@ -1,4 +1,4 @@
-"""Rows as a list of entries: every alignment, prior and KL is what it is with rows as an axis."""
+"""Lists of entries give the same alignments, priors and KLs as dense rows."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from keras_vattn.support.masks import LOWEST
 
 HEADS, ROWS, KEYS_COUNT = 2, 4, 5
 GENERATOR = np.random.default_rng(3)
-# Row 2 sees one key, row 3 none; the entries of the list stand in any order.
+# Row 2 has one key, row 3 no key. The entries of the list are shuffled.
 SEEN = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
 ORDER = GENERATOR.permutation(SEEN.sum())
 ROW_IDS, KEY_IDS = (x[ORDER] for x in np.nonzero(SEEN))
@@ -21,7 +21,7 @@ DENSE = DenseKeys(tf.constant(SEEN))
 
 
 def entries(dense):
-    """The list (..., E) of an array (..., N, M)."""
+    """Return the list (..., E) of entries of an array (..., N, M)."""
     return np.asarray(dense)[..., ROW_IDS, KEY_IDS]
 
 
@@ -43,12 +43,12 @@ def _listed(x):
     x = x.numpy()
     if x.ndim and x.shape[-1] == KEYS_COUNT:
         return entries(x)
-    # The noise of a Gamma draw has an axis of its own behind the entries.
+    # The noise of a Gamma draw has an additional last axis.
     return np.moveaxis(entries(np.moveaxis(x, -1, 0)), 0, -1)
 
 
 def outcome(alignment, prior, logits, other, key, keys, noise):
-    """Weights, KL and the gradients of both by the logits, by p's logits and by the keys."""
+    """Return weights, KL, and their gradients with respect to the logits of q, the logits of p and the keys."""
     sources = [tf.constant(x) for x in (logits, other, key)]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(sources)
@@ -62,14 +62,14 @@ def outcome(alignment, prior, logits, other, key, keys, noise):
     return weights, divergence, tape.gradient(objective, sources, unconnected_gradients="zero")
 
 
-# Every alignment with every prior, each of them with and without heads, drawn and at its mean.
+# Every alignment with every prior; each occurs with and without heads, drawn and at its mean.
 PAIRS = [
     (x, y, (i + j) % 2 == 1, (i // 2 + j) % 2 == 1) for i, x in enumerate(ALIGNMENTS) for j, y in enumerate(PRIORS)
 ]
 
 
 @pytest.mark.parametrize(("name", "prior", "drawn", "heads"), PAIRS)
-def test_weights_divergence_and_gradients_are_those_of_dense_keys(name, prior, drawn, heads):
+def test_weights_divergence_and_gradients_equal_dense_keys(name, prior, drawn, heads):
     alignment = ALIGNMENTS[name]
     prior_layer = prior_of(alignment, prior)
     logits, other, key = inputs(heads)
@@ -126,7 +126,7 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
     assert (keys.softmax(poisoned).numpy()[~mask.numpy()] == 0).all()
 
 
-def test_a_masked_entry_has_no_gradient_where_the_others_are_as_low_as_it():
+def test_masked_entries_have_no_gradient_even_if_all_logits_are_lowest():
     keys = SegmentKeys([0, 0, 0, 1], 2, mask=tf.constant([True, True, False, False]))
     logits = tf.constant([LOWEST, LOWEST, 7.0, np.nan])
     for function in (keys.softmax, keys.log_softmax):
@@ -137,8 +137,8 @@ def test_a_masked_entry_has_no_gradient_where_the_others_are_as_low_as_it():
         assert np.isfinite(gradient).all() and (gradient[2:] == 0.0).all()
 
 
-def test_a_mask_of_each_head_over_one_list():
-    """The gradient has the shape of the logits, which the mask has not."""
+def test_a_mask_per_head_over_one_list():
+    """The gradient has the shape of the logits even if the mask has more axes."""
     keys = SegmentKeys(ROW_IDS, ROWS, mask=tf.constant(GENERATOR.random((HEADS, len(ROW_IDS))) < 0.7))
     logits = tf.constant(entries(inputs(False)[0]))
     for name in ("softmax", "log_softmax"):
@@ -152,7 +152,7 @@ def test_a_mask_of_each_head_over_one_list():
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_second_derivatives_are_those_of_dense_keys(name):
+def test_second_derivatives_equal_dense_keys(name):
     x = tf.constant(GENERATOR.normal(size=6), tf.float32)
     results = []
     for keys, shape in ((SegmentKeys([0, 0, 0, 1, 1, 1], 2), (6,)), (DenseKeys(), (2, 3))):

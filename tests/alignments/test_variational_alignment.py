@@ -1,4 +1,4 @@
-"""An alignment with its prior, as every attention holds it."""
+"""VariationalAlignment: an alignment with its prior, as in every attention."""
 
 import keras
 import numpy as np
@@ -30,8 +30,8 @@ def entropy(weights):
     return -np.sum(weights * np.log(np.where(weights > 0, weights, 1.0)), axis=-1)
 
 
-def test_statistics_are_those_of_the_weights_and_not_of_a_softmax():
-    """Concentrations end at e^10: logits far above it do not make a Dirichlet certain."""
+def test_statistics_describe_the_weights_instead_of_a_softmax():
+    """Concentrations are clamped at e^10, so even larger logits do not make a Dirichlet deterministic."""
     layer = Attention(alignment=Dirichlet())
     query = 60.0 * QUERY
     _, weights = layer(query, VALUE, value_mask=MASK, return_attention_scores=True)
@@ -43,13 +43,13 @@ def test_statistics_are_those_of_the_weights_and_not_of_a_softmax():
 
 @keras.saving.register_keras_serializable(package="tests")
 class Halves(LogNormal):
-    """Gives every valid key the same weight, whatever the logits are."""
+    """Gives all valid keys the same weight."""
 
     def normalize(self, perturbed, noise, keys):
         return keys.softmax(0.0 * perturbed)
 
 
-def test_statistics_follow_an_own_normalize():
+def test_statistics_use_a_custom_normalize():
     for layer in (Attention(alignment=Halves()), MultiHeadAttention(2, 3, alignment=Halves())):
         layer(QUERY, VALUE, value_mask=MASK)
         statistics = layer.alignment_statistics(QUERY, VALUE, value_mask=MASK, num_samples=3)
@@ -59,8 +59,8 @@ def test_statistics_follow_an_own_normalize():
 
 
 @pytest.mark.slow
-def test_the_deviation_is_that_of_the_draws():
-    """Within 6 standard errors of either: sd / sqrt(2 n) a weight."""
+def test_the_deviation_matches_the_draws():
+    """Within 6 standard errors, sd / sqrt(2 n) per weight."""
     layer = Attention(alignment="weibull", seed=1)
     layer(QUERY, VALUE, value_mask=MASK)
     statistics = layer.alignment_statistics(QUERY, VALUE, value_mask=MASK, num_samples=400)
@@ -72,7 +72,7 @@ def test_the_deviation_is_that_of_the_draws():
 
 
 class Opaque(tfd.Distribution):
-    """Lognormal entries under a class that no KL is registered for."""
+    """Lognormal entries in a class without a registered KL."""
 
     def __init__(self, loc, scale):
         self.plain, self.loc = tfd.LogNormal(loc, scale), loc
@@ -105,7 +105,7 @@ class DrawnLogNormal(LogNormal):
 
 
 class TestAFamilyWithoutAClosedForm:
-    """Its KL is log q(S) - log p(S) at the draw: the analytic one in the mean."""
+    """The KL is log q(S) - log p(S) at the draw. Its mean is the analytic KL."""
 
     @pytest.mark.parametrize("arguments", [{"prior": "contextual"}, {"prior": "fixed"}, {}])
     def test_the_mean_is_the_closed_form(self, arguments):
@@ -138,8 +138,8 @@ class TestAFamilyWithoutAClosedForm:
         rows = tf.reduce_mean(tf.reduce_sum(q.log_prob(draws), axis=-1) - p.log_prob(draws), axis=0)
         assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(rows)) / 3, rel=1e-5)
 
-    def test_what_changes_with_the_training_calls_is_in_its_draws(self):
-        """A width that halves at every call: the KL of an evaluation is that of the width of now."""
+    def test_draws_use_the_schedule_of_the_training_calls(self):
+        """With a width that halves at every call, the KL of an evaluation uses the current width."""
 
         class Narrowing(DrawnLogNormal):
             def at_step(self, step):
@@ -164,12 +164,12 @@ class TestAFamilyWithoutAClosedForm:
             log_p = np.log(tf.nn.softmax(QUERY @ VALUE.transpose(0, 2, 1)))
             width = 2.0**-calls
             exact = np.sum(-np.log(width) + 0.5 * (width**2 + log_p**2 - 1.0)) / 3
-            # 480 draws, of which each adds a variance of less than log_p^2 width^2 and 1/2.
+            # Each of the 480 draws adds a variance of less than log_p^2 width^2 + 1/2.
             error = np.sqrt((np.sum(log_p**2) * width**2 + 0.5 * log_p.size) / 16) / 3
             assert float(layer.losses[0]) == pytest.approx(exact, abs=float(5 * error))
             layer(QUERY, VALUE, training=True)
 
-    def test_draws_without_a_gradient_are_refused(self):
+    def test_draws_without_a_gradient_raise_an_error(self):
         class Counted(DrawnLogNormal):
             def posterior(self, logits, keys):
                 return tfd.Poisson(log_rate=logits)
@@ -178,7 +178,7 @@ class TestAFamilyWithoutAClosedForm:
             Attention(alignment=Counted(), prior="fixed")(QUERY, VALUE)
 
 
-def test_a_prior_of_ones_own_needs_log_psi_alone():
+def test_a_custom_prior_needs_only_log_psi():
     @keras.saving.register_keras_serializable(package="tests")
     class Last(keras_vattn.Prior):
         """Expects the last valid key."""
@@ -211,7 +211,7 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
         (lambda: Attention(alignment="dirichlet", prior=GammaPrior(2.0, beta=3.0)), "beta would .*GammaPrior"),
     ],
 )
-def test_an_argument_that_would_change_nothing_is_refused(make, message):
+def test_arguments_without_effect_raise_an_error(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -230,8 +230,8 @@ def test_a_dirichlet_prior_has_the_range_of_the_alignment():
 
 @pytest.mark.parametrize("prior", ["contextual", keras_vattn.ContextualPrior()])
 @pytest.mark.parametrize("kind", [LogNormal, keras_vattn.Weibull])
-def test_the_divergence_of_the_weights_is_never_above_that_of_the_draws(kind, prior):
-    """In the mean of 400 training calls, within 4 standard errors."""
+def test_the_divergence_of_weights_is_at_most_the_divergence_of_draws(kind, prior):
+    """For the mean of 400 training calls, within 4 standard errors."""
 
     def make(kl_of):
         layer_prior = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())
@@ -261,6 +261,6 @@ def test_a_prior_of_the_weights_needs_their_divergence():
 
 
 @pytest.mark.parametrize(("distribution", "unread"), [("weibull", {"sigma": 9.0}), ("lognormal", {"k": 9.0})])
-def test_the_parameter_of_the_other_distribution_is_refused(distribution, unread):
+def test_the_parameter_of_the_other_distribution_raises_an_error(distribution, unread):
     with pytest.raises(ValueError, match=rf"\"{distribution}\" does not use .*Received: {next(iter(unread))}=9.0"):
         BayesianAttention(distribution=distribution, **unread)

@@ -38,7 +38,7 @@ def closed_form(mean, log_scale, prior_mean):
 
 
 @pytest.mark.parametrize("prior", ["standard", "mean"])
-def test_divergence_is_the_closed_form_and_that_of_tfp(prior):
+def test_divergence_matches_the_closed_form_and_tfp(prior):
     layer = built(prior=prior)
     mean = tf.constant(WEIGHTS @ VALUE)
     parameters = layer.posterior_parameters(mean)
@@ -52,7 +52,7 @@ def test_divergence_is_the_closed_form_and_that_of_tfp(prior):
 
 
 def test_draws_have_the_moments_of_the_posterior():
-    """Means within 4 standard errors of 20 000 draws, variances within 5 (36 of each); seed 12."""
+    """The means of 20 000 draws are within 4 standard errors, the variances within 5 (36 of each); seed 12."""
     layer, count = built(), 20_000
     mean = tf.constant(WEIGHTS @ VALUE)
     parameters = layer.posterior_parameters(mean)
@@ -80,7 +80,7 @@ def test_h_bar_is_the_average_over_valid_positions():
 
 
 def test_gradients_flow_through_h_bar():
-    """d KL / d value with the posterior's mean held fixed is (h_bar - mean) / S for every valid position."""
+    """For a fixed posterior mean, d KL / d value is (h_bar - mean) / S at every valid position."""
     layer, value, mean = built(prior="mean"), tf.constant(VALUE), tf.constant(WEIGHTS @ VALUE)
     parameters = layer.posterior_parameters(mean)
     with tf.GradientTape() as tape:
@@ -103,7 +103,7 @@ def test_log_sigma_is_clipped_in_float32():
     assert np.isfinite(divergence).all()
 
 
-def test_a_sigma_at_its_limit_can_come_back():
+def test_a_clipped_sigma_still_has_a_gradient():
     layer = built()
     layer.log_scale_bias.assign(np.full(6, 20.0))
     with tf.GradientTape() as tape:

@@ -1,4 +1,4 @@
-"""What the tests of the alignments share: logits, masks and every alignment beside every prior."""
+"""Shared data of the alignment tests: logits, masks, alignments and priors."""
 
 from functools import partial
 
@@ -30,10 +30,9 @@ OTHER = generator.normal(size=(B, T, S)).astype("float32")
 KEY = generator.normal(size=(B, S, 4)).astype("float32")
 KEYS = DenseKeys(tf.constant(MASK))
 
-# What the rows of a named alignment in the battery have beside the defaults of `named_rows`. `RewardToGo` trains the
-# score behind one-hot weights.
+# Options of battery rows that differ from the defaults of `named_rows`. Only `RewardToGo` trains the score of "hard".
 NAMED_ROWS = {"hard": {"learns": False}, "lognormal": {"fits_float16": False}}
-# The names that take a prior.
+# Names that accept a prior.
 STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
 WITH_CLOSED_DIVERGENCE = [x for x in STOCHASTIC if not NAMED_ROWS.get(x, {}).get("estimates_divergence")]
 REPARAMETERISED = {
@@ -52,7 +51,7 @@ PRIORS = ("fixed", "rate", "paper", "posterior")
 
 
 def named_rows():
-    """Return the name and options of a battery row for each named alignment, with a prior where it takes one."""
+    """Return the name and options of a battery row for each named alignment, with a prior if it accepts one."""
     rows = {}
     for name in ALIGNMENTS:
         prior = {"prior": "contextual"} if name in STOCHASTIC else {}
@@ -61,7 +60,7 @@ def named_rows():
 
 
 def prior_of(alignment, kind, beta=3.0, sigma=0.6):
-    """The published prior of an alignment, `None` for the one that posterior logits make."""
+    """Return the published prior of an alignment, or `None` for posterior logits."""
     if kind == "posterior":
         return None
     scale = {"scale": "paper"} if kind == "paper" else {}
@@ -78,7 +77,8 @@ def prior_of(alignment, kind, beta=3.0, sigma=0.6):
 
 
 def parameters(alignment, prior, key=KEY, keys=KEYS, other=OTHER):
-    """p of `divergence_of`: a prior with its log Psi, or the logits of the same family where the prior is `None`."""
+    """Return p for `divergence_of`: a prior with its log Psi, or the logits of the same family if the prior is
+    `None`."""
     if prior is None:
         return {"logits": tf.constant(other)}
     return {"prior": prior, "log_psi": _log_psi(prior, key, keys)}
@@ -91,7 +91,7 @@ def _log_psi(prior, key, keys):
 
 
 def divergence_of(alignment, logits, p, keys, noise=None):
-    """KL(q || p) of each row for a p of `parameters`, as a layer has it."""
+    """Return KL(q || p) of each row as a layer computes it. p is a result of `parameters`."""
     variational = VariationalAlignment(alignment)
     variational.prior = p.get("prior")
     scored = AlignmentInputs(p.get("logits", logits), keys, p.get("log_psi"), logits if "logits" in p else None)
@@ -100,7 +100,7 @@ def divergence_of(alignment, logits, p, keys, noise=None):
 
 
 def draw(alignment, logits, keys, num_samples, seed=0):
-    """Weights (num_samples, B, T, S)."""
+    """Return drawn weights (num_samples, B, T, S)."""
     logits = tf.convert_to_tensor(logits)
     repeated = tf.repeat(logits[None], num_samples, axis=0)
     noise = alignment.noise(tuple(repeated.shape), noise_of.as_seed(seed))
@@ -109,7 +109,7 @@ def draw(alignment, logits, keys, num_samples, seed=0):
 
 
 def reference_divergence(alignment, logits, p, mask=MASK):
-    """KL of each row in float64 through TensorFlow Probability, row by row, over the valid keys alone."""
+    """Return the float64 KL of each row from TensorFlow Probability, over the valid keys only."""
     result = np.zeros(logits.shape[:-1])
     prior = {name: np.broadcast_to(x, logits.shape) for name, x in _prior_parameters(alignment, p).items()}
     for index in np.ndindex(*result.shape):
@@ -120,7 +120,7 @@ def reference_divergence(alignment, logits, p, mask=MASK):
 
 
 def _prior_parameters(alignment, p):
-    """The parameters of p, float64."""
+    """Return the parameters of p, float64."""
     if "logits" in p:
         return {"logits": np.asarray(p["logits"], "float64")}
     prior, log_psi = p["prior"], None if p["log_psi"] is None else p["log_psi"].numpy().astype("float64")
@@ -156,7 +156,7 @@ def _row_divergence(alignment, row, p):
     if alignment.kl_of == "weights":
         if len(row) == 1:
             return 0.0
-        # What is left is the ratios of all entries to the last, whose logarithms are normal.
+        # The logs of the ratios of all entries to the last entry are normal.
         ratios = np.eye(len(row))[:-1] - np.eye(len(row))[-1:]
         q, p = (_normal(ratios @ np.asarray(x.loc), np.max(x.scale) ** 2 * ratios @ ratios.T) for x in (q, p))
     return distributions.kl_divergence(q, p)

@@ -1,4 +1,4 @@
-"""A small model of one word a step, in float64, and all draws of its latent, for the tests of the estimators."""
+"""A small float64 model with one word per step, and all draws of its latent variable, for the estimator tests."""
 
 import itertools
 
@@ -19,7 +19,7 @@ def variables():
 
 
 def parameters(weights):
-    """log p(y | z), log p(z) and log q(z) of all z, (1, T, S), float64."""
+    """Return log p(y | z), log p(z) and log q(z) for all z, (1, T, S), float64."""
     words = tf.one_hot(WORDS, VOCABULARY, dtype=tf.float64)[:, :, None]
     return (
         tf.reduce_sum(tf.nn.log_softmax(weights["words"]) * words, axis=-1),
@@ -29,7 +29,7 @@ def parameters(weights):
 
 
 def all_draws(values, num_samples):
-    """values (1, T, S) at all S^K tuples of draws, (S^K, T, K)."""
+    """Return values (1, T, S) at all S^K tuples of draws, (S^K, T, K)."""
     index = np.array(list(itertools.product(range(SOURCE), repeat=num_samples)))
     return tf.transpose(tf.gather(values[0], index, axis=1), (1, 0, 2))
 

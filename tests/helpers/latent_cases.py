@@ -1,4 +1,4 @@
-"""A small model with a latent alignment, and inputs for it, for the tests of latent alignment."""
+"""A small model with a latent alignment and its inputs."""
 
 import keras
 import numpy as np
@@ -27,7 +27,7 @@ OBJECTIVES = {
 
 
 def arrays(batch=BATCH, steps=STEPS, masked=False):
-    """Inputs of `run`, NumPy; with `masked` keys and words are padded, and one example has no valid key."""
+    """Return NumPy inputs of `run`. With `masked`, keys and words are padded, and one example has no valid key."""
     generator = np.random.default_rng(0)
     key_lengths = np.resize([SOURCE, 3, 0, 1], batch) if masked else np.full(batch, SOURCE)
     word_lengths = np.resize([steps, max(steps - 1, 1), steps, 1], batch) if masked else np.full(batch, steps)
@@ -42,7 +42,7 @@ def arrays(batch=BATCH, steps=STEPS, masked=False):
 
 
 def layers(objective):
-    """The layers of the model: attention, emission and value."""
+    """Return the layers of the model: attention, emission and value."""
     return {
         "attention": keras_vattn.CategoricalAttention("additive", objective, seed=1, name="attention"),
         "value": keras.layers.Dense(WIDTH, name="value_projection"),
@@ -53,7 +53,7 @@ def layers(objective):
 
 
 def run(parts, inputs, posterior=True, **call):
-    """The bound (B, T) of the targets, and the dictionary of the attention."""
+    """Return the bound (B, T) of the targets and the outputs of the attention."""
     logits = inputs["posterior_logits"] if posterior and parts["attention"].objective.uses_posterior else None
     mask = ops.not_equal(inputs["targets"], 0)
     latent = parts["attention"](
@@ -71,7 +71,7 @@ def run(parts, inputs, posterior=True, **call):
 
 
 def emit(parts, inputs, latent):
-    """The hidden state of every candidate, (B, T, K, D)."""
+    """Return the hidden state of every candidate, (B, T, K, D)."""
     return ops.tanh(parts["query"](inputs["query"])[:, :, None] + latent["candidates"])
 
 

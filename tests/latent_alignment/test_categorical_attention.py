@@ -1,4 +1,4 @@
-"""What CategoricalAttention returns, its config, and what it refuses."""
+"""Outputs and errors of CategoricalAttention."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 import keras_vattn
 from keras_vattn import CategoricalAttention, LatentObjective
 
-COUNTS = {  # candidates, and log probabilities, in training and at evaluation
+COUNTS = {  # numbers of candidates and log probabilities in training, then at evaluation
     "soft": (1, 1, 1, 1),
     "marginal": (SOURCE,) * 4,
     "top_k": (2, 2, 2, 2),
@@ -28,7 +28,7 @@ COUNTS = {  # candidates, and log probabilities, in training and at evaluation
 
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))
-def test_what_comes_out(name):
+def test_output_shapes_and_losses(name):
     layer = CategoricalAttention(objective=OBJECTIVES[name])
     for training, counts in ((True, COUNTS[name][:2]), (False, COUNTS[name][2:])):
         latent = call(layer, training=training)
@@ -38,7 +38,7 @@ def test_what_comes_out(name):
             "log_weights": (BATCH, STEPS, counts[0]),
             "log_posterior": (BATCH, STEPS, counts[1]),
         }
-        # Whatever the candidates are, they mix to one prediction.
+        # The candidates always mix to one prediction.
         np.testing.assert_allclose(ops.sum(ops.exp(latent["log_weights"]), axis=-1), 1.0, rtol=1e-5)
         at_evaluation = layer.objective.at_inference.objective == "elbo"
         assert len(layer.losses) == (layer.objective.objective == "elbo" if training else at_evaluation)
@@ -46,7 +46,7 @@ def test_what_comes_out(name):
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_a_prediction_has_no_posterior(objective):
-    """Without posterior logits: the marginal over all keys, or over the most probable ones."""
+    """Without posterior logits the layer computes the marginal over all keys, or over the most probable keys."""
     layer = CategoricalAttention(objective=objective)
     latent = call(layer, posterior=False)
     assert ("log_posterior" in latent) == (not objective.uses_posterior)
@@ -57,8 +57,8 @@ def test_a_prediction_has_no_posterior(objective):
             call(layer, posterior=False, training=True)
 
 
-def test_what_a_draw_counts_in_a_prediction():
-    """1/K for draws from p, p / q for draws from q, nothing for the baseline."""
+def test_weights_of_draws_in_a_prediction():
+    """The weight is 1/K for draws from p, renormalised p / q for draws from q, and 0 for the baseline."""
     latent = call(CategoricalAttention(objective=LatentObjective("hard/sample", num_samples=4)), training=True)
     log_weights = latent["log_weights"].numpy()
     np.testing.assert_allclose(log_weights[..., :4], -np.log(4.0), rtol=1e-6)
@@ -85,7 +85,7 @@ def test_scores_on_request():
 
 
 def test_k_max_at_evaluation():
-    """`top_k` makes the prediction K-max, whatever the training."""
+    """`top_k` makes the prediction K-max, whatever the training objective."""
     for objective in (LatentObjective("elbo", top_k=3), LatentObjective("marginal", top_k=3)):
         latent = call(CategoricalAttention(objective=objective), posterior=False)
         assert latent["candidates"].shape[2] == 3
@@ -113,7 +113,7 @@ def test_probabilities_and_candidates():
     np.testing.assert_allclose(soft, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_soft_baseline_is_under_p():
+def test_the_soft_baseline_uses_p():
     latent = call(CategoricalAttention(objective="elbo/sample"), MASKED, training=True)
     soft = call(CategoricalAttention(objective="soft"), MASKED)
     np.testing.assert_allclose(latent["candidates"][:, :, -1:], soft["candidates"], rtol=1e-5, atol=1e-6)
@@ -125,7 +125,7 @@ def test_k_max_keeps_the_most_probable_keys():
     best = np.argsort(-logits[0, 0])[:2]
     np.testing.assert_allclose(latent["candidates"][0, 0], MASKED["memory"][0][best], rtol=1e-6)
     np.testing.assert_allclose(ops.exp(latent["log_prior"])[0, 0], softmax(logits[0, 0][best]), rtol=1e-5)
-    # One valid key: the other place is empty.
+    # With one valid key the second candidate is empty.
     np.testing.assert_allclose(ops.exp(latent["log_prior"])[3], np.tile([1.0, 0.0], (STEPS, 1)))
     assert (latent["candidates"].numpy()[3, :, 1] == 0).all()
 

@@ -1,4 +1,4 @@
-"""Models with a CategoricalAttention: behind a decoder, and trained."""
+"""Models with a CategoricalAttention: after a decoder, and in training."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from keras_vattn import CategoricalAttention, LatentObjective, NegativeBound
 
 
 def test_the_logits_of_a_decoder():
-    """Candidates from the score and the logits that feed the decoder, instead of scoring again."""
+    """The layer uses the logits of the decoder instead of computing scores."""
     attention = keras_vattn.DeterministicAttention(score="additive")
     decoder = keras_vattn.AttentionDecoder(WIDTH, attention, feeding="expected")
     decoded = decoder(INPUTS["query"], INPUTS["memory"], memory_mask=MASKED["memory_mask"], return_logits=True)
@@ -25,8 +25,8 @@ def test_the_logits_of_a_decoder():
         layer(decoded["query"], INPUTS["memory"])
 
 
-def test_no_word_is_predicted_from_a_later_one():
-    """p(y_t | y_<t) of a decoder does not change when later words are permuted; the posterior sees them."""
+def test_predictions_do_not_depend_on_later_words():
+    """p(y_t | y_<t) does not depend on later words; the posterior does."""
     vocabulary, words = 8, np.array([[1, 4, 2, 7, 5, 3]])
     embedding, width = keras.layers.Embedding(vocabulary, WIDTH), WIDTH
     decoder = keras_vattn.AttentionDecoder(width, keras_vattn.DeterministicAttention("additive"), feeding="expected")
@@ -54,7 +54,7 @@ def test_no_word_is_predicted_from_a_later_one():
         permuted[:, -1] = 6
         np.testing.assert_array_equal(predict(permuted)[:, : time + 1], first[:, : time + 1])
         assert (np.asarray(posterior(permuted))[:, :time] != np.asarray(posterior_logits)[:, :time]).any()
-    # The values of the same words are those of the prediction.
+    # The bound of the target words equals their predicted log p.
     decoded = decoder(embedding(words[:, :-1]), memory, return_logits=True)
     latent = attention(decoded["query"], memory, logits=decoded["logits"])
     bound = keras_vattn.LatentLogLikelihood(attention.objective)(
@@ -65,7 +65,7 @@ def test_no_word_is_predicted_from_a_later_one():
 
 @pytest.mark.slow
 def test_training_and_prediction_share_their_layers():
-    """The prediction model has no posterior; its words are the exact marginal of the trained layers."""
+    """The prediction model has no posterior and returns the exact marginal of the trained layers."""
     parts = layers(OBJECTIVES["elbo-sample"])
     inputs = {
         "query": keras.Input((None, WIDTH), name="query"),

@@ -1,4 +1,4 @@
-"""The values of the estimators: the order of the bounds, where they are equal, K-max and soft attention."""
+"""Values of the estimators: the order of the bounds, equality cases, K-max and soft attention."""
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,7 @@ def elbo():
     return (estimators.expectation(log_likelihood, log_posterior) - divergence).numpy()[0]
 
 
-def test_in_expectation_exact_is_over_importance_weighted_is_over_elbo():
+def test_expected_bounds_are_ordered():
     bounds = [expected_values(estimators.importance_weighted, count) for count in (1, 2, 3, 4)]
     np.testing.assert_allclose(bounds[0], elbo())
     for smaller, larger in zip(bounds, [*bounds[1:], exact_marginal()]):
@@ -35,7 +35,7 @@ def test_in_expectation_exact_is_over_importance_weighted_is_over_elbo():
     np.testing.assert_allclose(expected_values(estimators.wake_sleep, 3), bounds[2])
 
 
-def test_on_the_same_draws_the_log_of_the_mean_is_over_the_mean_of_the_logs():
+def test_importance_weighted_bound_is_above_the_mean_of_logs():
     log_likelihood, log_prior, log_posterior = (all_draws(x, 3) for x in parameters(variables()))
     bound = estimators.importance_weighted(log_likelihood, log_prior, log_posterior).numpy()
     mean_of_logs = tf.reduce_mean(log_likelihood + log_prior - log_posterior, axis=-1).numpy()
@@ -62,7 +62,7 @@ def test_the_elbo_at_q_equal_to_p_is_the_hard_bound():
 
 
 def test_k_max():
-    """Renormalised K-max is exact at K = S, and not monotone before."""
+    """Renormalised K-max is exact at K = S but not monotone in K."""
     prior = tf.constant([[[0.6, 0.3, 0.1]]])
     log_likelihood = ops.log(tf.constant([[[0.5, 0.1, 0.9]]]))
     values = []
@@ -77,7 +77,7 @@ def test_k_max():
 
 
 def test_without_entropy_soft_attention_is_the_marginal():
-    """Where p(z) is certain, E[f(z)] = f(E[z]) (section 2.2)."""
+    """If p(z) is one-hot, E[f(z)] = f(E[z]) (section 2.2)."""
     words = keras_vattn.TokenLogLikelihood(3, kernel_initializer="identity")
     value = np.random.default_rng(1).normal(size=(1, 3, 3)).astype("float32")
     logits, word, values = np.log(np.float32([[[1.0, 1e-30, 1e-30]]])), tf.fill((1, 1), 2), []

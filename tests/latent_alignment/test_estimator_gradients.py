@@ -1,4 +1,4 @@
-"""The gradient of every estimator, and of faulty ones, by enumeration of all draws in float64."""
+"""Expected gradients of correct and faulty estimators, by enumeration of all draws in float64."""
 
 import itertools
 
@@ -27,7 +27,7 @@ from keras_vattn.latent_alignment import estimators
 
 
 def gradients(function):
-    """The gradients of the sum over the steps of a function of the parameters, a dictionary of arrays."""
+    """Return the gradients of a function of the parameters, summed over steps, as a dictionary of arrays."""
     weights = variables()
     with tf.GradientTape() as tape:
         value = tf.reduce_sum(function(*parameters(weights)))
@@ -36,7 +36,7 @@ def gradients(function):
 
 
 def expected_gradients(estimator, num_samples, source="posterior"):
-    """The mean gradient of an estimator over all its draws."""
+    """Return the expected gradient of an estimator over all draws."""
 
     def function(*values):
         drawn_from = values[1 if source == "prior" else 2]
@@ -47,7 +47,7 @@ def expected_gradients(estimator, num_samples, source="posterior"):
 
 
 def gradients_of_expectation(value, num_samples, source="posterior"):
-    """The gradient of the mean of a value over all its draws, the probabilities of the draws differentiated too."""
+    """Return the gradient of the expected value over all draws, including the gradient of the probabilities."""
 
     def function(*values):
         drawn_from = values[1 if source == "prior" else 2]
@@ -76,8 +76,8 @@ def log_mean_weight(log_likelihood, log_prior, log_posterior):
     ("baseline", "num_samples"), [("none", 1), ("none", 2), ("soft", 1), ("soft", 2), ("leave-one-out", 2)]
 )
 @pytest.mark.parametrize("source", ["posterior", "prior"])
-def test_the_score_function_gradient_is_that_of_the_enumerated_expectation(source, baseline, num_samples):
-    """elbo/sample from q, hard/sample from p."""
+def test_score_function_gradient_equals_the_enumerated_gradient(source, baseline, num_samples):
+    """elbo/sample draws from q, hard/sample draws from p."""
 
     def estimator(log_likelihood, log_prior, log_posterior):
         probability = log_prior if source == "prior" else log_posterior
@@ -88,7 +88,7 @@ def test_the_score_function_gradient_is_that_of_the_enumerated_expectation(sourc
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3])
-def test_the_importance_weighted_gradient_is_that_of_its_expectation(num_samples):
+def test_importance_weighted_gradient_equals_the_gradient_of_its_expectation(num_samples):
     estimated = expected_gradients(estimators.importance_weighted, num_samples)
     assert agree(estimated, gradients_of_expectation(log_mean_weight, num_samples))
     if num_samples == 1:
@@ -100,8 +100,8 @@ def test_the_importance_weighted_gradient_is_that_of_its_expectation(num_samples
 
 
 @pytest.mark.parametrize("num_samples", [2, 3])
-def test_the_wake_sleep_gradient_is_its_definition(num_samples):
-    """E_q sum_k v_k (d log p(y | z_k) + d log p(z_k) + d log q(z_k)), written out in NumPy (Ba et al. 2015)."""
+def test_the_wake_sleep_gradient_matches_its_definition(num_samples):
+    """Compares with E_q sum_k v_k (d log p(y | z_k) + d log p(z_k) + d log q(z_k)) in NumPy (Ba et al. 2015)."""
     log_likelihood, log_prior, log_posterior = (x.numpy()[0] for x in parameters(variables()))
     prior, posterior = np.exp(log_prior), np.exp(log_posterior)
     word = np.exp(WORD_LOGITS[0] - np.log(np.exp(WORD_LOGITS[0]).sum(-1, keepdims=True)))

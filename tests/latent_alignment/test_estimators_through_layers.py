@@ -1,4 +1,4 @@
-"""Gradients of 20,000 draws through the layers, under an emission of a matrix product, tanh and a softmax."""
+"""Gradients of 20,000 draws through the layers, with an emission of a matrix product, tanh and a softmax."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def emission(candidates, emission_inputs):
 
 
 def through_layers(objective, batch, seed=0, training=True):
-    """Gradients of the bound by the logits of p and q and by the values, one for each of `batch` equal examples."""
+    """Return the gradients of the bound by the logits of p and q and by the values, for `batch` equal examples."""
     generator = np.random.default_rng(3)
     logits = tf.constant(np.tile(PRIOR_LOGITS, (batch, 1, 1)), tf.float32)
     posterior_logits = tf.constant(np.tile(POSTERIOR_LOGITS, (batch, 1, 1)), tf.float32)
@@ -73,7 +73,7 @@ SAMPLED = {
 
 @pytest.fixture(scope="module")
 def enumerated():
-    """The gradients without draws."""
+    """Return the gradients of enumeration, without draws."""
     return {pair: [x[0] for x in through_layers(pair, 1)] for pair in ("elbo/enumerate", "hard/enumerate")}
 
 
@@ -95,8 +95,8 @@ def test_wrong_estimators_through_the_layers_fail_the_same_check(wrong, enumerat
     assert not all(passed)
 
 
-def test_importance_weighted_draws_through_the_layers_are_those_of_the_formula():
-    """The mean over draws against all draws enumerated with the layers' own likelihoods."""
+def test_importance_weighted_draws_through_the_layers_match_the_formula():
+    """Compares the mean over draws with an enumeration of all draws."""
     for name in ("importance_weighted", "wake_sleep"):
         samples = through_layers(LatentObjective(name, num_samples=2), NUM_DRAWS)
         for estimates, exact in zip(samples, _enumerated_by_formula(getattr(estimators, name)), strict=True):
@@ -104,7 +104,7 @@ def test_importance_weighted_draws_through_the_layers_are_those_of_the_formula()
 
 
 def plain_log_words(contexts):
-    """log p of the words of the target given contexts (..., S), by the emission of `through_layers`, in float64."""
+    """Return log p of every word given contexts (..., S), with the emission of `through_layers`, in float64."""
     generator = np.random.default_rng(3)
     kernel, output = generator.normal(size=(SOURCE, 6), scale=2.0), generator.normal(size=(6, VOCABULARY), scale=2.0)
     return tf.nn.log_softmax(tf.tanh(contexts @ kernel) @ output)
@@ -123,8 +123,8 @@ def _enumerated_by_formula(estimator):
     return [by_prior[0].numpy(), by_posterior[0].numpy(), by_value.numpy()]
 
 
-def test_the_gumbel_gradient_is_that_of_its_definition(monkeypatch):
-    """candidate = sum_s softmax((log q + g) / tau)_s x_s: value and gradient for a given g, in plain TensorFlow."""
+def test_the_gumbel_gradient_matches_its_definition(monkeypatch):
+    """Compares candidate = sum_s softmax((log q + g) / tau)_s x_s, for fixed g, with plain TensorFlow."""
     noise = np.random.default_rng(5).uniform(0.05, 0.95, size=(1, STEPS, SOURCE)).astype("float32")
     monkeypatch.setattr(keras_vattn.random, "uniform", lambda shape, seed: tf.constant(noise))
     actual = through_layers(LatentObjective("elbo/gumbel", tau=0.7), 1)[1]

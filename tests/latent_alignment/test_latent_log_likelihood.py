@@ -15,7 +15,7 @@ LOG_PRIOR, LOG_POSTERIOR = log_softmax(GENERATOR.normal(size=(2, BATCH, STEPS, S
 LOG_WEIGHTS = LOG_LIKELIHOOD + LOG_PRIOR - LOG_POSTERIOR
 DRAWN = [x[..., :3] for x in (LOG_LIKELIHOOD, LOG_PRIOR, LOG_POSTERIOR)]
 VALUES = {
-    # objective: its arguments in training and its value
+    # objective: its arguments in training, and its value
     "soft": ([x[..., :1] for x in (LOG_LIKELIHOOD, 0 * LOG_PRIOR, 0 * LOG_PRIOR)], LOG_LIKELIHOOD[..., 0]),
     "marginal": ([LOG_LIKELIHOOD, LOG_PRIOR, LOG_PRIOR], logsumexp(LOG_LIKELIHOOD + LOG_PRIOR, axis=-1)),
     "elbo/enumerate": ([LOG_LIKELIHOOD, LOG_PRIOR, LOG_POSTERIOR], (np.exp(LOG_POSTERIOR) * LOG_LIKELIHOOD).sum(-1)),
@@ -73,7 +73,7 @@ def score_gradient(layer, log_likelihood=LOG_LIKELIHOOD[..., :3]):
 
 
 def test_baselines():
-    """The gradient by log q is (log p(y | z) - b) / K."""
+    """The gradient with respect to log q is (log p(y | z) - b) / K."""
     gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample", baseline=None)))
     np.testing.assert_allclose(gradient, DRAWN[0] / 3, rtol=1e-5)
     gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample")), LOG_LIKELIHOOD[..., :4])
@@ -96,7 +96,7 @@ def test_the_soft_baseline_has_no_gradient():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_moving_average(compiled):
-    """b of a call is the average of the calls before, weighted by decay^age; the first has none."""
+    """b is the average of earlier calls, weighted by decay^age. The first call has b = 0."""
     layer = LatentLogLikelihood(make_objective("elbo/sample", baseline="moving_average", baseline_decay=0.8))
     layer.build(DRAWN[0].shape, DRAWN[1].shape, DRAWN[2].shape)
     assert [w.dtype for w in layer.weights] == ["float32"] and layer.trainable_weights == []
@@ -127,7 +127,7 @@ def test_moving_average(compiled):
 
 
 def test_the_mask_of_the_queries_reaches_the_loss():
-    """An emission of plain operations loses it; the log probabilities carry it past."""
+    """Plain operations in the emission drop the mask. The log probabilities of the attention carry it to the loss."""
     words = keras.Input((None,), dtype="int32")
     memory = keras.Input((None, 6))
     query = keras.layers.Embedding(11, 6, mask_zero=True)(words)
@@ -143,8 +143,8 @@ def test_the_mask_of_the_queries_reaches_the_loss():
     np.testing.assert_allclose(loss, -(value.numpy() * (ids > 0)).sum(1), rtol=1e-6)
 
 
-def test_both_ends_have_one_objective():
-    """Eagerly, in graph and symbolically."""
+def test_both_layers_need_the_same_objective():
+    """Different objectives raise an error eagerly, in a graph and symbolically."""
     parts = layers("elbo/enumerate")
     parts["bound"] = LatentLogLikelihood("marginal")
     for call in (run, tf.function(run)):

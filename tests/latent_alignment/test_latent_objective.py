@@ -16,7 +16,7 @@ def options(objective, estimator):
 
 @pytest.mark.parametrize("objective", list(LEGAL))
 @pytest.mark.parametrize("estimator", ["expected", "enumerate", "top_k", "sample", "gumbel", "exact"])
-def test_every_other_pair_is_an_error_that_lists_them(objective, estimator):
+def test_invalid_pairs_raise_an_error_that_lists_the_valid_ones(objective, estimator):
     if (objective, estimator) in PAIRS:
         from_two_words = LatentObjective(objective, estimator, **options(objective, estimator))
         assert from_two_words == LatentObjective(f"{objective}/{estimator}", **options(objective, estimator))
@@ -81,7 +81,7 @@ def test_errors(arguments, received):
         LatentObjective(**arguments)
 
 
-def test_the_layers_take_it_as_words_or_as_a_configuration():
+def test_the_layers_accept_names_and_configs():
     config = keras.saving.serialize_keras_object(LatentObjective("marginal"))
     for layer in (keras_vattn.CategoricalAttention, keras_vattn.LatentLogLikelihood):
         assert layer(objective="marginal").objective == layer(objective=config).objective == LatentObjective("marginal")

@@ -1,4 +1,4 @@
-"""One query an example (a question about an image): no axis of steps behind the attention."""
+"""One query per example (a question about an image), without a step axis after the attention."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ POSTERIOR = np.random.default_rng(5).normal(size=(4, 1, 5)).astype("float32")
 
 
 def one_query(objective, second_objective=None, sliced=False):
-    """The bound of one question an example about five regions, with two layers' objectives."""
+    """Return the layer and its inputs for one question per example about five regions."""
     attention = CategoricalAttention("dot_product", objective, seed=1)
     options = {"posterior_logits": POSTERIOR} if attention.objective.in_training.needs_posterior else {}
     latent = attention(QUESTION, REGIONS, training=True, **options)
@@ -26,8 +26,8 @@ def one_query(objective, second_objective=None, sliced=False):
 @pytest.mark.parametrize(
     "objective", ["soft", "marginal", "marginal/top_k", "elbo", "elbo/enumerate", "hard", "wake_sleep"]
 )
-def test_what_the_attention_returned_is_taken_as_it_is(objective):
-    """Beside log-likelihoods without an axis of steps: the value of the sliced ones, (B,)."""
+def test_unsliced_attention_outputs_are_accepted(objective):
+    """Log-likelihoods without a step axis accept unsliced attention outputs and give (B,)."""
     options = {"marginal/top_k": {"top_k": 2}, "wake_sleep": {"num_samples": 3}}.get(objective, {})
     objective = LatentObjective(objective, **options)
     layer, log_likelihood, log_probabilities = one_query(objective)

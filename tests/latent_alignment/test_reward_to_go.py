@@ -1,4 +1,4 @@
-"""Hard attention in a decoder: its expected gradient against the enumerated bound's, masks, baselines, training."""
+"""Hard attention in a decoder: expected gradient against the enumerated bound, masks, baselines, training."""
 
 import itertools
 
@@ -27,7 +27,7 @@ WORDS = np.array([[1, 3, 2]])
 
 
 class Forced(Hard):
-    """Draws the positions of a path (B, T), whatever the logits."""
+    """Draws the positions of a path (B, T), independent of the logits."""
 
     path = PATHS
 
@@ -36,7 +36,8 @@ class Forced(Hard):
 
 
 class HardModel:
-    """A decoder with hard attention, over all paths at once; a word sees the state, and perhaps the drawn region."""
+    """A decoder with hard attention, over all paths at once. A word depends on the state and optionally on the drawn
+    region."""
 
     def __init__(self, query, sees_context, path=PATHS, **options):
         keras.utils.set_random_seed(0)
@@ -48,7 +49,7 @@ class HardModel:
         self.bound = RewardToGo(**options)
         self.sees_context = sees_context
         self()
-        # The kernels of a new network are small: what depends on a draw is to be seen.
+        # The initial kernels are small; doubling them makes the effect of a draw visible.
         for variable in self.variables:
             variable.assign(2.0 * variable)
 
@@ -57,7 +58,7 @@ class HardModel:
         return [*self.decoder.trainable_variables, *self.words.trainable_variables]
 
     def __call__(self, inputs_mask=None, memory_mask=None, **options):
-        """The values (B, T), the log-likelihoods of the words, and what the decoder returns."""
+        """Return the values (B, T), the log-likelihoods of the words, and the outputs of the decoder."""
         inputs, regions, words = (np.repeat(x, self.count, axis=0) for x in (INPUTS, REGIONS, WORDS))
         masks = {"inputs_mask": inputs_mask, "memory_mask": memory_mask}
         decoded = self.decoder(
@@ -84,7 +85,7 @@ def log_p(decoded, possible=True):
 
 
 def log_p_of_path(decoded, possible=True, counted=True):
-    """log p of the drawn positions, (B,)."""
+    """Return log p of the drawn positions, (B,)."""
     drawn = tf.reduce_sum(tf.where(decoded["weights"] > 0, log_p(decoded, possible), 0.0), axis=-1)
     return tf.reduce_sum(tf.where(counted, drawn, 0.0), axis=1)
 
@@ -107,11 +108,11 @@ BASELINES = {
 
 @pytest.mark.parametrize("options", BASELINES.values(), ids=BASELINES)
 @pytest.mark.parametrize("query,sees_context", [("previous", False), ("current", True)])
-def test_the_expected_gradient_is_that_of_the_enumerated_bound(query, sees_context, options):
-    """All 27 paths through three positions: the mean of the estimate, weighted by p of the path, is exact."""
+def test_the_expected_gradient_equals_the_enumerated_gradient(query, sees_context, options):
+    """The mean of the estimate over all 27 paths through three positions, weighted by p of the path, is exact."""
     model = HardModel(query, sees_context, **options)
     if options["baseline"]:
-        # As if calls before had left it.
+        # An average from earlier calls.
         model.bound.average.assign([-1.3, 1.0])
     with tf.GradientTape(persistent=True) as tape:
         value, log_likelihood, decoded = model()
@@ -128,7 +129,7 @@ def test_the_expected_gradient_is_that_of_the_enumerated_bound(query, sees_conte
 
 
 def test_the_gradient_under_masks():
-    """The last step is padding and the last region is none: two positions at two steps are what is summed over."""
+    """The last step and the last region are masked, which leaves two positions at two steps."""
     path = np.array([[*row, 0] for row in itertools.product(range(2), repeat=2)])
     inputs_mask = tf.constant([[True, True, False]] * 4)
     memory_mask = tf.constant([[True, True, False]] * 4)
@@ -148,8 +149,8 @@ def test_the_gradient_under_masks():
     assert np.all(np.isfinite(estimated))
 
 
-def test_the_reward_is_the_sum_from_the_word_on_less_the_baseline():
-    """The gradient for the logits of a step is (R_t - b_t) (one-hot(z_t) - p_t), with every kind of baseline."""
+def test_the_reward_is_the_sum_to_go_minus_the_baseline():
+    """The gradient with respect to the logits of step t is (R_t - b_t) (one-hot(z_t) - p_t), with every baseline."""
     log_likelihood = np.array([[-1.0, -2.0, -4.0]], "float32")
     logits = tf.constant(generator.normal(size=(1, 3, 2)), tf.float32)
     weights = tf.constant([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
@@ -164,10 +165,10 @@ def test_the_reward_is_the_sum_from_the_word_on_less_the_baseline():
         return ratio[0, :, 0].numpy()
 
     to_go = np.array([-7.0, -6.0, -4.0])
-    # The first call knows no average; then it is -7/3 a word.
+    # The first call has no average. Afterwards it is -7/3 per word.
     np.testing.assert_allclose(rewards(), to_go, rtol=1e-4)
     np.testing.assert_allclose(rewards(), to_go + 7.0 / 3.0 * np.array([3, 2, 1]), rtol=1e-3, atol=1e-4)
-    # A batch without a word changes nothing, and padded words count nowhere.
+    # A batch without words leaves the average unchanged. Padded words do not count.
     before = layer.average.numpy()
     nothing = tf.constant([[False, False, False]])
     layer(log_likelihood, weights, logits, log_likelihood_mask=nothing, training=True)
@@ -178,7 +179,7 @@ def test_the_reward_is_the_sum_from_the_word_on_less_the_baseline():
     np.testing.assert_allclose(rewards(baseline_log_likelihood=other), to_go - [-4.5, -1.5, -0.5], rtol=1e-4)
 
 
-def test_no_term_at_inference():
+def test_no_gradient_terms_at_inference():
     layer, logits = RewardToGo(entropy_weight=1.0), tf.zeros((1, 2, 3))
     weights, log_likelihood = tf.one_hot([[0, 2]], 3), tf.constant([[-1.0, -2.0]])
     with tf.GradientTape() as tape:
@@ -204,7 +205,7 @@ def test_rows_without_a_region_and_extreme_logits_stay_finite():
 
 @pytest.mark.slow
 def test_a_model_learns_where_to_look():
-    """The word is written in the one region that the input names: only the drawn region tells it."""
+    """Only the region that the input names contains the word."""
     count, words = 512, 5
     generator = np.random.default_rng(0)
     positions = generator.integers(SOURCE, size=(count, 2))
@@ -238,8 +239,8 @@ def test_a_model_learns_where_to_look():
 
 
 @pytest.mark.slow
-def test_weights_that_are_no_draw_of_a_position_are_refused():
-    """Their gradient would be wrong, and nothing would say so."""
+def test_weights_that_are_not_one_hot_raise_an_error():
+    """Their gradient would silently be wrong."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")
     decoder = AttentionDecoder(5, Attention("additive"), query="previous")
     decoded = decoder(inputs, regions, return_attention_scores=True, return_logits=True)

@@ -36,7 +36,7 @@ def value_and_gradients(layer, inputs=INPUTS, targets=TARGETS, upstream=UPSTREAM
 
 
 def reference(layer, ignore_class=None):
-    """The same by a log-softmax over all words."""
+    """Return the reference from a log-softmax over all words."""
     inputs, variables = tf.constant(INPUTS), [w.value for w in layer.weights]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -69,8 +69,8 @@ def test_without_a_bias():
 
 @pytest.mark.parametrize("chunk_size", slow_after([None, 7]))
 @jit_compile
-def test_candidates_that_are_impossible(chunk_size, jit_compile):
-    """Value and gradient 0 whatever stands there; the others as without a mask."""
+def test_impossible_candidates(chunk_size, jit_compile):
+    """Impossible candidates have value and gradient 0, whatever their content. The mask does not affect the others."""
     layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
     upstream = np.where(POSSIBLE, UPSTREAM, 0.0).astype("float32")
     expected = value_and_gradients(layer, upstream=upstream)
@@ -94,16 +94,16 @@ def test_a_mask_of_candidates_broadcasts():
         layer(INPUTS, TARGETS, candidates_mask=mask_of_keys[:, None, :2])
 
 
-def test_a_word_without_a_candidate_has_them_all():
-    """They weigh the same in the bound, and a likelihood of 1 would be better than any model's."""
+def test_a_word_without_possible_candidates_counts_all():
+    """A mask without candidates is ignored: value 0 would mean a likelihood of 1."""
     layer = built()
     possible = np.ones((3, 1, 5), bool)
     possible[1] = False
     np.testing.assert_allclose(layer(INPUTS, TARGETS, candidates_mask=possible), layer(INPUTS, TARGETS), rtol=1e-6)
 
 
-def test_words_that_do_not_count():
-    """Value and gradient 0, whatever stands there."""
+def test_ignored_words():
+    """Ignored words have value and gradient 0, whatever their content."""
     targets = TARGETS.copy()
     targets[0, 1:] = -1
     inputs = INPUTS.copy()
@@ -120,7 +120,7 @@ def test_words_that_do_not_count():
 
 
 def test_a_large_constant_changes_nothing():
-    """Differences of logits near 1e4 keep their precision."""
+    """Differences between logits near 1e4 stay precise."""
     layer = TokenLogLikelihood(3, kernel_initializer="identity")
     near, far = np.float32([[[[1.0, 2.0, 3.0]]]]), np.float32([[[[10001.0, 10002.0, 10003.0]]]])
     targets = np.zeros((1, 1), "int32")
@@ -139,7 +139,7 @@ def test_all_words():
 @jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 1, 24, 36])
 def test_the_marginal_of_all_words(chunk_size, jit_compile):
-    """log sum_k p(z_k) p(v | z_k), with the gradient of plain TensorFlow; a masked key does not enter."""
+    """Compares log sum_k p(z_k) p(v | z_k) and its gradient with plain TensorFlow. Masked keys have no effect."""
     layer = built(chunk_size=chunk_size)
     keys = keras_vattn.DenseKeys(np.arange(CANDIDATES) < np.array([5, 3, 0])[:, None, None])
     logits = tf.constant(np.random.default_rng(4).normal(size=(BATCH, STEPS, CANDIDATES), scale=2), tf.float32)
@@ -157,7 +157,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     with tf.GradientTape() as tape:
         tape.watch([inputs, log_prior])
         log_words = tf.nn.log_softmax(inputs @ kernel + layer.bias.value)
-        # Without a valid key every candidate is the empty context.
+        # Without a valid key all candidates are the empty context.
         weights = tf.concat([log_prior[:2], tf.fill((1, STEPS, CANDIDATES), -np.log(5.0).astype("float32"))], axis=0)
         value = tf.reduce_logsumexp(log_words + weights[..., None], axis=2)
         total = tf.reduce_sum(value * tf.cos(value))
@@ -169,7 +169,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
 
 
 def test_masked_words_may_be_anything():
-    """NaN in the hidden state and a label that does not exist, where `inputs_mask` says that there is nothing."""
+    """Masked words may have NaN hidden states and invalid labels."""
     mask = np.arange(STEPS) < np.array([[4], [2], [1]])
     inputs, targets = tf.constant(np.where(mask[..., None, None], INPUTS, np.nan)), np.where(mask, TARGETS, -7)
     layer = built()
@@ -201,7 +201,7 @@ def test_errors():
 
 @jit_compile
 def test_the_marginal_of_improbable_words(jit_compile):
-    """Logarithms down to -1000, where a probability in float32 is 0, and weights of which one is all."""
+    """Log probabilities down to -1000, where float32 probabilities are 0, with one-hot weights."""
     layer = built()
     scale = 1000.0 / np.abs(INPUTS @ layer.kernel.numpy()).max()
     log_weights = np.where(np.arange(CANDIDATES) == 2, 0.0, -1e30).astype("float32")[None, None]
@@ -214,7 +214,7 @@ def test_the_marginal_of_improbable_words(jit_compile):
 
 
 def test_the_gradient_of_the_marginal_of_improbable_words():
-    """Every candidate has its share of the gradient of a word; plain TensorFlow in float64 is right to all digits."""
+    """Compares the gradient of improbable words with plain TensorFlow in float64."""
     layer = built()
     scale, log_weights = 1e4, np.zeros((BATCH, STEPS, CANDIDATES))
 

@@ -1,4 +1,4 @@
-"""Targets that weigh every word (votes), and targets of one query an example, against dense NumPy and float64."""
+"""Targets with weights of every word (votes), and targets for one query per example, against float64 references."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def value_and_gradients(layer, inputs=INPUTS, targets=VOTES, upstream=UPSTREAM, 
 
 
 def dense(mask=None):
-    """The same in float64, the log probabilities of all words at once."""
+    """Return a float64 reference from the log probabilities of all words."""
     inputs, kernel, bias = (tf.constant(x, tf.float64) for x in (INPUTS, KERNEL, BIAS))
     with tf.GradientTape() as tape:
         tape.watch([inputs, kernel, bias])
@@ -73,7 +73,7 @@ def test_votes_of_one_word_are_its_label():
 @jit_compile
 @pytest.mark.parametrize("chunk_size", slow_after([None, 7]))
 def test_votes_under_masks(chunk_size, jit_compile):
-    """Words and candidates that do not count have value and gradient 0, whatever stands there."""
+    """Masked words and candidates have value and gradient 0, whatever their content."""
     possible = np.arange(CANDIDATES) < np.array([2, 5, 1])[:, None, None] + np.zeros((1, STEPS, 1))
     mask = MASK[..., None] & possible
     inputs, votes = np.where(mask[..., None], INPUTS, np.nan), np.where(MASK[..., None], VOTES, np.nan)
@@ -90,8 +90,8 @@ def test_an_impossible_word_without_a_vote_costs_nothing():
 
 
 @pytest.mark.parametrize("targets", [LABELS, VOTES], ids=["labels", "votes"])
-def test_one_query_an_example(targets):
-    """Without the axis of steps: the values, gradients and masks of one step."""
+def test_one_query_per_example(targets):
+    """Without a step axis the layer gives the values, gradients and masks of one step."""
     layer = built(chunk_size=7)
     inputs, upstream = INPUTS[:, 0], UPSTREAM[:, 0]
     actual = value_and_gradients(layer, inputs, targets[:, 0], upstream)
@@ -105,7 +105,7 @@ def test_one_query_an_example(targets):
     assert symbolic.shape == (None, None) and symbolic.dtype == "float32"
 
 
-def test_a_prediction_of_one_query_an_example():
+def test_a_prediction_of_one_query_per_example():
     layer = built()
     log_weights = np.log(GENERATOR.dirichlet(np.ones(CANDIDATES), size=BATCH)).astype("float32")
     log_words = log_softmax(INPUTS[:, 0].astype("float64") @ KERNEL + BIAS, axis=-1)
@@ -117,7 +117,7 @@ def test_a_prediction_of_one_query_an_example():
 
 
 def question_model():
-    """One question, regions, and the votes of ten people over the answers."""
+    """A model with one question, regions, and the votes of ten people over the answers."""
     question, regions = keras.Input((WIDTH,), name="question"), keras.Input((None, WIDTH), name="regions")
     votes = keras.Input((VOCABULARY,), name="votes")
     latent = CategoricalAttention("additive", "marginal", seed=1, name="attention")(question[:, None], regions)
@@ -131,7 +131,8 @@ def question_model():
 
 @pytest.mark.slow
 def test_a_model_of_questions():
-    """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
+    """`fit` minimises -log sum_z p(z) prod_v p(v | z)^votes, weighted and averaged over the batch, as computed in
+    NumPy."""
     model, parts = question_model()
     votes = VOTES[:, 0]
     x = [*GENERATOR.normal(size=(2, BATCH, WIDTH)).astype("float32"), votes]
@@ -146,7 +147,7 @@ def test_a_model_of_questions():
     assert model.predict(x, verbose=0).shape == (BATCH,)
 
 
-def test_the_moving_average_of_one_query_an_example():
+def test_the_moving_average_of_one_query_per_example():
     log_prior = log_softmax(GENERATOR.normal(size=(BATCH, 3)), axis=-1).astype("float32")
     log_likelihood = -GENERATOR.gamma(2.0, size=(BATCH, 3)).astype("float32")
     layer = LatentLogLikelihood(LatentObjective("hard", "sample", num_samples=3, baseline="moving_average"))

@@ -44,7 +44,7 @@ def log_scale(context_layer, mean):
 
 
 @pytest.mark.parametrize(("cell", "layer_class"), [("lstm", keras.layers.LSTM), ("gru", keras.layers.GRU)])
-def test_without_attention_it_is_the_layer_of_keras(cell, layer_class):
+def test_without_attention_it_equals_the_keras_layer(cell, layer_class):
     decoder = AttentionDecoder(UNITS, cell=cell)
     initial = INITIAL[: 2 if cell == "lstm" else 1]
     arguments = {"initial_state": initial, "inputs_mask": INPUTS_MASK}
@@ -66,7 +66,7 @@ def test_without_attention_it_is_the_layer_of_keras(cell, layer_class):
         np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-def test_the_initial_weights_are_those_of_keras():
+def test_initial_weights_equal_the_keras_layer():
     decoder = AttentionDecoder(UNITS)
     decoder.build(INPUTS.shape)
     layer = keras.layers.LSTM(UNITS)
@@ -76,7 +76,7 @@ def test_the_initial_weights_are_those_of_keras():
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_context_enters_as_rows_of_the_kernel(cell):
-    """One kernel on [input, context] is a kernel on the input and one on the context: a Keras cell on both agrees."""
+    """The concatenated kernels match a Keras cell on [input, context]."""
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, query="previous")
     decoded = decoder(INPUTS, MEMORY)
     first_cell = decoder.cells[0]
@@ -117,7 +117,7 @@ def test_residual_stack_over_an_attention_rnn():
 @pytest.mark.parametrize("feeding", ["off", "sampled", "expected"])
 @pytest.mark.parametrize("query", ["current", "previous"])
 def test_query_and_feeding(query, feeding, monkeypatch):
-    """Against a NumPy loop, with the noise of the layer set by hand; the returned context is the drawn one."""
+    """Compares with a NumPy loop that uses the same noise. The decoder returns the sampled context."""
     noise = GENERATOR.normal(size=(BATCH, STEPS, 5)).astype("float32")
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.constant(noise))
     decoder = AttentionDecoder(UNITS, GaussianAttention("additive"), query=query, feeding=feeding)
@@ -148,7 +148,7 @@ def sampled(decoder, mean, noise):
 
 
 @pytest.mark.parametrize("query", ["current", "previous"])
-def test_in_a_stack_previous_asks_with_the_first_layer_and_current_with_the_top(query):
+def test_query_of_a_stack_is_the_first_state_or_the_top_output(query):
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), num_layers=2, query=query, feeding="off")
     decoded = decoder(INPUTS, MEMORY)
     first = AttentionDecoder(UNITS)
@@ -159,7 +159,7 @@ def test_in_a_stack_previous_asks_with_the_first_layer_and_current_with_the_top(
     np.testing.assert_allclose(decoder.attention(queries, MEMORY), decoded["context"], atol=1e-5)
 
 
-def test_with_feeding_off_it_is_an_rnn_and_an_attention():
+def test_feeding_off_equals_an_rnn_followed_by_attention():
     decoder = AttentionDecoder(UNITS, GaussianAttention("additive", context_prior="mean"), feeding="off")
     decoded = decoder(INPUTS, MEMORY, inputs_mask=INPUTS_MASK, memory_mask=MEMORY_MASK)
     loss = float(decoder.losses[0])
@@ -218,7 +218,7 @@ def test_masked_steps_hold_the_state(cell, query):
 
 
 def test_dropout_between_layers_differs_between_steps_and_layers():
-    """The share of dropped entries is 0.3 within 4 standard errors; seed 2."""
+    """The fraction of dropped entries is 0.3 within 4 standard errors; seed 2."""
     decoder = AttentionDecoder(50, num_layers=3, dropout=0.3, seed=2)
     decoder.build((None, None, 4))
     masks = decoder.draw_noise(20, 10, decoder.prepare_memory(), training=True)["dropout"]
@@ -260,7 +260,7 @@ def test_errors():
         AttentionDecoder(UNITS, keras.layers.Dense(2))
 
 
-def test_masks_of_keras_arrive():
+def test_keras_masks_are_used():
     tokens = np.where(INPUTS_MASK, 1, 0)
     source = np.where(MEMORY_MASK, 2, 0)
     embedding = keras.layers.Embedding(3, 5, mask_zero=True)

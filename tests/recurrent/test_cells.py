@@ -1,4 +1,4 @@
-"""The cell of a decoder is an identifier; a cell of one's own says where the context enters."""
+"""The cell argument of a decoder, and custom cells that select the gates of the context."""
 
 import json
 
@@ -21,7 +21,7 @@ MEMORY = GENERATOR.normal(size=(3, 5, 5)).astype("float32")
 
 @keras.saving.register_keras_serializable(package="tests")
 class CoupledCell(RecurrentCell):
-    """One gate for what is kept and what is written; the context enters the candidate alone."""
+    """One gate controls both forgetting and writing. Only the candidate receives the context."""
 
     num_states, num_gates, context_gates = 2, 3, slice(2, 3)
 
@@ -38,7 +38,7 @@ def decoder_of(cell, **options):
 
 
 def test_the_cell_of_att2in():
-    """Against NumPy, with the contexts that the decoder returns: they enter the two halves of the candidate alone."""
+    """Compares with NumPy on the returned contexts, which enter only the two halves of the candidate."""
     decoder = decoder_of("max_out_lstm")
     decoded = decoder(INPUTS, MEMORY)
     cell = decoder.cells[0]
@@ -74,7 +74,7 @@ def test_the_gates_that_a_context_enters(gates):
 
 @pytest.mark.parametrize("base", [LSTMCell, GRUCell])
 def test_a_context_that_enters_one_gate_of_a_named_cell(base):
-    """Att2in's slice on the named cells: as if the rest of the context kernel were 0."""
+    """A narrow slice of context gates acts like a full context kernel that is 0 elsewhere."""
 
     class OneGate(base):
         context_gates = slice(2, 3)
@@ -109,7 +109,7 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
 
 @pytest.mark.parametrize("cell_class", [*CELLS.values(), CoupledCell])
 def test_the_initial_biases(cell_class):
-    """What the initializer makes, every bias of every layer once, but for an LSTM's forget gate, which is at 1."""
+    """Every bias of every layer is initialized independently, except the LSTM's forget gate, which starts at 1."""
     default, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
     for cell in (default, drawn):
         cell.build(INPUTS[:, 0].shape)
@@ -131,7 +131,7 @@ def test_the_initial_biases(cell_class):
         assert copy.bias_initializer.maxval == 3.0
 
 
-def test_a_decoder_with_a_cell_of_ones_own_is_saved(tmp_path):
+def test_a_decoder_with_a_custom_cell_can_be_saved(tmp_path):
     inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
     cell = CoupledCell(UNITS, kernel_initializer="he_normal")
     decoded = decoder_of(cell, num_layers=2)(inputs, memory, return_state=True)
@@ -158,7 +158,7 @@ def test_errors():
 
 @keras.saving.register_keras_serializable(package="tests")
 class Both(keras_vattn.recurrent.Feeding):
-    """Feeds the drawn context and the expected one."""
+    """Feeds the sampled and the expected context."""
 
     def __init__(self, scale=1.0):
         self.scale = scale
@@ -175,7 +175,7 @@ class Both(keras_vattn.recurrent.Feeding):
 
 
 @pytest.mark.parametrize("query", ["current", "previous"])
-def test_a_feeding_of_ones_own(query):
+def test_a_custom_feeding(query):
     decoder = AttentionDecoder(UNITS, Attention("additive"), query=query, feeding=Both(0.5))
     single = AttentionDecoder(UNITS, Attention("additive"), query=query)
     decoded = decoder(INPUTS, MEMORY)
@@ -183,7 +183,7 @@ def test_a_feeding_of_ones_own(query):
     assert decoder.cells[0].context_kernel.shape == (10, 4 * UNITS)
     single.attention.set_weights(decoder.attention.get_weights())
     kernel, context_kernel, *remaining = decoder.cells[0].get_weights()
-    # Without a draw both halves are the context.
+    # Without a draw both contexts are equal.
     single.cells[0].set_weights([kernel, 0.5 * (context_kernel[:5] + context_kernel[5:]), *remaining])
     np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
     restored = json.loads(json.dumps(decoder.get_config()))

@@ -1,4 +1,4 @@
-"""What the decoder feeds: no draw and no dropout enters what p expects."""
+"""Feedings: the expected context depends on no draw, dropout or posterior."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,12 @@ MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
 
 
 def calls(decoder, **options):
-    """The decoder in training, eagerly and in a graph."""
+    """Results of the decoder in training, eagerly and in a graph."""
     call = lambda: decoder(INPUTS, MEMORY, memory_mask=MASK, training=True, return_logits=True, **options)  # noqa: E731
     return call(), tf.function(call)()
 
 
-# Each alignment with both contexts and both queries, each context with both queries.
+# Each alignment and each context occurs with both queries.
 @pytest.mark.parametrize(
     ("alignment", "context", "query"),
     [
@@ -30,8 +30,8 @@ def calls(decoder, **options):
         ("weibull", "gaussian", "current"),
     ],
 )
-def test_neither_a_draw_nor_dropout_enters_what_p_expects(alignment, context, query):
-    """The states, which what is fed enters, are those of the same weights at inference."""
+def test_the_expected_context_ignores_draws_and_dropout(alignment, context, query):
+    """The states, which depend on the feeding, equal the states of the same weights at inference."""
     attention = Attention("additive", alignment, context, dropout=0.5, seed=1)
     decoder = AttentionDecoder(5, attention, query=query, feeding="expected")
     expected = decoder(INPUTS, MEMORY, memory_mask=MASK, return_logits=True, training=False)
@@ -42,7 +42,7 @@ def test_neither_a_draw_nor_dropout_enters_what_p_expects(alignment, context, qu
 
 
 @pytest.mark.parametrize("alignment", ["lognormal", "dirichlet"])
-def test_neither_the_posterior_nor_dropout_enters_what_p_expects(alignment):
+def test_the_expected_context_ignores_the_posterior_and_dropout(alignment):
     attention = Attention("additive", alignment, dropout=0.5, seed=1)
     decoder = AttentionDecoder(5, attention, feeding="expected")
     expected = decoder(INPUTS, MEMORY, memory_mask=MASK, training=False)
@@ -51,7 +51,7 @@ def test_neither_the_posterior_nor_dropout_enters_what_p_expects(alignment):
 
 
 @pytest.mark.parametrize("alignment", ["softmax", "weibull"])
-def test_dropout_enters_what_is_fed_as_drawn(alignment):
+def test_the_sampled_context_depends_on_dropout(alignment):
     attention = Attention("additive", alignment, dropout=0.5, seed=1)
     decoder = AttentionDecoder(5, attention, feeding="sampled")
     expected = decoder(INPUTS, MEMORY, training=False)["hidden"]
@@ -59,7 +59,7 @@ def test_dropout_enters_what_is_fed_as_drawn(alignment):
 
 
 @pytest.mark.parametrize("location", ["previous", "cumulative"])
-def test_the_state_of_a_score_takes_up_what_p_expects(location):
+def test_the_score_state_uses_the_expected_weights(location):
     score = keras_vattn.LocationSensitive(filters=3, kernel_size=3, location=location)
     decoder = AttentionDecoder(5, Attention(score, "weibull", seed=1), query="previous", feeding="expected")
     expected = decoder(INPUTS, MEMORY, return_logits=True, training=False)["logits"]

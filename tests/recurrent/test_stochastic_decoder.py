@@ -1,4 +1,4 @@
-"""StochasticDecoder against a loop in NumPy, its densities and its gradients."""
+"""StochasticDecoder: comparison with a NumPy loop, densities and gradients."""
 
 import keras
 import numpy as np
@@ -46,17 +46,17 @@ def weights(layer, *names):
 
 
 def affine(layer, x):
-    """Mean and what the log sigma is made of."""
+    """Return the mean and the raw log sigma."""
     kernels = weights(layer, "mean_kernel", "mean_bias", "log_scale_kernel", "log_scale_bias")
     return x @ kernels[0] + kernels[1], x @ kernels[2] + kernels[3]
 
 
 def loop_in_numpy(decoder, factor, attends=True):
-    """Return what the decoder gives of each step, q, p and p(c~ | z) as TFP distributions of all steps.
+    """Return the results of all steps, and q, p and p(c~ | z) as TFP distributions over all steps.
 
     Args:
         decoder: `StochasticDecoder`.
-        factor: Of the noise: 1 in training, 0 at the mean.
+        factor: Factor of the noise: 1 in training, 0 at the mean.
         attends: Whether there is a memory.
     """
     w1, w2, b, v = weights(decoder.attention.score, "query_kernel", "key_kernel", "bias", "scale")
@@ -90,7 +90,7 @@ def loop_in_numpy(decoder, factor, attends=True):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, fixed_noise):
+def test_step_order_densities_and_losses_match_numpy(training, fixed_noise):
     decoder = built()
     decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
     arrays, (q, p, c_prior) = loop_in_numpy(decoder, float(training))
@@ -103,7 +103,7 @@ def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, fixed
     nats = -c_prior.log_prob(arrays[3]).numpy()[INPUTS_MASK].sum() / BATCH
     expected = [divergence, 0.25 * nats if training else 0.0]
     assert [float(loss) for loss in decoder.losses] == pytest.approx(expected, rel=1e-4)
-    # What bounds a likelihood is the KL alone; the log has both, without a weight.
+    # Only the KL belongs to the bound. The log shows both terms unweighted.
     assert {name: float(x) for name, x in keras_vattn.divergences(decoder).items()} == pytest.approx(
         {"z_kl": divergence}, rel=1e-4
     )
@@ -113,8 +113,9 @@ def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, fixed
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("informed", "around"), [(True, True), (False, False), (False, True)])
-def test_what_attention_informs(informed, around, training, fixed_noise):
-    """z_t, c~_t, both, or neither: what is not informed is at its prior, and what is pays for it."""
+def test_variables_informed_by_attention(informed, around, training, fixed_noise):
+    """Attention informs z_t, c~_t, both or neither. An uninformed variable stays at its prior; an informed one adds a
+    KL."""
     decoder = built(informed=informed, around=around)
     decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
     arrays, (q, p, c_prior) = loop_in_numpy(decoder, float(training))
@@ -133,7 +134,7 @@ def test_what_attention_informs(informed, around, training, fixed_noise):
         assert float(sum(decoder.losses)) == pytest.approx(loss, rel=1e-4)
 
 
-def test_a_memory_of_which_nothing_is_valid_informs_nothing(fixed_noise):
+def test_a_fully_masked_memory_equals_no_memory(fixed_noise):
     decoder = built(around=True)
     none = {"inputs_mask": INPUTS_MASK, "memory_mask": np.zeros((BATCH, SOURCE), bool)}
     decoded, losses = decoder(INPUTS, MEMORY, **none, training=True), decoder.losses
@@ -142,7 +143,7 @@ def test_a_memory_of_which_nothing_is_valid_informs_nothing(fixed_noise):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_without_a_memory_it_goes_by_the_prior(training, fixed_noise):
+def test_without_a_memory_it_draws_from_the_prior(training, fixed_noise):
     decoder = built()
     decoded = decoder(INPUTS, inputs_mask=INPUTS_MASK, return_distributions=True, training=training)
     assert sorted(decoded) == ["hidden", "latent", "latent_prior", "predicted_context"]
@@ -152,8 +153,8 @@ def test_without_a_memory_it_goes_by_the_prior(training, fixed_noise):
         np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_the_context_enters_the_state_through_the_latent_alone():
-    """Where q does not see c, no memory changes what is given."""
+def test_the_context_reaches_the_state_only_through_the_latent():
+    """If q does not depend on c, the memory does not change the state."""
     decoder = built()
     for name in ("mean_kernel", "log_scale_kernel"):
         kernel = getattr(decoder.latent, name)
@@ -162,7 +163,7 @@ def test_the_context_enters_the_state_through_the_latent_alone():
     np.testing.assert_array_equal(one, other)
 
 
-def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
+def test_the_auxiliary_term_reaches_the_encoder_only_through_the_latent():
     decoder, memory = built(weight=1.0), tf.constant(MEMORY)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(memory)
@@ -183,7 +184,7 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
 
 
 def test_step_equals_the_loop():
-    """With a memory and without, at the mean and with slices of the noise of `posterior_draws`."""
+    """With and without a memory, at the mean and with slices of the noise of `posterior_draws`."""
     decoder = built()
     for memory in (MEMORY, None):
         with keras_vattn.posterior_draws(decoder, seed=3):
@@ -201,7 +202,7 @@ def test_step_equals_the_loop():
 
 
 def test_first_noise():
-    """q and p begin with the same sigma, so that draws hide nothing and cost next to nothing."""
+    """q and p start with the same small sigma, so the initial noise and KL are small."""
     latent = keras_vattn.GaussianLatent(WIDTH, initial_log_scale=-3.0, kernel_initializer="zeros")
     decoder = keras_vattn.StochasticDecoder(UNITS, latent, keras_vattn.Attention("additive"))
     decoded = decoder(INPUTS[:, :1], MEMORY, return_distributions=True)
@@ -210,8 +211,8 @@ def test_first_noise():
     assert float(decoder.losses[0]) == 0.0
 
 
-def test_a_small_latent_costs_at_first_no_more_than_a_large_one():
-    """Kernels begin as small as sigma: with sigma of exp(-3) between means of the scale of 1 are thousands of nats."""
+def test_a_small_initial_sigma_does_not_increase_the_kl():
+    """The initial kernels scale with sigma. With sigma exp(-3), means that differ by 1 would cost thousands of nats."""
     costs, kernels_of_priors = [], []
     for scale in (0.0, -3.0):
         keras.utils.set_random_seed(1)
@@ -219,7 +220,7 @@ def test_a_small_latent_costs_at_first_no_more_than_a_large_one():
         latent = keras_vattn.GaussianLatent(WIDTH, initial_log_scale=scale, kernel_initializer=kernels)
         decoder = keras_vattn.StochasticDecoder(UNITS, latent, keras_vattn.Attention("additive"))
         state = [np.ones((BATCH, UNITS), "float32")] * 2
-        # The state before the first step has read no latent.
+        # The initial state has read no latent variable.
         decoder(INPUTS[:, :1], MEMORY, state)
         costs.append(float(decoder.losses[0]))
         kernels_of_priors.append(decoder.prior_kernel.numpy())

@@ -1,4 +1,4 @@
-"""The loop of training under the layers of Keras: its scopes, dtypes, phases and models."""
+"""The training loop inside Keras layers: scopes, dtypes, phases and models."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ UNITS = 4
 
 
 class ScaledCell(RecurrentCell):
-    """A weight that is no kernel of a product, in the dtype that the layer computes in."""
+    """A cell with an elementwise weight in the compute dtype."""
 
     def build(self, inputs_shape, context_shape=None):
         super().build(inputs_shape, context_shape)
@@ -33,7 +33,7 @@ class ScaledCell(RecurrentCell):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_gradient_of_a_stateless_call(graph):
-    """That by the values that were given, not by those of the variables."""
+    """The gradient is with respect to the passed values, not the variables."""
     decoder = AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell)
     decoder(INPUTS, MEMORY)
     values = [tf.convert_to_tensor(3.0 * weight.value) for weight in decoder.trainable_variables]
@@ -57,8 +57,8 @@ def test_the_gradient_of_a_stateless_call(graph):
 
 
 @pytest.mark.parametrize("make", [lambda: keras_vattn.fast.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
-def test_a_model_that_nobody_has_any_more_is_gone(make):
-    """With its weights, which TensorFlow keeps for ever with the gradient of a plain `tf.custom_gradient`."""
+def test_unreferenced_models_are_freed(make):
+    """A plain `tf.custom_gradient` would keep the weights of the model forever."""
     inputs, layer = keras.Input((4, 5)), make()
     outputs = layer(inputs, inputs)["hidden"] if isinstance(layer, AttentionDecoder) else layer(inputs)
     model = keras.Model(inputs, outputs)
@@ -72,8 +72,8 @@ def test_a_model_that_nobody_has_any_more_is_gone(make):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_sequences_of_no_step(jit_compile):
-    """Of unknown length, and of length zero in the call: outputs without an entry, no loss and gradients of zeros."""
+def test_sequences_of_length_zero(jit_compile):
+    """Unknown static length and zero actual length: empty outputs, no loss, and zero gradients."""
     inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
     decoder = AttentionDecoder(UNITS, Attention("additive"))
     model = keras.Model([inputs, memory], decoder(inputs, memory, return_attention_scores=True))

@@ -1,4 +1,4 @@
-"""The code of docs/your_own_decoder.md runs, and does what the page says."""
+"""The code of docs/your_own_decoder.md runs and gives the results that the page describes."""
 
 import pathlib
 import re
@@ -49,7 +49,7 @@ def test_the_list_of_parts(names):
         np.testing.assert_allclose(outputs["hidden"], expected["hidden"][:, t], atol=1e-6)
 
 
-def test_without_a_posterior_and_a_prior_a_latent_is_of_the_standard_normal(names, monkeypatch):
+def test_without_posterior_and_prior_the_latent_is_standard_normal(names, monkeypatch):
     class Standard(names["LatentDecoder"]):
         def parts(self):
             attention, _, cells = super().parts()

@@ -1,4 +1,4 @@
-"""Local attention (Luong et al. 2015, section 3.2): windows against NumPy, and against a mask that says the same."""
+"""Local attention (Luong et al. 2015, section 3.2): windows compared with NumPy and with an equivalent mask."""
 
 import keras
 import numpy as np
@@ -18,12 +18,12 @@ generator = np.random.default_rng(0)
 QUERY = generator.normal(size=(B, T, 4)).astype("float32")
 VALUE = generator.normal(size=(B, S, 6)).astype("float32")
 MASK = np.arange(S) < np.array([7, 4, 1])[:, None]
-# The first example has a key in every window; the others have none for the last queries.
+# In the first example every window has a key. In the others the windows of the last queries are empty.
 WINDOW = np.abs(np.arange(S) - np.arange(T)[:, None]) <= 2
 
 
 def centre_of(score, query, lengths):
-    """p_t, counted from 0."""
+    """Return p_t, counted from 0."""
     if score.position == "monotonic":
         return np.arange(query.shape[1], dtype=float)[None, :]
     logits = np.tanh(query @ score.position_kernel.numpy()) @ score.position_scale.numpy()
@@ -31,7 +31,7 @@ def centre_of(score, query, lengths):
 
 
 def luong(score, query, value, mask):
-    """The weights of section 3.2, in proportion: softmax in the window, times the Gaussian of eq. 10."""
+    """Return the normalised weights of section 3.2: softmax in the window, times the Gaussian of eq. 10."""
     logits = np.einsum("btd,kd,bsk->bts", query, score.inner.kernel.numpy(), value)
     distance = np.arange(value.shape[1]) - centre_of(score, query, mask.sum(axis=1))[..., None]
     inside = (np.abs(distance) <= score.window) & mask[:, None]
@@ -47,13 +47,13 @@ def attention(position, window=2, **options):
     layer = Attention(Local("bilinear", window, position), **options)
     layer.build(QUERY.shape, VALUE.shape)
     if position == "predictive":
-        # So that p_t is anywhere.
+        # Spreads p_t over the source.
         layer.score.position_scale.assign(3.0 * layer.score.position_scale)
     return layer
 
 
 @pytest.mark.parametrize("position", ["monotonic", "predictive"])
-def test_the_weights_are_those_of_the_paper_but_for_their_sum(position):
+def test_the_weights_are_proportional_to_the_paper(position):
     layer = attention(position)
     context, weights = layer(QUERY, VALUE, value_mask=MASK, return_attention_scores=True)
     expected = luong(layer.score, QUERY, VALUE, MASK)
@@ -65,7 +65,7 @@ def test_the_weights_are_those_of_the_paper_but_for_their_sum(position):
 
 @pytest.mark.parametrize("position", ["monotonic", "predictive"])
 @pytest.mark.parametrize("length", [1, 0])
-def test_a_source_of_one_word_and_of_none(position, length):
+def test_a_source_of_one_word_or_none(position, length):
     layer = attention(position)
     context, weights = layer(QUERY, VALUE[:, :length], return_attention_scores=True)
     sees = np.arange(T) <= 2 if position == "monotonic" else np.full(T, True)
@@ -74,8 +74,8 @@ def test_a_source_of_one_word_and_of_none(position, length):
     np.testing.assert_allclose(context, expected, rtol=1e-6)
 
 
-def test_the_length_is_that_of_the_source_not_of_its_batch():
-    """Whatever is masked behind it, and with a mask for each query."""
+def test_the_length_excludes_padding():
+    """Padding does not change the result, with one mask or a mask per query."""
     layer = attention("predictive")
     padded = layer(QUERY, VALUE, value_mask=MASK)
     by_query = layer(QUERY, VALUE, attention_mask=np.repeat(MASK[:, None], T, axis=1))
@@ -110,7 +110,7 @@ KLS = [
 @pytest.mark.parametrize("options", KLS, ids=lambda options: "-".join(options.values()))
 @pytest.mark.parametrize("training", [True, False])
 def test_a_window_is_a_mask(options, training):
-    """Draws, KL and gradients of any alignment, in rows without a key too."""
+    """A window gives the same draws, KL and gradients as a mask, even in rows without a key."""
     layers = [Attention(score, seed=1, **options) for score in (Local("bilinear", window=2), "bilinear")]
     masks = [MASK[:, None], MASK[:, None] & WINDOW]
     posterior = {"posterior_logits": generator.normal(size=(B, T, S))} if options == {"alignment": "dirichlet"} else {}
@@ -150,7 +150,7 @@ def decoder_of(position, alignment="softmax", query="current", feeding="sampled"
 
 @pytest.mark.parametrize("position", ["monotonic", "predictive"])
 @pytest.mark.parametrize(("query", "feeding"), [("current", "sampled"), ("previous", "off"), ("current", "off")])
-def test_in_a_decoder_each_step_has_its_window(position, query, feeding):
+def test_each_decoder_step_has_its_own_window(position, query, feeding):
     decoder = decoder_of(position, query=query, feeding=feeding)
     options = {"memory_mask": MASK, "return_attention_scores": True, "return_logits": True}
     expected = decoder(QUERY, VALUE, **options)
@@ -164,7 +164,7 @@ def test_in_a_decoder_each_step_has_its_window(position, query, feeding):
             np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
 
 
-def test_a_step_that_is_masked_is_not_counted():
+def test_masked_steps_are_not_counted():
     decoder = decoder_of("monotonic")
     valid_steps = np.array([True, False, True, True, False, True])
     masked = decoder(QUERY, VALUE, inputs_mask=np.tile(valid_steps, (B, 1)), return_attention_scores=True)
@@ -172,7 +172,7 @@ def test_a_step_that_is_masked_is_not_counted():
     np.testing.assert_allclose(masked["weights"].numpy()[:, valid_steps], short["weights"], atol=1e-6)
 
 
-def test_the_gradient_of_what_was_drawn_is_finite_where_a_step_sees_no_key():
+def test_the_gradient_of_draws_is_finite_for_an_empty_window():
     decoder, reward = decoder_of("monotonic", alignment="hard", seed=1), RewardToGo(entropy_weight=0.1)
     with tf.GradientTape() as tape:
         options = {"return_attention_scores": True, "return_logits": True, "training": True}

@@ -1,4 +1,4 @@
-"""Luong's location-based score: the alignment is read off the query, and words near the end are ignored."""
+"""Luong's location-based score: logits depend only on the query, and words past `max_length` are ignored."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def test_each_position_has_a_row_of_w(length):
     np.testing.assert_allclose(logits, (QUERY @ layer.kernel.numpy())[..., :length], rtol=1e-5, atol=1e-6)
 
 
-def test_the_name_takes_the_length_of_the_keys():
+def test_the_name_uses_the_number_of_keys():
     layer = scores.get("location")
     layer(QUERY, KEY)
     assert layer.kernel.shape == (4, 5)
@@ -32,7 +32,7 @@ def test_the_name_takes_the_length_of_the_keys():
         Attention("location")(keras.Input((3, 4)), keras.Input((None, 6)))
 
 
-def test_a_longer_memory_is_an_error_where_its_length_is_known():
+def test_a_memory_that_is_too_long_raises_an_error():
     with pytest.raises(ValueError, match=r"memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
         Location(max_length=4).build(QUERY.shape, KEY.shape)
     layer = Attention(Location(max_length=4))
@@ -42,7 +42,7 @@ def test_a_longer_memory_is_an_error_where_its_length_is_known():
 
 
 @pytest.mark.parametrize("alignment", ["softmax", "dirichlet"])
-def test_what_is_past_the_end_is_as_if_masked_in_a_graph_of_unknown_lengths(alignment):
+def test_keys_past_the_end_are_masked_in_a_graph_of_unknown_lengths(alignment):
     layer = Attention(Location(max_length=4), alignment)
     layer(QUERY, KEY[:, :4])
     unknown = tf.TensorSpec((2, None, 6))
@@ -84,7 +84,7 @@ def test_in_a_decoder_of_unknown_lengths(query):
 
 
 def test_hidden_keys_have_no_probability_in_latent_alignment():
-    """Those past the end, and all keys of a query that sees none: a logit of the most negative number is a mask."""
+    """The most negative number as a logit acts as a mask, even if it hides all keys of a query."""
     logits = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
     posterior = np.random.default_rng(4).normal(size=(2, 3, 5)).astype("float32")
     mask = np.random.default_rng(5).uniform(size=(2, 3, 5)) < 0.6

@@ -49,7 +49,7 @@ def test_additive(units, use_bias):
 
 
 def test_concat_is_the_printed_formula():
-    """v^T tanh(W [q; k]) of Luong et al. 2015, with one W for the two, concatenated."""
+    """v^T tanh(W [q; k]) of Luong et al. 2015, with one W for the concatenated query and key."""
     layer = scores.get("concat")
     logits = layer(QUERY, WIDE_KEY)
     assert layer.bias is None and layer.scale.shape[0] == QUERY.shape[-1]
@@ -59,7 +59,7 @@ def test_concat_is_the_printed_formula():
     np.testing.assert_allclose(logits, expected[..., 0], rtol=1e-5, atol=1e-6)
 
 
-def test_names_that_stand_for_an_option():
+def test_names_with_preset_options():
     layer = scores.get("scaled_dot_product", name="own")
     assert isinstance(layer, DotProduct) and layer.scaled and layer.name == "own"
     assert scores.get(keras.saving.serialize_keras_object(layer)).scaled
@@ -93,7 +93,7 @@ def test_names_classes_configs_and_instances():
         scores.get(3)
 
 
-def test_a_score_of_ones_own():
+def test_a_custom_score():
     class Negative(Score):
         def build(self, query_shape, key_shape):
             pass
