@@ -1,4 +1,4 @@
-"""An alignment that the library does not have, written as a user would: the test that no room needs a new door."""
+"""A custom alignment as a user would write it. It must work without any change to the library."""
 
 import keras
 from keras import ops
