@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # The same request as in the attention.
+    # Sampling requests apply to this layer as to the attention.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
