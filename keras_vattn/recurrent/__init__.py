@@ -1,4 +1,4 @@
-"""Recurrent decoders: each is a list of parts around a pure step. The parts also build custom decoders."""
+"""Recurrent decoders, each a list of parts around a pure step, and the parts for custom decoders."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
 from keras_vattn.recurrent.cells import CELLS, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
