@@ -83,12 +83,12 @@ class VariationalAlignment:
         num_networks = None if self.prior is None else self.prior.num_heads
         if num_networks is not None and num_heads is None:
             raise ValueError(
-                "A prior with one network per head needs keras_vattn.MultiHeadAttention. "
+                "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
                 f"Received: prior.num_heads={num_networks}"
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
-                'A prior per head must be "contextual" or a ContextualPrior with the `num_heads` of the attention. '
+                'A prior for each head must be "contextual" or a ContextualPrior with the same `num_heads`. '
                 f"Received: prior={prior!r}, its num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )

@@ -70,7 +70,7 @@ class Part:
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Add the loss of all steps, at most once. `results` has the inputs and the `kept` entries; `mask` is (B, T)."""
+        """Add the loss of all steps, at most once. `results` has the inputs and the `kept` entries. `mask`: (B, T)."""
 
 
 class CellsPart(Part):

@@ -203,7 +203,7 @@ def test_errors():
         with pytest.raises(ValueError, match=message):
             Attention(**options)
     for options in ({"warm_start_steps": 3}, {"warm_start_steps": 3, "alignment": "weibull", "prior": "fixed"}):
-        with pytest.raises(ValueError, match=r"one of posterior logits.*Received: warm_start_steps=3"):
+        with pytest.raises(ValueError, match=r"needs posterior logits.*Received: warm_start_steps=3"):
             Attention(**options)
     with pytest.raises(ValueError, match=r"needs keras_vattn.MultiHeadAttention. Received: prior.num_heads=4"):
         Attention(alignment="weibull", prior=GammaPrior(num_heads=4))
