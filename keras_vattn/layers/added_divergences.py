@@ -25,7 +25,7 @@ class AddedDivergence:
 
     @property
     def is_current(self):
-        """Whether the loss belongs to the current graph, or to eager code if that is running."""
+        """Whether the loss belongs to the current graph, or is an eager tensor while eager code runs."""
         if tf.executing_eagerly():
             return tf.is_tensor(self.loss) and not tf.is_symbolic_tensor(self.loss)
         return getattr(self.loss, "graph", None) is tf.compat.v1.get_default_graph()

@@ -74,7 +74,7 @@ class GaussianLatent(GaussianLayer):
         self.free_nats = nonnegative_number("free_nats", free_nats)
         if self.free_bits and self.free_nats:
             raise ValueError(
-                "Set either `free_bits` (per dimension) or `free_nats` (per example). "
+                "Set only one of `free_bits` (per dimension) and `free_nats` (per example). "
                 f"Received: free_bits={self.free_bits}, free_nats={self.free_nats}"
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

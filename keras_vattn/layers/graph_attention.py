@@ -256,7 +256,7 @@ class GraphAttention(AlignmentLayer):
         _check_shapes(nodes.shape, edges.shape)
         if not keras.backend.is_int_dtype(edges.dtype):
             raise ValueError(
-                '`edges` must be integers, in a functional model keras.Input((2,), dtype="int32"). '
+                '`edges` must be integers; a functional model needs keras.Input((2,), dtype="int32"). '
                 f"Received: edges.dtype={keras.backend.standardize_dtype(edges.dtype)}"
             )
         for name, mask, expected, meaning in (
