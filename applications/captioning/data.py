@@ -45,7 +45,7 @@ def read(options):
         parts, fraction = {"train": train, "test": test}, 1 / 9
     else:
         parts = read_parts({part: getattr(names, f"{part}_captions") for part in PARTS})
-    sources = sources_of(options).some([image for captions in parts.values() for image in captions.ids])
+    sources = sources_of(options).subset([image for captions in parts.values() for image in captions.ids])
     if "valid" not in parts:
         parts["train"], parts["valid"] = split_images(parts["train"], fraction, 0)
     scenes_of = lambda ids: None if rendered is None else [rendered[int(image)] for image in ids]  # noqa: E731
@@ -57,7 +57,7 @@ def read_other(options, evaluation):
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
-    return Part(captions, sources_of(options).some(captions.ids))
+    return Part(captions, sources_of(options).subset(captions.ids))
 
 
 def sources_of(options):

@@ -29,11 +29,11 @@ class Captioner(ImageModule):
         self._max_length = run.options.captions.max_length
         self._num_beams = num_beams or run.options.reports.num_beams
         self._draws = MODELS[run.options.model].alignment is not None
-        self.offer("generate")
-        self.offer("sample", INTEGER, INTEGER)
+        self.add_endpoint("generate")
+        self.add_endpoint("sample", INTEGER, INTEGER)
         self.noise = Untracked(noise_of(run.models.training, run.options.network.dropout > 0, self._draws))
         if self._draws:
-            self.offer("uncertain", INTEGER, INTEGER)
+            self.add_endpoint("uncertain", INTEGER, INTEGER)
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS

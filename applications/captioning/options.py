@@ -87,7 +87,7 @@ class Options:
         return self.regions.resolved
 
     def check(self):
-        self.regions.check_beside("train-captions", self.captions.train_captions)
+        self.regions.check_training_file("train-captions", self.captions.train_captions)
 
 
 @dataclasses.dataclass

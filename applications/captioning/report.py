@@ -14,7 +14,7 @@ from applications.captioning.metrics import caption_metrics, cider_of_images, po
 from applications.captioning.model import MODELS
 from applications.captioning.pictures import draw_pictures
 from applications.common.option_values import first_value
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.progress import progress
 from applications.common.shown import Shown, verdict
 from applications.common.tables import Column, spread, title_from
@@ -210,7 +210,7 @@ def report(run, part, record, outputs, shown):
 def fan(comparison):
     """Return Table 3 of Fan et al. 2020, beside the paper's figures."""
     title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
-    return [beside("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
+    return [with_paper("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 
 
 LAYOUTS = {"fan": fan, "uncertainty": functools.partial(compared_coverage, metrics=QUALITY)}

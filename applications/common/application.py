@@ -118,13 +118,13 @@ class Application:
         """Import the modules of a program, and TensorFlow with them."""
         from applications.common.serving import model_endpoints
 
-        own = {"endpoints": model_endpoints}
+        functions = {"endpoints": model_endpoints}
         for module, names in PLACES.items():
             if module == "serve" and importlib.util.find_spec(f"{program.name}.decode"):
                 module = "decode"
             attributes = vars(importlib.import_module(f"{program.name}.{module}"))
-            own |= {name.lower(): attributes[name] for name in names if name in attributes}
+            functions |= {name.lower(): attributes[name] for name in names if name in attributes}
             for name in names:
                 if name in _REQUIRED and name not in attributes:
                     raise TypeError(f"{program.name}.{module} has no function {name}.")
-        return cls(program, **own)
+        return cls(program, **functions)

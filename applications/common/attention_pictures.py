@@ -5,23 +5,23 @@ import numpy as np
 import keras_vattn
 
 
-def draw_alignments(of_models, path):
+def draw_alignments(alignments, path):
     """Draw the `Alignment`s of models side by side into a PNG file, if one is named, and return the figure.
 
     A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `of_models` is a
     dictionary from the names of models, "" for a single one, to equally many `Alignment`s each.
     """
     panels = []
-    for examples in zip(*of_models.values(), strict=True):
-        for name, example in zip(of_models, examples, strict=True):
+    for examples in zip(*alignments.values(), strict=True):
+        for name, example in zip(alignments, examples, strict=True):
             weights = {kind: _mean_of_heads(matrix) for kind, matrix in example.weights.items()}
-            over = weights.pop("posterior") if {"prior", "posterior"} <= weights.keys() else None
+            posterior = weights.pop("posterior") if {"prior", "posterior"} <= weights.keys() else None
             for kind, matrix in weights.items():
-                is_both = kind == "prior" and over is not None
+                is_both = kind == "prior" and posterior is not None
                 title = ": ".join(filter(None, (name, "prior (red), posterior (blue)" if is_both else kind)))
-                panels.append((matrix, example.source, example.target, title, over if is_both else None))
-    matrices, sources, targets, titles, others = map(list, zip(*panels, strict=True))
-    num_examples = len(next(iter(of_models.values())))
+                panels.append((matrix, example.source, example.target, title, posterior if is_both else None))
+    matrices, sources, targets, titles, overlays = map(list, zip(*panels, strict=True))
+    num_examples = len(next(iter(alignments.values())))
     return keras_vattn.plots.alignment_heat_map(
         matrices,
         sources,
@@ -29,7 +29,7 @@ def draw_alignments(of_models, path):
         titles,
         panels_per_row=len(panels) // num_examples if len(panels) > num_examples else None,
         path=path,
-        other=others,
+        other=overlays,
     )
 
 

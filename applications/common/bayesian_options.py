@@ -122,7 +122,7 @@ class PublishedOptions(BayesianOptions):
     """Factor on the KL."""
     annealing_rate: NotNegativeFloat | None = None
 
-    def of_model(self, published):
+    def with_published(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}

@@ -117,7 +117,7 @@ def read_options(program, name, arguments):
     # An unknown option of `compare` is one of `train`.
     if rest:
         values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
-        options.of_train = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
+        options.train_values = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
     return options
 
 

@@ -67,14 +67,14 @@ class Comparison:
         failures = dict(zip(starts, self._in_parallel(self._train, starts.values()), strict=True))
         begun = [run.options for run in missing if failures.get(run.options.run.start_from) is None]
         _raise_failures([*failures.values(), *self._in_parallel(self._train, begun)])
-        self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
+        self.records = self.results_by_model(lambda run: self.read(run, "metrics.json"))
 
     def _in_parallel(self, function, items):
         """Return the results of a function for each item, `--jobs` at a time. After an exception no call begins."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
-    def of_models(self, read, runs=None):
+    def results_by_model(self, read, runs=None):
         """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
         results = {}
         for run in self.planned if runs is None else runs:
@@ -113,7 +113,7 @@ class Comparison:
         _raise_failures(self._in_parallel(report, runs))
         for run in runs:
             self.reports.setdefault(run.options.run.out, {})[name] = self.read(run, file)
-        return self.of_models(lambda run: self.reports[run.options.run.out][name], runs)
+        return self.results_by_model(lambda run: self.reports[run.options.run.out][name], runs)
 
     def read(self, run, name):
         """Return the content of a .json file of a run."""
@@ -186,7 +186,7 @@ def compare(application, options):
     for layout in getattr(options, "layout", ()):
         parts += application.layouts[layout](comparison)
     write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
-    histories = comparison.of_models(lambda run: RunFolder.load(run.options.run.out).history())
+    histories = comparison.results_by_model(lambda run: RunFolder.load(run.options.run.out).history())
     training_curves(histories, application.curves, comparison.folder / "curves.png")
     parts += application.compared(comparison)
     table = "\n\n".join(parts) + "\n"

@@ -6,7 +6,7 @@ import zipfile
 import zlib
 
 # Messages of errors that were raised where TensorFlow calls Python, by the marks that their graphs' errors have.
-_passed = {}
+_messages = {}
 _numbers = itertools.count(1)
 # Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
 _UNREADABLE = (
@@ -37,13 +37,13 @@ def reading(place, expected="a file that can be read"):
 
 def pass_through(error):
     """Return a message for the error of a graph in which an `InputError` was raised, so that it is found there."""
-    mark = f"InputError {next(_numbers)}:"
-    _passed[mark] = str(error)
-    return f"{mark} {error}"
+    tag = f"InputError {next(_numbers)}:"
+    _messages[tag] = str(error)
+    return f"{tag} {error}"
 
 
 def input_error_in(error):
     """Return the `InputError` that was passed through the graph whose error this is, or `None`."""
     text = str(error)
     # A list: threads that read on may pass others.
-    return next((InputError(message) for mark, message in list(_passed.items()) if mark in text), None)
+    return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

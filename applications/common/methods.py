@@ -147,12 +147,12 @@ def _read(path):
 
 def _methods(sets, train_seconds):
     """Return the figures of each method, a dictionary from the end of the name of its row."""
-    results = {"": figures(sets, train_seconds), ", temperature": figures(_tempered(sets), train_seconds)}
+    results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
 
 
-def _tempered(sets):
+def _with_temperature(sets):
     """Return predictions at the mean with a temperature fitted on validation."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
@@ -176,17 +176,17 @@ def figures(sets, train_seconds, kind="mean"):
     """Return the figures of predictions, "mean" or drawn, for sets of examples: "test", and perhaps "corrupted" and
     "other", which the AUROC tells from it; the labels -1 are unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
-    known = labels >= 0
-    report = calibration(draws[:, known], labels[known])
+    is_labelled = labels >= 0
+    report = calibration(draws[:, is_labelled], labels[is_labelled])
     for end, name in {"": "test", "_corrupted": "corrupted"}.items():
         if name in sets:
-            right = sets[name][kind].mean(axis=0).argmax(axis=-1) == labels
-            report[f"accuracy{end}"] = float(right[known].mean())
+            is_right = sets[name][kind].mean(axis=0).argmax(axis=-1) == labels
+            report[f"accuracy{end}"] = float(is_right[is_labelled].mean())
     scores = {"": metrics.predictive_entropy}
     if len(draws) > 1:
         scores["_mi"] = metrics.mutual_information
     for name in (x for x in ("other", "corrupted") if x in sets):
         for end, score in scores.items():
-            told = metrics.out_of_distribution_detection(score(draws), score(sets[name][kind]))
-            report[name + end] = told["auroc"]
+            detection = metrics.out_of_distribution_detection(score(draws), score(sets[name][kind]))
+            report[name + end] = detection["auroc"]
     return report | {"train_seconds": train_seconds, "ms": float(ms)}

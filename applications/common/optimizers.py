@@ -27,9 +27,9 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     elif options.schedule == "exponential" or warmup_steps or options.warmup_epochs:
         factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
         decay = schedules.ExponentialDecay(rate, options.decay_every * num_batches, factor, staircase=True)
-        steps_of_part = num_batches if options.warmup_epochs else 1
-        num_parts = warmup_steps or options.warmup_epochs
-        rate = WarmUp(decay, options.decay_after * num_batches, num_parts, steps_of_part)
+        steps_per_increment = num_batches if options.warmup_epochs else 1
+        num_increments = warmup_steps or options.warmup_epochs
+        rate = WarmUp(decay, options.decay_after * num_batches, num_increments, steps_per_increment)
     optimizer_class = {
         "adam": keras_vattn.fast.FusedAdam,
         "adamw": keras.optimizers.AdamW,
@@ -63,16 +63,16 @@ class WarmUp(schedules.LearningRateSchedule):
     """A `LearningRateSchedule` that begins after `first_step` steps, and a warm-up from 0: the learning rate grows in
     `num_parts` equal parts, 0 for no warm-up, of `steps_of_part` steps each."""
 
-    def __init__(self, schedule, first_step, num_parts, steps_of_part=1):
+    def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule
         self.first_step = first_step
-        self.num_parts = num_parts
-        self.steps_of_part = steps_of_part
+        self.num_increments = num_increments
+        self.steps_per_increment = steps_per_increment
 
     def __call__(self, step):
         step = keras.ops.cast(step, "float32")
         rate = self.schedule(keras.ops.maximum(step - self.first_step, 0.0))
-        if not self.num_parts:
+        if not self.num_increments:
             return rate
-        part = keras.ops.floor(step / self.steps_of_part) + 1.0
-        return rate * keras.ops.minimum(part / self.num_parts, 1.0)
+        increment = keras.ops.floor(step / self.steps_per_increment) + 1.0
+        return rate * keras.ops.minimum(increment / self.num_increments, 1.0)

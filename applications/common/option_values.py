@@ -19,11 +19,11 @@ def fields_of(options_class):
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):
         hint = hints[field.name]
-        of_field = fields_of(hint) if dataclasses.is_dataclass(hint) else {field.name: hint}
-        twice = annotations.keys() & of_field.keys()
-        if twice:
-            raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(twice)}")
-        annotations |= of_field
+        nested = fields_of(hint) if dataclasses.is_dataclass(hint) else {field.name: hint}
+        duplicates = annotations.keys() & nested.keys()
+        if duplicates:
+            raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(duplicates)}")
+        annotations |= nested
     return annotations
 
 

@@ -223,7 +223,7 @@ class CompareOptions:
     `train` are options of every run."""
 
     # The values of the options of `train` that the command line names.
-    of_train = {}
+    train_values = {}
 
     out: str = "runs/compare"
     """Folder with a folder for each run. Finished runs are not trained again; shorter runs are continued."""

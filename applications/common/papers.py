@@ -15,7 +15,7 @@ def _papers():
     return yaml.load(text, yaml.BaseLoader)
 
 
-def printed(paper, name, head):
+def published_figure(paper, name, head):
     """Return the figure in the column `head` of a table of papers.yaml, a str; "-" where the paper has none.
 
     `name` is an entry of `compare`, MODEL[@START][:options]; a table may have lines with options and starts.
@@ -33,7 +33,7 @@ def data_of_both(paper, records):
     return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"
 
 
-def beside(title, paper, columns, records, **first):
+def with_paper(title, paper, columns, records, **first):
     """Return a `main_table` with its title, each column beside the one of the table `paper` in papers.yaml."""
-    text = main_table(columns, records, printed=functools.partial(printed, paper), **first)
+    text = main_table(columns, records, published=functools.partial(published_figure, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

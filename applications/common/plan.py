@@ -41,7 +41,7 @@ def plan(program, options):
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
         default = with_values(default, _require_of_all("--options", values))
-    default = with_values(default, _require_of_all("compare", options.of_train))
+    default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
     # The baseline need not be trained, but must be a name.
     _planned(program, options, default, options.baseline, first, "--baseline")

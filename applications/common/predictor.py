@@ -73,12 +73,12 @@ class Predictor:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
         # Of some four batches here and there: they may be sorted.
         step = -(-sum(1 for _ in self.batches) // _TIMED)
-        found, some = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
-        count = sum(1 for _ in some)
+        results, timed_batches = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
+        count = sum(1 for _ in timed_batches)
         for kind, function in functions.items():
             probabilities = self.probabilities(function(self.batches))
-            found[kind] = probabilities[None] if kind == "mean" else probabilities
+            results[kind] = probabilities[None] if kind == "mean" else probabilities
             start = time.perf_counter()
-            function(some)
-            found[f"{kind}_ms"] = 1e3 * (time.perf_counter() - start) / count
-        return found
+            function(timed_batches)
+            results[f"{kind}_ms"] = 1e3 * (time.perf_counter() - start) / count
+        return results

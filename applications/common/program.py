@@ -12,7 +12,7 @@ from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
-from applications.common.writers import aside_of, require_room_aside, require_unlocked, require_writable
+from applications.common.writers import aside_of, require_aside_unused, require_unlocked, require_writable
 
 # Options that a resumed run may change: they concern neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
@@ -153,7 +153,7 @@ class Program:
         if "model" not in RunFolder.load(out).config:
             raise InputError(f"--overwrite: {out} holds no run of this program.")
         self._typed_options(RunFolder.load(out))
-        require_room_aside(out)
+        require_aside_unused(out)
 
     def _check_start(self, options):
         """Raise `InputError` if there is no finished run to start from, or one with another codec or schedule."""

@@ -15,12 +15,12 @@ def progress(items, title):
     written = 0
     for done, item in enumerate(items, start=1):
         yield item
-        now = time.monotonic()
-        if now - last >= (0.2 if on_terminal else 5.0):
-            last = now
-            line = f"{title}: {done}" + (f"/{total}" if total else "") + f", {now - start:.0f} s"
+        current_time = time.monotonic()
+        if current_time - last >= (0.2 if on_terminal else 5.0):
+            last = current_time
+            line = f"{title}: {done}" + (f"/{total}" if total else "") + f", {current_time - start:.0f} s"
             if total:
-                line += f", {(now - start) * (total - done) / done:.0f} s left"
+                line += f", {(current_time - start) * (total - done) / done:.0f} s left"
             print(f"\r{line:{written}}" if on_terminal else line, end="" if on_terminal else "\n", file=sys.stderr)
             sys.stderr.flush()
             written = len(line)

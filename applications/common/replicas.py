@@ -40,11 +40,11 @@ def strategy_of(kind):
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
 
 
-def own_folder(path, keep=False):
+def worker_folder(path, keep=False):
     """Return a folder for what a worker writes that is not the first, with the files of a run that goes on."""
-    place = tempfile.mkdtemp(prefix="worker-")
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    folder = pathlib.Path(place, "run")
+    temporary = tempfile.mkdtemp(prefix="worker-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    folder = pathlib.Path(temporary, "run")
     if keep:
         # What a finished run leaves, and the logs, nobody reads here.
         shutil.copytree(path, folder, ignore=shutil.ignore_patterns("model.keras", "saved_model", "logs", "epochs"))
@@ -61,8 +61,8 @@ def agree(strategy, values):
         return
     texts = [repr(value() if callable(value) else value) for value in values.values()]
     digests = tf.constant([[int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) for text in texts]], tf.int64)
-    of_names = strategy.gather(digests, axis=0).numpy().T
-    different = [index for index, of_name in enumerate(of_names) if len(set(of_name.tolist())) > 1]
+    gathered = strategy.gather(digests, axis=0).numpy().T
+    different = [index for index, worker_digests in enumerate(gathered) if len(set(worker_digests.tolist())) > 1]
     if different:
         # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):
@@ -72,7 +72,7 @@ def agree(strategy, values):
         raise InputError(f"--strategy multi_worker: the workers have not the same {'; '.join(shown)}.")
 
 
-class LogOfFirst(keras.callbacks.Callback):
+class SharedLog(keras.callbacks.Callback):
     """Gives all workers the log of the first, so that they decide alike: what each computes by itself may differ in the
     last bit, and what its clock says does."""
 

@@ -17,14 +17,14 @@ def write_report(run, record, shown, lines, has_endpoints):
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
-    about = [trained(record), *collapsed_posteriors(record["history"])]
+    notes = [trained(record), *collapsed_posteriors(record["history"])]
     commands = next_steps(run, record, has_endpoints)
-    text = [*(summary and [*summary, ""]), f"{name} (one seed, no claim); {heading}", "", figures, "", *about, ""]
+    text = [*(summary and [*summary, ""]), f"{name} (one seed, no claim); {heading}", "", figures, "", *notes, ""]
     write_text_atomically(folder.file("report.txt"), "\n".join([*text, *lines, *commands]) + "\n")
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {name}",
         heading=f"{heading}; one seed, no claim",
-        tables="\n\n".join([figures, *about]),
+        tables="\n\n".join([figures, *notes]),
         summary=summary,
         pictures=pictures_in(folder.path),
         shown=shown,
@@ -35,12 +35,12 @@ def write_report(run, record, shown, lines, has_endpoints):
 
 def trained(record):
     """Return the line that says how long a run was trained, and how large its model is."""
-    kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
+    best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
-    begun = f"begun by {options['start_from']}, the rest " if options["start_from"] else ""
+    start = f"begun by {options['start_from']}, the rest " if options["start_from"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
-    taken = f"trained {record['epochs']} epochs, {record['steps']} steps, {begun}in {record['train_seconds']:.0f} s"
-    return f"{taken}{kept}; parameters: {parameters}"
+    summary = f"trained {record['epochs']} epochs, {record['steps']} steps, {start}in {record['train_seconds']:.0f} s"
+    return f"{summary}{best_epoch}; parameters: {parameters}"
 
 
 def counts_of(name, report):
@@ -57,23 +57,23 @@ def collapsed_posteriors(row):
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
         if value is None or abs(value) >= COLLAPSED_NATS:
             continue
-        above, means = "", "the posterior hardly differs from the prior"
+        above, meaning = "", "the posterior hardly differs from the prior"
         if f"{name}_above_floor" in row:
-            above, means = " above its floor", "the posterior is close to the prior's best match, and may still vary"
-        lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {means}")
+            above, meaning = " above its floor", "the posterior is close to the prior's best match, and may still vary"
+        lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {meaning}")
     return lines
 
 
 def next_steps(run, record, has_endpoints):
     """Return the commands that come next."""
     program, path, steps = run.application.program, run.folder.path, []
-    start, of_run = f"python -m {program.name}", f"--run {shlex.quote(str(path))}"
+    start, run_option = f"python -m {program.name}", f"--run {shlex.quote(str(path))}"
     example = run.application.example_of(run.data[record["split"]])
     if example is not None:
         echo = f"echo {shlex.quote(example)} | " if example else ""
-        steps.append(f"{echo}{start} {'predict' if 'predict' in program.commands else 'generate'} {of_run}")
-    steps.append(f"{start} evaluate {of_run} --split {record['split']}")
+        steps.append(f"{echo}{start} {'predict' if 'predict' in program.commands else 'generate'} {run_option}")
+    steps.append(f"{start} evaluate {run_option} --split {record['split']}")
     if "export" in program.commands and has_endpoints:
-        stands = f"  # stands in {path / 'saved_model'}" if record["options"]["export"] else ""
-        steps.append(f"{start} export {of_run}{stands}")
+        comment = f"  # stands in {path / 'saved_model'}" if record["options"]["export"] else ""
+        steps.append(f"{start} export {run_option}{comment}")
     return [f"written: {path}. Next:", *(f"  {step}" for step in steps)]

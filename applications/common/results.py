@@ -11,27 +11,27 @@ from applications.common.program import config_of
 from applications.common.runs import write_text_atomically
 
 # Options of `compare` that say where it runs, not what.
-_PLACES = ("out", "jobs", "results", "of_train")
+_PLACES = ("out", "jobs", "results", "train_values")
 # Options of a run that differ from run to run, or that no figure depends on.
-_OF_A_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
+_PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
 # Entries of a report that are not figures.
-_BESIDE = ("options", "data", "data_digest", "split")
-_LONGEST = 100
+_NOT_FIGURES = ("options", "data", "data_digest", "split")
+_MAX_LENGTH = 100
 
 
 def write_results(comparison, path):
     """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay."""
-    application, before, first = comparison.application, comparison.results_before, comparison.planned[0]
+    application, previous, first = comparison.application, comparison.results_before, comparison.planned[0]
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
-    if before is not None and before["data"] != _plain(first["data"]):
+    if previous is not None and previous["data"] != _plain(first["data"]):
         raise InputError(f"--results: the runs of {path} are of other data; name another file.")
     # From the name and seed of a run to its options and its figures. Old records lack new options.
     records, environments = {}, []
-    if before is not None:
-        environments.append(before["environment"])
-        for run in (run for seeds in before["runs"].values() for run in seeds):
-            records[run["name"], run["seed"]] = _plain(default | before["options"] | run["options"]), run
+    if previous is not None:
+        environments.append(previous["environment"])
+        for run in (run for seeds in previous["runs"].values() for run in seeds):
+            records[run["name"], run["seed"]] = _plain(default | previous["options"] | run["options"]), run
     for run in comparison.planned:
         # The CPU time includes the run that this run starts from.
         trained = filter(None, (run.options, run.start))
@@ -40,11 +40,11 @@ def write_results(comparison, path):
         figures |= {name: record[name] for name in _STORED if name in record}
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
-        figures["reports"] = {name: {x: of[x] for x in of if x not in _BESIDE} for name, of in reports.items()}
+        figures["reports"] = {name: {x: of[x] for x in of if x not in _NOT_FIGURES} for name, of in reports.items()}
         records[run.name, run.seed] = _plain(default | record["options"]), figures
         environments.append(record["environment"])
-    (options, _), *others = records.values()
-    shared = [x for x in default if x not in _OF_A_RUN and all(of[x] == options[x] for of, _ in others)]
+    (options, _), *other_records = records.values()
+    shared = [x for x in default if x not in _PER_RUN and all(of[x] == options[x] for of, _ in other_records)]
     head = {
         "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
@@ -53,7 +53,7 @@ def write_results(comparison, path):
         "heading": application.heading(first),
     }
     rows = [
-        figures | {"options": {x: value for x, value in options.items() if x not in (*shared, *_OF_A_RUN)}}
+        figures | {"options": {x: value for x, value in options.items() if x not in (*shared, *_PER_RUN)}}
         for options, figures in records.values()
     ]
     lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), ensure_ascii=False)}," for name, value in head.items()]
@@ -104,7 +104,7 @@ def _command(program, options, models):
         value = getattr(options, field.name)
         if field.name not in (*_PLACES, "models") and value != field.default:
             words += _words(field.name, value)
-    for name, value in sorted(options.of_train.items()):
+    for name, value in sorted(options.train_values.items()):
         words += _words(name, value)
     return shlex.join(words)
 
@@ -125,6 +125,6 @@ def _plain(value):
     """Return a value as JSON has it, with six digits of its numbers, and without lists of over 100 entries."""
     return json.loads(
         json.dumps(value),
-        object_hook=lambda of: {name: x for name, x in of.items() if not isinstance(x, list) or len(x) <= _LONGEST},
+        object_hook=lambda of: {name: x for name, x in of.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},
         parse_float=lambda digits: float(f"{float(digits):.6g}"),
     )

@@ -84,10 +84,10 @@ class RunFolder:
                 raise InputError(f"There is no run to resume in {path}: it has no config.yaml.")
             try:
                 entries = path.iterdir() if path.exists() else ()
-                others = [entry for entry in entries if not entry.name.startswith(_TEMPORARY)]
+                unexpected = [entry for entry in entries if not entry.name.startswith(_TEMPORARY)]
             except OSError as error:
                 raise InputError(f"{path} cannot be made a run folder: {error.strerror or error}") from error
-            if others:
+            if unexpected:
                 raise InputError(f"{path} is not empty and holds no run. Choose a new or empty folder.")
         elif not resume:
             raise InputError(

@@ -86,15 +86,15 @@ def evenly(count, maximum):
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 
-def joined(of_models):
+def joined(shown_by_model):
     """Return one `Shown` of several models, a dictionary from their names: a sample has the lines of all of them, and
     alignments of the same words stand beside each other."""
     samples, alignments = {}, {}
-    for name, shown in of_models.items():
+    for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
             # Several samples of one source are matched in their order.
-            before = sum(other[0] == sample[0] for other in shown.samples[:place])
-            lines = samples.setdefault(repr((sample[0], before)), {})
+            num_before = sum(other[0] == sample[0] for other in shown.samples[:place])
+            lines = samples.setdefault(repr((sample[0], num_before)), {})
             for line in sample:
                 lines.setdefault(repr(line), (line, {}))[1][name] = None
         for alignment in shown.alignments:
@@ -104,12 +104,12 @@ def joined(of_models):
             merged.weights |= {f"{name}: {panel}" if panel else name: x for panel, x in alignment.weights.items()}
             merged.spread |= {f"{name}: {panel}" if panel else name: x for panel, x in alignment.spread.items()}
     for merged, names in alignments.values():
-        if len(names) < len(of_models):
+        if len(names) < len(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
         # A line of all models, such as the source, keeps its label.
-        return label if len(names) == len(of_models) else f"{', '.join(names)}: {label}"
+        return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]
     return Shown(samples, [merged for merged, _ in alignments.values()])

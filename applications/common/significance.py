@@ -55,8 +55,8 @@ def paired_p(first, second):
 def holm(p_values):
     """Return p-values corrected for their number (Holm 1979), in their order; NaN stays NaN and is not counted."""
     p_values = np.asarray(p_values, np.float64)
-    known = np.flatnonzero(~np.isnan(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
+    indices = np.flatnonzero(~np.isnan(p_values))
+    order = indices[np.argsort(p_values[indices], kind="stable")]
     corrected = p_values.copy()
     corrected[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * np.arange(len(order), 0, -1)))
     return corrected.tolist()

@@ -51,13 +51,13 @@ class Column:
             return values[0]
         return interval_text(mean_interval(values), self.digits)
 
-    def difference(self, values, others):
+    def difference(self, values, baseline_values):
         """Return the mean of paired differences with its interval."""
-        if any(value is None or isinstance(value, str) for value in (*values, *others)):
+        if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:
-            values, others = ([math.log(value) for value in row] for row in (values, others))
-        return interval_text(paired_interval(values, others), self.digits)
+            values, baseline_values = ([math.log(value) for value in row] for row in (values, baseline_values))
+        return interval_text(paired_interval(values, baseline_values), self.digits)
 
 
 def figures_of(columns, record):
@@ -66,7 +66,7 @@ def figures_of(columns, record):
     return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
 
 
-def main_table(columns, records, first=("model",), first_of=lambda name: (name,), printed=lambda name, head: "-"):
+def main_table(columns, records, first=("model",), first_of=lambda name: (name,), published=lambda name, head: "-"):
     """Return the table of models: means over seeds with 95% intervals.
 
     Args:
@@ -77,20 +77,20 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         printed: Function of the name of a model and the title of a column that returns a paper's figure, or "-".
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
-    for column in _had(columns, records):
+    for column in _available(columns, records):
         cells[column.title] = [column.cell([column.value(record) for record in of]) for of in records.values()]
-        theirs = [printed(name, column.title) for name in records]
-        if set(theirs) != {"-"}:
-            cells[f"{column.title}, paper"] = theirs
+        paper_values = [published(name, column.title) for name in records]
+        if set(paper_values) != {"-"}:
+            cells[f"{column.title}, paper"] = paper_values
     return table(cells, zip(*cells.values(), strict=True))
 
 
 def difference_table(columns, records, baseline):
     """Return the table of paired differences over seeds against one of the models."""
     cells = {"model": [name for name in records if name != baseline]}
-    for column in (column for column in _had(columns, records) if column.differs):
-        based = dataclasses.replace(column, of=column.against or column.of)
-        base = [based.value(record) for record in records[baseline]]
+    for column in (column for column in _available(columns, records) if column.differs):
+        baseline_column = dataclasses.replace(column, of=column.against or column.of)
+        base = [baseline_column.value(record) for record in records[baseline]]
         if isinstance(base[0], numbers.Real):
             cells[f"{'log ' if column.logarithm else ''}{column.title}"] = [
                 column.difference([column.value(record) for record in records[name]], base) for name in cells["model"]
@@ -98,7 +98,7 @@ def difference_table(columns, records, baseline):
     return table(cells, zip(*cells.values(), strict=True))
 
 
-def _had(columns, records):
+def _available(columns, records):
     return [column for column in columns if any(column.value(x) is not None for of in records.values() for x in of)]
 
 

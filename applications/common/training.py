@@ -18,7 +18,7 @@ from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import fields_of, is_file, values_of, with_values
 from applications.common.program import config_of
-from applications.common.replicas import LogOfFirst, agree, own_folder, strategy_of
+from applications.common.replicas import SharedLog, agree, strategy_of, worker_folder
 from applications.common.reporting import counts_of, write_report
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
@@ -44,7 +44,7 @@ class TrainingRun(Run):
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
-            options = with_values(options, {"out": own_folder(options.run.out, keep=options.run.resume)})
+            options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
         # The first worker changes the folder from here on.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
@@ -196,7 +196,7 @@ class TrainingRun(Run):
         plateau = Plateau(checkpoint, options, score, patience_score or score)
         callbacks, valid = [EpochLog(checkpoint), *callbacks], distribute.shard(valid, self.strategy)
         if options.strategy == "multi_worker":
-            callbacks.append(LogOfFirst(self.strategy))
+            callbacks.append(SharedLog(self.strategy))
         callbacks += [plateau, checkpoint]
         if options.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))

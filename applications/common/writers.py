@@ -105,7 +105,7 @@ def _delete(folder):
     folder.rmdir()
 
 
-def require_room_aside(path):
+def require_aside_unused(path):
     """Raise `InputError` if something other than a run is where the run in a folder would be set aside."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):

@@ -13,7 +13,7 @@ from applications.common import uncertainty
 from applications.common.errors import InputError
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.predictor import Predictor
 from applications.common.shown import Shown, random_rows, sample_lines, verdict
 from applications.common.tables import Column, out_of, title_from
@@ -237,7 +237,7 @@ def fan(comparison):
         Column(task + _SHORT.get(name, ""), f"{_TASK}.{name}", 2, 100.0) for name in _OF_TASKS.get(task, ("accuracy",))
     ]
     title = "Table 5 of Fan et al. 2020"
-    return [beside(title, "fan_5", columns, comparison.records, first_of=lambda name: (title_from(name, MODELS.get),))]
+    return [with_paper(title, "fan_5", columns, comparison.records, first_of=lambda x: (title_from(x, MODELS.get),))]
 
 
 LAYOUTS = {

@@ -11,7 +11,7 @@ from applications.common.serving import Untracked, in_graph, noise_of, with_name
 from applications.finetuning import spans
 from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
-from applications.text.readers import beside, has_word, read_input
+from applications.text.readers import aligned, has_word, read_input
 
 # Lines of a batch of `predict`.
 BATCH = 64
@@ -86,7 +86,7 @@ def generate(run, options):
             place = f"{options.input or 'standard input'}:{number}"
             raise InputError(f"{place}: expected {expected}. Received: {received}")
         rows.append(row)
-    yield from beside(lines, _answers(run, rows) if rows else ())
+    yield from aligned(lines, _answers(run, rows) if rows else ())
 
 
 def _answers(run, rows):

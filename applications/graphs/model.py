@@ -87,7 +87,7 @@ def attention(options, index, units, num_heads, **kwargs):
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     if model.distribution is not None:
         published = _published(options)
-        drawn = alignment.of_model(published)
+        drawn = alignment.with_published(published)
         kwargs |= {"alignment": drawn.alignment(model.distribution), "kl_annealing": drawn.annealing()}
         kwargs |= {"kl_weight": drawn.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":

@@ -13,7 +13,7 @@ from applications.common import uncertainty
 from applications.common.batches import prefetched
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
-from applications.common.papers import data_of_both, printed
+from applications.common.papers import data_of_both, published_figure
 from applications.common.predictor import Predictor
 from applications.common.shown import Alignment, Shown, random_rows, sample_lines, verdict
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
@@ -268,7 +268,7 @@ def fan(comparison):
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []
     for name, accuracies in values.items():
-        paper = printed("fan_1", options[name].model, options[name].alignment.published)
+        paper = published_figure("fan_1", options[name].model, options[name].alignment.published)
         sd = f"{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else "-"
         row = [title_from(name, lambda model: MODELS[model].title), paper]
         row += [interval_text(mean_interval(accuracies), 2), sd, "-", "-", "-"]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph, noise_of
 from applications.graphs import data
-from applications.text.readers import beside, has_word, read_input
+from applications.text.readers import aligned, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
 # Classes of a line of `predict`.
@@ -90,7 +90,7 @@ def generate(run, options):
             best = np.argsort(-probabilities)[:NUM_CLASSES]
             yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
 
-    yield from beside(lines, answers())
+    yield from aligned(lines, answers())
 
 
 def endpoints(run, options=None):

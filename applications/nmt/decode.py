@@ -12,7 +12,7 @@ from applications.nmt.model import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
-from applications.text.readers import beside
+from applications.text.readers import aligned
 from applications.text.text import END, PAD, START
 from applications.text.uncertainty import lines_of, require_noise, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
@@ -208,9 +208,9 @@ def generate(run, options):
     translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
     if options.uncertainty:
         require_noise(translator.noise.value, options.num_draws)
-        yield from lines_of(beside(lines, translate_with_uncertainty(translator, ids, options.num_draws), blank=None))
+        yield from lines_of(aligned(lines, translate_with_uncertainty(translator, ids, options.num_draws), blank=None))
     else:
-        yield from beside(lines, translate(translator, run.codec, ids))
+        yield from aligned(lines, translate(translator, run.codec, ids))
 
 
 def endpoints(run, options=None):

@@ -15,7 +15,7 @@ import tensorflow_text
 
 from applications.common.errors import InputError
 from applications.common.shown import evenly
-from applications.text.rows import taken
+from applications.text.rows import take_rows
 from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary, chunks
 
 # Sentences that a SentencePiece model is trained on.
@@ -110,7 +110,7 @@ class SubwordEncoder(PieceEncoder):
         `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
-        sentences = taken(sentences, evenly(len(sentences), MOST_SENTENCES))
+        sentences = take_rows(sentences, evenly(len(sentences), MOST_SENTENCES))
         texts = (text.decode() for chunk in chunks(sentences) for text in tokenizer.normalize(chunk).numpy())
         texts = (" ".join(text.replace(SPACE_MARK, " ").split()) for text in texts)
         specials = {}

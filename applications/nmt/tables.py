@@ -1,6 +1,6 @@
 """Columns of the tables, and the papers' layouts."""
 
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
 
@@ -53,7 +53,7 @@ EXACT_AND_KMAX = (
 def deng(comparison):
     """Return Tables 1, 2 and 3 of Deng et al. 2018, beside the paper's figures."""
     kinds = {name: MODELS[model] for name, model in comparison.models.items()}
-    table_1 = beside(
+    table_1 = with_paper(
         "Table 1 of Deng et al. 2018",
         "deng_1",
         (KIND, PERPLEXITY, BLEU),
@@ -65,14 +65,14 @@ def deng(comparison):
     kmax = _with_kmax(comparison)
     if kmax:
         title = "Table 2 of Deng et al. 2018"
-        parts.append(beside(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
+        parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
     # The entropy is of a categorical distribution, which BAM has not.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
         columns = (BLEU, Column("entropy of p (nats)", ENTROPY.of))
         title = "Table 3 of Deng et al. 2018"
-        parts.append(beside(title, "deng_3", columns, latent, first=("model", "E"), first_of=heads_of))
+        parts.append(with_paper(title, "deng_3", columns, latent, first=("model", "E"), first_of=heads_of))
     return parts
 
 
@@ -102,7 +102,7 @@ def fan(comparison):
     ):
         chosen = {name: records for name, records in comparison.records.items() if comparison.models[name] in lines}
         if chosen:
-            parts.append(beside(title, paper, columns, chosen, first_of=lambda name: (_title(name),)))
+            parts.append(with_paper(title, paper, columns, chosen, first_of=lambda name: (_title(name),)))
     return parts
 
 

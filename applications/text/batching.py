@@ -28,7 +28,7 @@ def num_buckets(num_rows, batch_size):
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 
-def bucket_shapes(sources, targets, most=MAX_SHAPES):
+def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
     """Return the padded lengths (S, T) of the buckets, at most so many rows, growing in both columns.
 
     The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
@@ -43,7 +43,7 @@ def bucket_shapes(sources, targets, most=MAX_SHAPES):
     shapes = np.zeros((count, 2), np.int64)
     np.maximum.at(shapes, cut_of_row, lengths)
     shapes = np.maximum.accumulate(shapes)
-    cuts = cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), most)
+    cuts = cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), max_parts)
     return shapes[cuts].astype(np.int32)
 
 
@@ -138,7 +138,7 @@ def padded(rows, length=1):
     return array
 
 
-def cheapest_cuts(counts, costs, most):
+def cheapest_cuts(counts, costs, max_parts):
     """Return the last places, growing, of at most `most` parts of a row, the cheapest ones.
 
     `counts` (n,) are the members at each place, and `costs` (n,), growing, a member's cost in a part that ends there.
@@ -148,7 +148,7 @@ def cheapest_cuts(counts, costs, most):
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
-    for _ in range(most - 1):
+    for _ in range(max_parts - 1):
         total = np.concatenate([[np.inf], best[:-1]])[:, None] + part
         start = total.argmin(axis=0)
         starts.append(np.where(total.min(axis=0) < best, start, 0))

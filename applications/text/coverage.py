@@ -37,8 +37,8 @@ def coverage_report(sentences, scores, noise):
     sizes = [-(-tenth * len(sentences) // 10) for tenth in TENTHS]
     for metric, score in scores.items():
         report["quality"][metric] = curves = {}
-        for name, of_name in (orders | {"random": random}).items():
-            curve = np.mean([[score(order[:size]) for size in sizes] for order in of_name], axis=0)
+        for name, permutations in (orders | {"random": random}).items():
+            curve = np.mean([[score(order[:size]) for size in sizes] for order in permutations], axis=0)
             curves[name] = {"area": float(curve.mean()), "curve": curve.tolist()}
     return report
 
@@ -51,13 +51,13 @@ def coverage_lines(reports, metrics):
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []
     for metric, (title, factor) in metrics.items():
-        if any(metric not in report["quality"] for of_seeds in reports.values() for report in of_seeds):
+        if any(metric not in report["quality"] for seed_reports in reports.values() for report in seed_reports):
             continue
         lines = []
-        for model, of_seeds in reports.items():
-            orders = of_seeds[0]["quality"][metric]
+        for model, seed_reports in reports.items():
+            orders = seed_reports[0]["quality"][metric]
             areas, curves = (
-                {name: [factor * np.array(x["quality"][metric][name][key]) for x in of_seeds] for name in orders}
+                {name: [factor * np.array(x["quality"][metric][name][key]) for x in seed_reports] for name in orders}
                 for key in ("area", "curve")
             )
             for name in orders:
@@ -66,7 +66,7 @@ def coverage_lines(reports, metrics):
                     for other in ("random", "likelihood")
                 ]
                 curve = [f"{value:.1f}" for value in np.mean(curves[name], axis=0)]
-                cells = (model, of_seeds[0]["drawn"] or "-", name.replace("_", " "))
+                cells = (model, seed_reports[0]["drawn"] or "-", name.replace("_", " "))
                 lines.append((*cells, interval_text(mean_interval(areas[name]), 2), *over, *curve))
         tables.append(titled(f"{title} of the most certain sentences, and the mean of the ten", table(heads, lines)))
     return tables
@@ -79,5 +79,5 @@ def compared_coverage(comparison, metrics):
         return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]
 
     reports = comparison.evaluate("uncertainty", arguments)
-    of_models = {name: [x["report"]["uncertainty"] for x in of_seeds] for name, of_seeds in reports.items()}
-    return coverage_lines(of_models, metrics)
+    by_model = {name: [x["report"]["uncertainty"] for x in seed_reports] for name, seed_reports in reports.items()}
+    return coverage_lines(by_model, metrics)

@@ -34,19 +34,19 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
-    known = {0}  # Padding stays zero even if the file has a word that is spelled like it.
+    filled = {0}  # Padding stays zero even if the file has a word that is spelled like it.
     vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
     with reading(path, f"vectors of dimension {dimension}"):
         for line, word, vector in vectors_of(path, dimension):
-            if (index := ids.get(word, 0)) not in known:
-                known.add(index)
+            if (index := ids.get(word, 0)) not in filled:
+                filled.add(index)
                 try:
                     matrix[index] = vector
                 except ValueError as error:
                     raise ValueError(f"{error} (line {line})") from error
                 if not np.isfinite(matrix[index]).all():
                     raise ValueError(f"a number that is not finite (line {line})")
-    return matrix, len(known) - 1
+    return matrix, len(filled) - 1
 
 
 def _text_vectors(path, dimension):
@@ -69,13 +69,13 @@ def _text_vectors(path, dimension):
 
 
 def _npz_vectors(path, dimension):
-    beside = sorted(path.parent.glob("words*.txt"))
-    if len(beside) != 1:
+    word_files = sorted(path.parent.glob("words*.txt"))
+    if len(word_files) != 1:
         raise InputError(f"{path}: its words, one a line, must stand in one file words*.txt beside it")
-    words = beside[0].read_bytes().splitlines()
+    words = word_files[0].read_bytes().splitlines()
     # Never allow_pickle: unpickling runs code from the file.
     with np.load(path, allow_pickle=False) as arrays:
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):
-        raise ValueError(f"vectors of shape {vectors.shape} for the {len(words)} words of {beside[0]}")
+        raise ValueError(f"vectors of shape {vectors.shape} for the {len(words)} words of {word_files[0]}")
     yield from zip(range(1, len(words) + 1), words, vectors, strict=True)

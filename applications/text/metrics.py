@@ -50,8 +50,8 @@ def self_bleu(draws):
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 
     def resemblance(sentences):
-        others = [sentences[:index] + sentences[index + 1 :] for index in range(len(sentences))]
-        return np.mean([metric.sentence_score(*pair).score for pair in zip(sentences, others, strict=True)])
+        references = [sentences[:index] + sentences[index + 1 :] for index in range(len(sentences))]
+        return np.mean([metric.sentence_score(*pair).score for pair in zip(sentences, references, strict=True)])
 
     return float(np.mean([resemblance(sentences) for sentences in draws]))
 

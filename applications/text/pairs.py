@@ -45,10 +45,10 @@ class EncodedPairs:
     @classmethod
     def encode(cls, codec, pairs, max_source_length, max_target_length):
         """Encode pairs with the encoders `source` and `target` of a codec."""
-        sources, of_sources = codec.source.encode_numpy(pairs.sources, max_source_length)
-        targets, of_targets = codec.target.encode_numpy(pairs.targets, max_target_length)
+        sources, source_counts = codec.source.encode_numpy(pairs.sources, max_source_length)
+        targets, target_counts = codec.target.encode_numpy(pairs.targets, max_target_length)
         report = {"pairs": len(pairs), "skipped": pairs.skipped}
-        for side, counts in (("source", of_sources), ("target", of_targets)):
+        for side, counts in (("source", source_counts), ("target", target_counts)):
             report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
         return cls(pairs, sources, targets, report)
 

@@ -12,8 +12,8 @@ import pathlib
 def topics():
     """Return the sentences of each topic, in their order: a dictionary of lists of str."""
     content = gzip.decompress(pathlib.Path(__file__).with_name("python_topics.tsv.gz").read_bytes()).decode()
-    of_topics = {}
+    sentences = {}
     for line in content.removesuffix("\n").split("\n")[1:]:
         name, sentence = line.split("\t")
-        of_topics.setdefault(name, []).append(sentence)
-    return of_topics
+        sentences.setdefault(name, []).append(sentence)
+    return sentences

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from applications.common.errors import InputError
-from applications.text.rows import TextRows, ranks, taken
+from applications.text.rows import TextRows, ranks, take_rows
 
 # Only a line feed ends a line: others, such as U+2028, stand inside a sentence. A byte that is not UTF-8 becomes a lone
 # surrogate.
@@ -45,7 +45,7 @@ def has_word(text):
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)
 
 
-def mending(skip_invalid):
+def repair_hint(skip_invalid):
     """Return the end of an error about a line: how to mend it."""
     return "mend the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
@@ -77,8 +77,8 @@ class ParallelText:
     def rows(self, indices):
         """Return a copy with these rows only."""
         columns = {name: column for name, column in vars(self).items() if isinstance(column, list | TextRows)}
-        once = {id(column): taken(column, indices) for column in columns.values()}
-        return dataclasses.replace(self, **{name: once[id(column)] for name, column in columns.items()})
+        selected = {id(column): take_rows(column, indices) for column in columns.values()}
+        return dataclasses.replace(self, **{name: selected[id(column)] for name, column in columns.items()})
 
 
 def read_parallel(source_path, target_path, skip_invalid=None):
@@ -124,7 +124,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
                 yield line, [""] * len(positions)
             else:
                 expected = f"{len(row)} fields, but the header has {len(header)}"
-                raise InputError(f"{path}:{line}: {expected}; {mending(skip_invalid)}")
+                raise InputError(f"{path}:{line}: {expected}; {repair_hint(skip_invalid)}")
 
     columns, skipped = _read_columns([path] * len(positions), fields(), skip_invalid)
     return ParallelText(*columns, skipped=skipped)
@@ -186,7 +186,7 @@ def read_input(options, is_text=True):
     return lines
 
 
-def beside(lines, answers, blank=""):
+def aligned(lines, answers, blank=""):
     """Yield for each line with a word the next answer, for a blank line `blank`: answers stand beside their lines.
 
     >>> list(beside(["one", "", "two"], ["eins", "zwei"]))
@@ -216,27 +216,27 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
             f"{option}: cannot divide {len(text)} rows with the same {group}; name a separate file for the other part."
         )
     is_held = np.zeros(len(sizes), bool)
-    room = min(fraction * len(text), maximum or len(text))
+    capacity = min(fraction * len(text), maximum or len(text))
     order = np.random.default_rng(seed).permutation(len(sizes))
     for index, (group, size) in enumerate(zip(order.tolist(), sizes[order].tolist(), strict=True)):
-        if not index or size <= room:
+        if not index or size <= capacity:
             is_held[group] = True
-            room -= size
-    of_row = is_held[group_of_row]
-    held_out = dataclasses.replace(text.rows(np.flatnonzero(of_row)), skipped=0)
-    return text.rows(np.flatnonzero(~of_row)), held_out
+            capacity -= size
+    is_held_row = is_held[group_of_row]
+    held_out = dataclasses.replace(text.rows(np.flatnonzero(is_held_row)), skipped=0)
+    return text.rows(np.flatnonzero(~is_held_row)), held_out
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
     """Cut a text in two as `split_by_group` does, with no sentence of the side `read` in both parts, in any case."""
-    rest, held = split_by_group(text, fraction, seed, maximum)
+    rest, held_out = split_by_group(text, fraction, seed, maximum)
     # A group is an article or a conversation; two of them may share a sentence.
-    seen = {folded(sentence) for sentence in getattr(held, read)}
-    is_new = np.fromiter((folded(sentence) not in seen for sentence in getattr(rest, read)), bool, len(rest))
+    held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}
+    is_new = np.fromiter((folded(sentence) not in held_sentences for sentence in getattr(rest, read)), bool, len(rest))
     rest = rest.rows(np.flatnonzero(is_new))
     if not len(rest):
         raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
-    return rest, held
+    return rest, held_out
 
 
 def folded(sentence):
@@ -287,7 +287,7 @@ def require_text(path, file):
 def _checked_lines(place, file, skip_invalid=None):
     for number, line in enumerate(file, start=1):
         if not skip_invalid and not _is_utf8(line):
-            raise InputError(f"{place}:{number}: bytes that are not UTF-8; {mending(skip_invalid)}")
+            raise InputError(f"{place}:{number}: bytes that are not UTF-8; {repair_hint(skip_invalid)}")
         yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -333,7 +333,7 @@ def _read_columns(paths, rows, skip_invalid):
             else:
                 path = next(path for path, field in zip(paths, fields, strict=True) if not has_word(field))
                 problem = "an empty sentence or field, without a word"
-                raise InputError(f"{path}:{number}: {problem}; {mending(skip_invalid)}")
+                raise InputError(f"{path}:{number}: {problem}; {repair_hint(skip_invalid)}")
 
     columns = TextRows.columns(valid(), len(paths))
     if not len(columns[0]):

@@ -95,9 +95,9 @@ class Rows(collections.abc.Sequence):
 
     def take(self, indices):
         """Return the rows of these indices, in their order; they are not copied."""
-        taken = copy.copy(self)
-        taken._starts, taken._sizes = self._starts[indices], self._sizes[indices]
-        return taken
+        take_rows = copy.copy(self)
+        take_rows._starts, take_rows._sizes = self._starts[indices], self._sizes[indices]
+        return take_rows
 
 
 class TextRows(Rows):
@@ -132,7 +132,7 @@ class IdRows(Rows):
         return np.frombuffer(content, np.int32)
 
 
-def taken(column, indices):
+def take_rows(column, indices):
     """Return the rows of a column, a list or `TextRows`, with these indices."""
     return column.take(indices) if isinstance(column, TextRows) else [column[index] for index in indices]
 
@@ -140,7 +140,7 @@ def taken(column, indices):
 def distinct(column):
     """Return the different rows of a column of str, in the order in which they come first."""
     hashes = np.fromiter(map(hash, column), np.int64, len(column))
-    return taken(column, np.sort(np.unique(hashes, return_index=True)[1]))
+    return take_rows(column, np.sort(np.unique(hashes, return_index=True)[1]))
 
 
 def ranks(values):

@@ -175,9 +175,9 @@ class TextEncoder(tf.Module):
 
         def encoded():
             for chunk in chunks(strings):
-                whole = self.encode_ragged(tf.constant(chunk, tf.string))
-                ids = whole[:, :max_length]
-                report.num_truncated += int(np.sum(ids.row_lengths() < whole.row_lengths()))
+                untruncated = self.encode_ragged(tf.constant(chunk, tf.string))
+                ids = untruncated[:, :max_length]
+                report.num_truncated += int(np.sum(ids.row_lengths() < untruncated.row_lengths()))
                 values = ids.flat_values.numpy()
                 report.num_unknown += int(np.sum(values == UNKNOWN))
                 report.num_tokens += len(values)

@@ -75,7 +75,7 @@ def words_with_nats(sentence):
     """Return the words of a result of `written_of` with what the model is unsure of at each of them, (word, nats): the
     part of the entropy that draws disagree on, or the whole of it where there are none."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
-    return [(word, float(of_word)) for word, of_word in zip(sentence["words"], nats, strict=True)]
+    return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 
 
 def lines_of(sentences):

@@ -9,7 +9,7 @@ from applications.common.serving import in_graph
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
-from applications.text.readers import beside
+from applications.text.readers import aligned
 from applications.text.text import END, START
 from applications.ved.model import MODELS
 from keras_vattn import decoding
@@ -78,7 +78,7 @@ def generate(run, options):
     """Yield the sentences of each input."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
-    for sentence in beside(lines, sentences):
+    for sentence in aligned(lines, sentences):
         yield sentence if isinstance(sentence, str) else "\t".join(sentence)
 
 

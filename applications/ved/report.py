@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, random_rows, verdict
 from applications.common.significance import mean_with_error
@@ -256,7 +256,7 @@ def paper_table(number, comparison):
         }
         if records:
             title = f"Table {number} of Bahuleyan et al. 2018, {inference}"
-            tables.append(beside(title, f"bahuleyan_{number}_{inference}", columns, records))
+            tables.append(with_paper(title, f"bahuleyan_{number}_{inference}", columns, records))
     return tables
 
 

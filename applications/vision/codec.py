@@ -48,10 +48,10 @@ class Sources:
         """The regions, or else the images."""
         return self.images if self.regions is None else self.regions
 
-    def some(self, ids):
+    def subset(self, ids):
         """Return the `Sources` of some ids: no other image is read. An id without an image is an `InputError`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
-        return self if self.regions is not None else Sources(self.images.some(np.sort(rows)), None)
+        return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 
 
 def open_sources(options, num_scenes, attributes, size=64):
@@ -81,7 +81,7 @@ class RegionCodec:
         self.use_boxes = use_boxes
         self.scale = scale
         self.extractor = extractor
-        self._known = {}
+        self._cache = {}
 
     @classmethod
     def fit(cls, options, sources, ids, words):
@@ -95,8 +95,8 @@ class RegionCodec:
             extractor = make_extractor(options, sources.images, words)
             width, max_regions = extractor.width, min(options.max_regions, len(extractor.boxes))
         codec = cls(width, max_regions, options.use_boxes, extractor=extractor)
-        regions, some = codec.regions_of(sources), list(dict.fromkeys(ids))[:_NUM_SCALE]
-        features, _, counts = regions.read(regions.rows_of(some), max_regions)
+        regions, subset = codec.regions_of(sources), list(dict.fromkeys(ids))[:_NUM_SCALE]
+        features, _, counts = regions.read(regions.rows_of(subset), max_regions)
         codec.scale = float(np.std(features[np.arange(max_regions) < counts[:, None]]))
         return codec
 
@@ -123,9 +123,9 @@ class RegionCodec:
         """Return the `Regions` of sources, or the extractor's of their images; made once, in memory if they are few."""
         source = sources.source
         # Keeps the source alive, so that its id stays unique.
-        if id(source) not in self._known:
-            self._known[id(source)] = source, self._regions_of(sources)
-        return self._known[id(source)][1]
+        if id(source) not in self._cache:
+            self._cache[id(source)] = source, self._regions_of(sources)
+        return self._cache[id(source)][1]
 
     def _regions_of(self, sources):
         regions = sources.regions
@@ -149,14 +149,14 @@ class RegionCodec:
         """Return batches whose inputs, the first of each, have "regions" as the model sees them and "num_regions"
         instead of "image", rows of `Regions`, int (B,); blind: all regions are zeros."""
 
-        def seen(inputs, *others):
+        def seen(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
             seen = self.inputs(features, boxes)
-            return inputs | {"regions": tf.zeros_like(seen) if blind else seen, "num_regions": num_regions}, *others
+            return inputs | {"regions": tf.zeros_like(seen) if blind else seen, "num_regions": num_regions}, *rest
 
         return prefetched(dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
-    def of_images(self, strings):
+    def regions_of_images(self, strings):
         """Return the regions of encoded images (B,) as the model sees them, and their numbers (B,), in graph."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)

@@ -105,7 +105,7 @@ def make_extractor(options, images=None, words=None):
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))
-        pixels = np.concatenate(list(images.some(rows).batches(options.side, title="reading images")))
+        pixels = np.concatenate(list(images.subset(rows).batches(options.side, title="reading images")))
         # Features do not depend on the precision of the run.
         keras.config.set_dtype_policy("float32")
         try:

@@ -93,7 +93,7 @@ class Images(ById):
         except tf.errors.OpError as error:
             raise InputError(f"{path}: expected an image that decodes, a JPEG or PNG.") from error
 
-    def some(self, rows):
+    def subset(self, rows):
         """Return the `Images` of some rows."""
         files = None if self.files is None else [self.files[row] for row in rows]
         pixels = None if self.pixels is None else self.pixels[rows]

@@ -86,7 +86,7 @@ class RegionOptions(ExtractorOptions):
                 f"Received: {self.max_regions}"
             )
 
-    def check_beside(self, name, file):
+    def check_training_file(self, name, file):
         """Raise `InputError` unless the training file of the option `name` and images are named together."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
@@ -106,7 +106,7 @@ class AlignmentOptions(PublishedOptions):
     def arguments(self, distribution, published, prior="contextual"):
         """Return the arguments of an attention layer for "weibull" or "lognormal" weights and their KL, with the values
         that are published for the model; the prior is "contextual", "fixed" or `None`."""
-        drawn = self.of_model(published)
+        drawn = self.with_published(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction
         if prior is not None:

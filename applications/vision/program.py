@@ -57,8 +57,8 @@ def answers_about(codec, names, sources_of, place, answer):
         answer: Function from the numbers of some lines and the result of `Regions.read` for them to as many answers.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
-    others = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
-    answers, named = [None] * len(names), []
+    id_lines = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
+    answers, batches = [None] * len(names), []
     if files:
         if codec.extractor is None:
             raise InputError(
@@ -66,23 +66,23 @@ def answers_about(codec, names, sources_of, place, answer):
                 f"Received: {names[files[0]]}"
             )
         images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
-        named.append((extract(codec.extractor, images), np.arange(len(files)), files))
-    if others:
-        sources, ids = sources_of(), [image_id(names[number]) for number in others]
-        known = set(sources.source.ids)
-        for number, each in zip(others, ids, strict=True):
-            if each not in known:
+        batches.append((extract(codec.extractor, images), np.arange(len(files)), files))
+    if id_lines:
+        sources, ids = sources_of(), [image_id(names[number]) for number in id_lines]
+        available_ids = set(sources.source.ids)
+        for number, each in zip(id_lines, ids, strict=True):
+            if each not in available_ids:
                 raise InputError(
                     f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
                     f"Received: {names[number]!r}"
                 )
-        regions = codec.regions_of(sources.some(ids))
-        named.append((regions, regions.rows_of(ids), others))
-    for regions, rows, numbers in named:
+        regions = codec.regions_of(sources.subset(ids))
+        batches.append((regions, regions.rows_of(ids), id_lines))
+    for regions, rows, numbers in batches:
         for start in range(0, len(rows), BATCH):
             batch = slice(start, start + BATCH)
-            of_batch = answer(numbers[batch], regions.read(rows[batch], codec.max_regions))
-            for number, each in zip(numbers[batch], of_batch, strict=True):
+            batch_answers = answer(numbers[batch], regions.read(rows[batch], codec.max_regions))
+            for number, each in zip(numbers[batch], batch_answers, strict=True):
                 answers[number] = each
     return answers
 
@@ -100,7 +100,7 @@ class ImageModule(tf.Module):
         self._models, self._regions = Untracked(run.models), Untracked(run.codec.regions)
         self._names = []
 
-    def offer(self, name, *signature):
+    def add_endpoint(self, name, *signature):
         """Make the endpoint `name`, and `NAME_features` if `name` takes images.
 
         The method `_NAME` returns the result, of the regions as the model sees them (B, R, D), their numbers (B,), and
@@ -108,28 +108,28 @@ class ImageModule(tf.Module):
         the model was trained without boxes.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
-        own = list(inspect.signature(method).parameters)[2:]
+        argument_names = list(inspect.signature(method).parameters)[2:]
 
-        def of_features(features, boxes, num_regions, *arguments):
+        def from_features(features, boxes, num_regions, *arguments):
             return method(*self._padded(regions.inputs(features, boxes), num_regions), *arguments)
 
-        def of_images(images, *arguments):
-            return method(*self._padded(*regions.of_images(images)), *arguments)
+        def from_images(images, *arguments):
+            return method(*self._padded(*regions.regions_of_images(images)), *arguments)
 
         features = (tf.TensorSpec(shape, tf.float32) for shape in ([None, None, regions.width], [None, None, 4]))
-        of_features = with_names(of_features, "features", "boxes", "num_regions", *own)
-        of_features = in_graph(*features, tf.TensorSpec([None], tf.int32), *signature)(of_features)
+        from_features = with_names(from_features, "features", "boxes", "num_regions", *argument_names)
+        from_features = in_graph(*features, tf.TensorSpec([None], tf.int32), *signature)(from_features)
         takes_images = regions.extractor is not None
-        of_images = in_graph(STRINGS, *signature)(with_names(of_images, "images", *own))
-        setattr(self, f"{name}_features", of_features)
-        setattr(self, name, of_images if takes_images else of_features)
+        from_images = in_graph(STRINGS, *signature)(with_names(from_images, "images", *argument_names))
+        setattr(self, f"{name}_features", from_features)
+        setattr(self, name, from_images if takes_images else from_features)
         self._names.append(name)
 
     @property
     def names(self):
         """Names of the endpoints, the default one first."""
-        own = tuple(self._names)
-        return own if self._regions.value.extractor is None else (*own, *(f"{name}_features" for name in own))
+        names = tuple(self._names)
+        return names if self._regions.value.extractor is None else (*names, *(f"{name}_features" for name in names))
 
     def _padded(self, regions, num_regions):
         """Return the first regions, as many as the model takes, and their numbers."""

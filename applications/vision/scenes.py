@@ -169,7 +169,7 @@ def captions_of(scene, generator, count, kind):
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
     shuffled = [_shuffled(generator, captions) for captions in templates.values()]
-    return list(itertools.islice(_in_turns(generator, shuffled), count))
+    return list(itertools.islice(_round_robin(generator, shuffled), count))
 
 
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
@@ -186,11 +186,11 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
         if question_type in types:
             inquiries.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
     balanced = [
-        list(_in_turns(generator, [_shuffled(generator, questions) for questions in answers.values()]))
+        list(_round_robin(generator, [_shuffled(generator, questions) for questions in answers.values()]))
         for answers in inquiries.values()
     ]
     questions = []
-    for question_type, text, answers, cell in itertools.islice(_in_turns(generator, balanced), count):
+    for question_type, text, answers, cell in itertools.islice(_round_robin(generator, balanced), count):
         votes = [answers[vote] for vote in generator.integers(len(answers), size=NUM_VOTES)]
         questions.append(Question(text, votes, _ANSWER_TYPES.get(question_type, "other"), question_type, cell))
     return questions
@@ -264,7 +264,7 @@ def _relations(scene):
     for first, second, third in itertools.permutations(scene.objects, 3):
         if _is_between(first, second, third):
             yield "between", _caption("a", first, "is between a", second, "and a", third)
-    for shape, things in _alike(scene, "shape", SHAPES).items():
+    for shape, things in _objects_by(scene, "shape", SHAPES).items():
         for other in scene.objects:
             if len(things) > 1 and other.shape != shape:
                 yield "counted", _caption("there are", _NUMBERS[len(things)], _PLURALS[shape], "and a", other)
@@ -278,10 +278,10 @@ _STATEMENTS = {"lines": _lines, "relations": _relations}
 
 def _inquiries(scene):
     """Yield (question type, text, right answers, cell) of every question."""
-    for shape, things in _alike(scene, "shape", SHAPES).items():
-        yield from _about(things, "color", shape, _PLURALS[shape])
-    for color, things in _alike(scene, "color", COLORS).items():
-        yield from _about(things, "shape", f"{color} object", f"{color} objects")
+    for shape, things in _objects_by(scene, "shape", SHAPES).items():
+        yield from _questions_about(things, "color", shape, _PLURALS[shape])
+    for color, things in _objects_by(scene, "color", COLORS).items():
+        yield from _questions_about(things, "shape", f"{color} object", f"{color} objects")
     cells = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
     # The colour and the shape of an absent object are in the scene: neither alone gives the answer away.
     for color, shape in sorted(itertools.product(*map(set, zip(*cells, strict=True)))):
@@ -295,7 +295,7 @@ def _inquiries(scene):
                 yield "relation", f"what shape is {place}", [thing.shape], thing.cell
 
 
-def _about(things, attribute, singular, plural):
+def _questions_about(things, attribute, singular, plural):
     answers = [getattr(thing, attribute) for thing in things]
     yield "number", f"how many {plural} are there ?", [str(len(things))], -1
     cell = things[0].cell if len(things) == 1 else -1
@@ -309,7 +309,7 @@ def _about(things, attribute, singular, plural):
         yield "one of several", f"what {attribute} is one of the {plural} ?", answers, -1
 
 
-def _alike(scene, attribute, values):
+def _objects_by(scene, attribute, values):
     return {value: [thing for thing in scene.objects if getattr(thing, attribute) == value] for value in values}
 
 
@@ -345,7 +345,7 @@ def _shuffled(generator, items):
     return [items[index] for index in generator.permutation(len(items))]
 
 
-def _in_turns(generator, groups):
+def _round_robin(generator, groups):
     """Yield an item of each group, in random order of the groups, and again until all have none left."""
     for row in itertools.zip_longest(*_shuffled(generator, groups)):
         yield from (item for item in row if item is not None)

@@ -41,7 +41,7 @@ def read(options):
     else:
         paths = {part: (getattr(files, f"{part}_questions"), getattr(files, f"{part}_annotations")) for part in PARTS}
         parts = {part: read_questions(*pair) for part, pair in paths.items() if pair[0] is not None}
-    sources = sources_of(options).some([image for questions in parts.values() for image in questions.images])
+    sources = sources_of(options).subset([image for questions in parts.values() for image in questions.images])
     if "valid" not in parts:
         parts["train"], parts["valid"] = split_by_image(parts["train"], fraction, 0)
     if files.test_from_validation is not None and "test" not in parts:
@@ -56,7 +56,7 @@ def read_other(options, evaluation):
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
-    return Part(questions, sources_of(options).some(questions.images))
+    return Part(questions, sources_of(options).subset(questions.images))
 
 
 def sources_of(options):

@@ -171,7 +171,7 @@ def _updown(options, inputs, embedding, num_answers):
     attention = {"seed": options.run.layer_seed(2)}
     kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
     if model.objective == "relaxed":
-        relaxed = alignment.of_model({}).alignment(alignment.relaxed, alignment.tau)
+        relaxed = alignment.with_published({}).alignment(alignment.relaxed, alignment.tau)
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
         # Keras loses the second output of a call if one before had a single output.

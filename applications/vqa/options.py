@@ -149,7 +149,7 @@ class Options:
         if self.model in WITH_POSTERIOR:
             first = self.alignment.warm_start if self.model == "relaxed" else 0
             self.alignment.check_steps(first, self.fit.max_steps)
-        self.regions.check_beside("train-questions", self.questions.train_questions)
+        self.regions.check_training_file("train-questions", self.questions.train_questions)
 
 
 @dataclasses.dataclass

@@ -25,9 +25,9 @@ class Answerer(ImageModule):
         self._length = run.options.questions.max_question_length
         self._blind = run.options.questions.control == "question_only"
         self._noise = Untracked(noise_of(models.drawn or models.prediction, run.options.dropout > 0))
-        self.offer("predict", STRINGS)
+        self.add_endpoint("predict", STRINGS)
         if self._noise.value is not None:
-            self.offer("sample", STRINGS, INTEGER, INTEGER)
+            self.add_endpoint("sample", STRINGS, INTEGER, INTEGER)
 
     def _inputs(self, regions, num_regions, questions):
         words = self.text_encoder.encode(questions, self._length)

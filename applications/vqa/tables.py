@@ -1,6 +1,6 @@
 """Columns of the tables, and the papers' layouts."""
 
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.tables import Column, spread, title_from
 from applications.vqa.model import MODELS
 from applications.vqa.questions import TYPES
@@ -56,7 +56,7 @@ def deng(comparison):
     if not records:
         return []
     kinds = {name: MODELS[comparison.models[name]] for name in records}
-    figures = beside(
+    figures = with_paper(
         "Table 1 of Deng et al. 2018, VQA",
         "deng_1_vqa",
         (NLL, Column("Eval (%)", ACCURACY.of, 2, 100)),
@@ -64,7 +64,7 @@ def deng(comparison):
         first=("model", "objective", "E"),
         first_of=lambda name: (titles[name], kinds[name].value, kinds[name].expectation),
     )
-    entropies = beside(
+    entropies = with_paper(
         "Table 3 of Deng et al. 2018, right",
         "deng_3_vqa",
         (Column("entropy of p (nats)", ENTROPY.of),),
@@ -92,5 +92,5 @@ def fan(comparison):
             columns += [Column(f"accuracy {kind}, {name} (%)", f"{place}.{name}", 2, 100) for name in of_accuracy]
             columns += [Column(f"PAvPU {kind}, {name} (%)", pavpu(name, noisy), 2, 100) for name in of_uncertainty]
         title = f"{title} of Fan et al. 2020"
-        parts.append(beside(title, paper, columns, records, first_of=lambda name: (titles[name],)))
+        parts.append(with_paper(title, paper, columns, records, first_of=lambda name: (titles[name],)))
     return parts

@@ -8,7 +8,7 @@ from applications.common.errors import InputError
 from applications.text.options import DATA_SEED, PARTS
 from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
-from applications.text.rows import TextRows, ranks, taken
+from applications.text.rows import TextRows, ranks, take_rows
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
@@ -28,7 +28,7 @@ class Sentences:
 
     def rows(self, indices):
         """Return the sentences of these indices."""
-        return Sentences(taken(self.texts, indices))
+        return Sentences(take_rows(self.texts, indices))
 
 
 def read(options):

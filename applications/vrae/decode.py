@@ -15,7 +15,7 @@ import keras_vattn
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS, TEXTS
-from applications.text.readers import beside, has_word, read_input
+from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
@@ -210,7 +210,7 @@ def generate(run, options):
         return
     lines = read_input(options)
     if options.mode == "reconstruct":
-        yield from beside(lines, _reconstructed(writer, list(filter(has_word, lines))))
+        yield from aligned(lines, _reconstructed(writer, list(filter(has_word, lines))))
         return
     if len(lines) < 2:
         raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")

@@ -13,7 +13,7 @@ from scipy.special import entr, logsumexp
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
-from applications.common.papers import beside
+from applications.common.papers import with_paper
 from applications.common.progress import progress
 from applications.common.reporting import COLLAPSED_NATS
 from applications.common.runs import digest_of
@@ -278,7 +278,7 @@ def paper(comparison):
     """Return the columns of Tables 1 and 2 of the paper, beside its figures, and bounds."""
     records = comparison.records
     return [
-        *(beside(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
+        *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
         titled("Bounds", main_table(OURS, records, first_of=_title_of)),
     ]
 
@@ -310,7 +310,7 @@ def table_3(comparison):
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
     title += first["document"]
-    return [beside(title, "vrae_3", columns, records | others, first_of=_title_of)]
+    return [with_paper(title, "vrae_3", columns, records | others, first_of=_title_of)]
 
 
 LAYOUTS = {"paper": paper, "table_3": table_3}

@@ -80,12 +80,12 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def of_session(tmp_path_factory):
+def once_per_session(tmp_path_factory):
     """Returns what a function makes, JSON, once for the processes of this test session: the others wait for it."""
-    known = {}
+    results = {}
 
-    def of_session(name, make):
-        if name not in known:
+    def once_per_session(name, make):
+        if name not in results:
             base = tmp_path_factory.getbasetemp()
             # Of the processes of one session only the folders above their own are the same.
             shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{name}.json"
@@ -93,14 +93,14 @@ def of_session(tmp_path_factory):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not shared.exists():
                     write_json(shared, make())
-            known[name] = json.loads(shared.read_text(encoding="utf-8"))
-        return known[name]
+            results[name] = json.loads(shared.read_text(encoding="utf-8"))
+        return results[name]
 
-    return of_session
+    return once_per_session
 
 
 @pytest.fixture(scope="session")
-def run_of(of_session, tmp_path_factory):
+def run_of(once_per_session, tmp_path_factory):
     """Returns the `Trained` of a case, which may be that of another process."""
 
     def run_of(case):
@@ -109,14 +109,14 @@ def run_of(of_session, tmp_path_factory):
             # Without a SavedModel, half of the time of a run: `exported_by` writes one.
             return path, case.succeeds(*case.train(path, export=case.name == TOY))
 
-        path, output = of_session(case.name, make)
+        path, output = once_per_session(case.name, make)
         return Trained(pathlib.Path(path), output)
 
     return run_of
 
 
 @pytest.fixture(scope="session")
-def exported_by(of_session, run_of, tmp_path_factory):
+def exported_by(once_per_session, run_of, tmp_path_factory):
     """Returns the folder of a SavedModel of a case's run, which may be that of another process."""
 
     def exported_by(case):
@@ -125,7 +125,7 @@ def exported_by(of_session, run_of, tmp_path_factory):
             case.succeeds("export", "--run", run_of(case).path, "--out", path)
             return path
 
-        return pathlib.Path(of_session(f"{case.name}-exported", make))
+        return pathlib.Path(once_per_session(f"{case.name}-exported", make))
 
     return exported_by
 

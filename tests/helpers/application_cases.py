@@ -63,29 +63,29 @@ class Compared(Comparison):
 
     def __init__(self, application, options, records, reports=None):
         super().__init__(application, options)
-        self.records = {name: [TRAINED | record for record in of] for name, of in records.items()}
+        self.records = {name: [TRAINED | record for record in seed_records] for name, seed_records in records.items()}
         self.reports = reports
-        self.asked = {}
+        self.evaluate_arguments = {}
         for run in self.planned:
             pathlib.Path(run.options.run.out).mkdir(parents=True)
 
-    def write(self, name, of_models):
+    def write(self, name, results_by_model):
         """Write a text file of every run, lines of a dictionary from a model to those of its seeds."""
         for run in self.planned:
-            text = "".join(f"{line}\n" for line in of_models[run.name][run.seed - self.options.first_seed])
+            text = "".join(f"{line}\n" for line in results_by_model[run.name][run.seed - self.options.first_seed])
             pathlib.Path(run.options.run.out, name).write_text(text, encoding="utf-8")
 
     def evaluate(self, name, arguments_of, **command):
-        self.asked = {run.name: arguments_of(run) for run in self.planned}
-        return {model: reports for model, reports in self.reports.items() if self.asked[model] is not None}
+        self.evaluate_arguments = {run.name: arguments_of(run) for run in self.planned}
+        return {model: reports for model, reports in self.reports.items() if self.evaluate_arguments[model] is not None}
 
 
 def tables_of(text):
     """Return the tables of a Markdown text, from titles to lines, each a dictionary from heads to cells."""
-    found, title = {}, None
+    tables, title = {}, None
     for part in text.strip().split("\n\n"):
         if part.startswith("|"):
             rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in part.splitlines()]
-            found[title] = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+            tables[title] = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
         title = part
-    return found
+    return tables

@@ -25,7 +25,7 @@ class Case:
         evaluated: The same of `evaluate`.
         lines: Inputs of `generate` or `predict`.
         answers: Files that the program leaves beside those of the platform.
-        asked: Words of `generate` or `predict` that make it answer inputs.
+        answer_options: Words of `generate` or `predict` that make it answer inputs.
         steps: Steps of an epoch of the toy.
         unreadable: Text of an input that the toy cannot read, and its error.
     """
@@ -36,7 +36,7 @@ class Case:
     evaluated: dict
     lines: tuple
     answers: tuple
-    asked: tuple = ()
+    answer_options: tuple = ()
     steps: int = 0
     unreadable: tuple = ()
 
@@ -51,7 +51,7 @@ class Case:
 
     def answers_of(self, run, *arguments):
         """Return the command line that answers inputs."""
-        return [self.answer, "--run", run, *self.asked, *arguments]
+        return [self.answer, "--run", run, *self.answer_options, *arguments]
 
     def train(self, out, **changes):
         """Return the command line of `train` for a run in the folder `out`, its data in files beside it."""
@@ -94,8 +94,8 @@ class Case:
 
     def fails(self, message, *arguments, status=2, **options):
         """Run a command that ends with one line of an error, and nothing else."""
-        found, out, err = self.call(*arguments, **options)
-        assert found == status, (found, err)
+        received_status, out, err = self.call(*arguments, **options)
+        assert received_status == status, (received_status, err)
         assert err.startswith("error: ") and err.count("\n") == 1, err
         assert message in err, err
         return out

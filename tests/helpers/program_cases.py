@@ -195,7 +195,7 @@ VRAE_CASE = Case(
     evaluated={"text": "".join(f"{english}\n" for _, english in PAIRS[3:8])},
     lines=("the dog has seen the ball", "my friend", "the zebra"),
     answers=("vocabulary.txt", "samples.txt", "generated.txt", "attention.png"),
-    asked=("--mode", "reconstruct"),
+    answer_options=("--mode", "reconstruct"),
 )
 # Three classes in a ring, the features of each node its class and its number.
 _NODES = [

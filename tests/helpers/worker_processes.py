@@ -27,13 +27,13 @@ def run_workers(work, arguments, folder):
         folder: What they have as working directory.
     """
     with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in arguments]
-        addresses = [f"localhost:{x.getsockname()[1]}" for x in taken]
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in arguments]
+        addresses = [f"localhost:{x.getsockname()[1]}" for x in sockets]
     processes = []
-    for index, given in enumerate(arguments):
+    for index, worker_arguments in enumerate(arguments):
         config = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
-        place = folder / f"worker_{index}.log"
-        processes.append((FORKS.Process(target=_worker, args=(config, folder, place, work, given)), place))
+        log = folder / f"worker_{index}.log"
+        processes.append((FORKS.Process(target=_worker, args=(config, folder, log, work, worker_arguments)), log))
     try:
         for process, _ in processes:
             process.start()
@@ -43,13 +43,13 @@ def run_workers(work, arguments, folder):
         for process, _ in processes:
             process.kill()
             process.join()
-    return [(process.exitcode, place.read_text()) for process, place in processes]
+    return [(process.exitcode, log.read_text()) for process, log in processes]
 
 
-def _worker(config, folder, place, work, arguments):
+def _worker(config, folder, log, work, arguments):
     os.environ["TF_CONFIG"] = config
     os.chdir(folder)
-    output = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     status = work(*arguments)

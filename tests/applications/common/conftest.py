@@ -82,20 +82,20 @@ def interrupted():
 
 
 @pytest.fixture
-def asked(tmp_path):
+def compare_words(tmp_path):
     """Returns the words of `compare` for tiny runs of a case, their options in a file."""
 
-    def asked(case, *words, **changes):
+    def compare_words(case, *words, **changes):
         path = tmp_path / "options.yaml"
         values = {**case.options, **written(case.data, tmp_path), "export": False, **changes}
         path.write_text(yaml.safe_dump({name: value for name, value in values.items() if name != "model"}))
         return ["compare", "--out", tmp_path / "out", "--options", path, *words]
 
-    return asked
+    return compare_words
 
 
 @pytest.fixture
-def here(monkeypatch):
+def commands_run(monkeypatch):
     """Has what `compare` starts run in this process; returns the list of commands."""
     commands = []
 

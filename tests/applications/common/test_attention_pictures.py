@@ -33,7 +33,7 @@ def test_models_are_drawn_side_by_side(tmp_path):
 
 
 def test_heads_are_drawn_as_their_mean():
-    of_heads = alignment("second layer", heads=(4, 2))
-    ((title, drawn),) = panels_of(draw_alignments({"": [of_heads]}, None))
+    alignment_of_heads = alignment("second layer", heads=(4, 2))
+    ((title, drawn),) = panels_of(draw_alignments({"": [alignment_of_heads]}, None))
     assert title == "second layer"
-    np.testing.assert_allclose(drawn, of_heads.weights["second layer"].mean(axis=(0, 1)))
+    np.testing.assert_allclose(drawn, alignment_of_heads.weights["second layer"].mean(axis=(0, 1)))

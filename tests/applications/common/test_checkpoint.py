@@ -86,18 +86,18 @@ def assert_same_state(one, other):
 @pytest.mark.slow
 def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eagerly):
     """What the metrics have added up, the seeds and the loss scale are part of it."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    expected = train(whole, 3)
+    whole_run, stopped = tmp_path / "whole", tmp_path / "parts"
+    expected = train(whole_run, 3)
     with pytest.raises(KeyboardInterrupt):
-        train(parts, 3, every_steps=1, extra=[stop_at(2, 2)])
-    assert len(read_history(parts)) == 2
-    restored, model = checkpoint_in(parts), build()
+        train(stopped, 3, every_steps=1, extra=[stop_at(2, 2)])
+    assert len(read_history(stopped)) == 2
+    restored, model = checkpoint_in(stopped), build()
     restored.restore(model)
     assert (restored.epoch, restored.step) == (2, 2)
     assert float(model.optimizer.dynamic_scale) > 8.0
-    assert_same_state(train(parts, 3), expected)
-    assert read_history(parts) == read_history(whole)
-    assert {"loss", "mae", "val_loss", "val_mae"} < read_history(parts)[0].keys()
+    assert_same_state(train(stopped, 3), expected)
+    assert read_history(stopped) == read_history(whole_run)
+    assert {"loss", "mae", "val_loss", "val_mae"} < read_history(stopped)[0].keys()
 
 
 @pytest.mark.parametrize(("every_steps", "epoch"), slow_after([(3, 3), (None, 5)]))
@@ -134,7 +134,7 @@ def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
         def call(self, x):
             return self.layer(x)
 
-    def made():
+    def build_model():
         inputs = keras.Input((1,))
         model = keras.Model(inputs, keras.layers.Dense(1)(Shared(Tracked())(inputs)))
         model.compile("sgd", "mse")
@@ -143,15 +143,15 @@ def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
 
     x = np.array([[1.0], [2.0], [6.0]], "float32")
     options = {"batch_size": 1, "shuffle": False, "verbose": 0, "validation_data": (x, x)}
-    model, checkpoint = made(), checkpoint_in(tmp_path, every_steps=2)
+    model, checkpoint = build_model(), checkpoint_in(tmp_path, every_steps=2)
     assert len(model.metrics_variables) > len({id(variable) for variable in model.metrics_variables})
-    whole = model.fit(x, x, **options).history
+    whole_run = model.fit(x, x, **options).history
     with pytest.raises(KeyboardInterrupt):
-        made().fit(x, x, callbacks=[stop_at(0, 2)(checkpoint), checkpoint], **options)
-    resumed, checkpoint = made(), checkpoint_in(tmp_path)
+        build_model().fit(x, x, callbacks=[stop_at(0, 2)(checkpoint), checkpoint], **options)
+    resumed, checkpoint = build_model(), checkpoint_in(tmp_path)
     checkpoint.restore(resumed)
     sizes = resumed.fit(x[2:], x[2:], callbacks=[checkpoint], **options).history["size"]
-    assert sizes == whole["size"] == [3.0]
+    assert sizes == whole_run["size"] == [3.0]
 
 
 def test_a_state_of_another_model(tmp_path, eagerly):
@@ -173,7 +173,7 @@ def test_the_weights_of_the_best_epoch(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
-    for epoch, (loss, kept) in enumerate([(np.nan, 0.0), (2.0, 1.0), (2.5, 1.0), (0.5, 3.0), (0.5, 3.0)]):
+    for epoch, (loss, best_epoch) in enumerate([(np.nan, 0.0), (2.0, 1.0), (2.5, 1.0), (0.5, 3.0), (0.5, 3.0)]):
         checkpoint = checkpoint_in(tmp_path, num_steps=0)
         checkpoint.set_model(model)
         checkpoint.set_params({"epochs": 9})
@@ -182,8 +182,8 @@ def test_the_weights_of_the_best_epoch(tmp_path):
         checkpoint.on_epoch_begin(epoch)
         checkpoint.on_epoch_end(epoch, {"val_loss": loss})
         names, (kernel, _), record = read_weights(tmp_path / "weights.npz")
-        assert kernel.item() == kept
-        assert record["epoch"] == kept + 1 and record["row"]["epoch"] == kept + 1
+        assert kernel.item() == best_epoch
+        assert record["epoch"] == best_epoch + 1 and record["row"]["epoch"] == best_epoch + 1
     assert names == [weight.path for weight in model.weights]
 
 
@@ -201,11 +201,11 @@ def test_the_inference_network_is_trained_alone_for_some_steps():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
     rest, posterior = (layer.trainable_weights for layer in model.layers)
-    seen, rows = [], []
+    weights, rows = [], []
 
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            seen.append([np.concatenate([weight.numpy().ravel() for weight in of]) for of in (rest, posterior)])
+            weights.append([np.concatenate([weight.numpy().ravel() for weight in of]) for of in (rest, posterior)])
 
         def on_epoch_end(self, epoch, logs=None):
             rows.append(dict(logs))
@@ -215,9 +215,9 @@ def test_the_inference_network_is_trained_alone_for_some_steps():
     model.fit(x, np.ones((2, 1)), batch_size=1, epochs=2, shuffle=False, verbose=0, callbacks=[first, Watch()])
     # A resumed run knows nothing of the steps before.
     model.fit(x, np.ones((2, 1)), batch_size=1, epochs=1, verbose=0, callbacks=[WarmStart(rest, 4, 2), Watch()])
-    moved = [[np.abs(one - other).max() for one, other in zip(*pair)] for pair in itertools.pairwise(seen)]
-    of_rest, of_posterior = zip(*moved)
-    np.testing.assert_array_equal(np.array(of_rest) > 0, [False, False, True, False, False])
-    assert min(of_posterior) > 0 and 0 < of_rest[2] < 0.011
+    moved = [[np.abs(one - other).max() for one, other in zip(*pair)] for pair in itertools.pairwise(weights)]
+    rest_steps, posterior_steps = zip(*moved)
+    np.testing.assert_array_equal(np.array(rest_steps) > 0, [False, False, True, False, False])
+    assert min(posterior_steps) > 0 and 0 < rest_steps[2] < 0.011
     score = after_warm_start("loss")
     assert [np.isinf(score(row)) for row in rows] == [True, False, True]

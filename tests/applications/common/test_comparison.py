@@ -44,21 +44,23 @@ def test_the_runs_of_a_comparison(toy):
     assert (third.start.run.export, third.start.units) == (False, third.options.units)
     # Every folder once: an option's value is part of the name.
     names = ("gaussian", "gaussian:gamma=0", "gaussian:gamma=0.5", "gaussian@deterministic", "gaussian@gaussian")
-    others = plan(toy.program, options_of(toy, models=names[:2], seeds=2, first_seed=7))
-    assert [run.options.run.seed for run in others] == [7, 8, 7, 8]
+    other_runs = plan(toy.program, options_of(toy, models=names[:2], seeds=2, first_seed=7))
+    assert [run.options.run.seed for run in other_runs] == [7, 8, 7, 8]
     runs = plan(toy.program, options_of(toy, models=names, seeds=3, start_epochs=2))
     folders = {run.options.run.out for run in runs} | {run.start.run.out for run in runs if run.start}
     assert len(folders) == 15 + 6
 
 
 @pytest.mark.parametrize("steps, first, of_start", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
-def test_a_limit_of_steps_is_shared_out(toy, steps, first, of_start):
+def test_a_limit_of_steps_is_shared_out(toy, steps, first, start_steps):
     """Both parts of an entry have the steps of the others together, the start its share of the 10 epochs."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     total = min(steps, 50)
-    found = [min(5 * options.fit.epochs, options.fit.max_steps) for options in (one.options, two.start, two.options)]
-    assert found == [total, of_start, total]
+    num_steps = [
+        min(5 * options.fit.epochs, options.fit.max_steps) for options in (one.options, two.start, two.options)
+    ]
+    assert num_steps == [total, start_steps, total]
 
 
 def test_options_of_all_runs(toy, tmp_path):
@@ -66,7 +68,7 @@ def test_options_of_all_runs(toy, tmp_path):
     (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
     words = ["--options", str(tmp_path / "options.yaml"), "--epochs", "7", "--no-standardize", "--max-steps", "none"]
     options = read_options(toy.program, "compare", [*words, "--models", "gaussian:epochs=6", "deterministic"])
-    assert options.of_train == {"epochs": 7, "standardize": False, "max_steps": None}
+    assert options.train_values == {"epochs": 7, "standardize": False, "max_steps": None}
     runs = plan(toy.program, options)
     assert [(run.options.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 7)]
     assert not any(run.options.standardize for run in runs)
@@ -93,26 +95,26 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_input_starts_no_run(toy, asked, tmp_path, message):
-    toy.fails(message, *asked(toy), *BAD[message])
+def test_bad_input_starts_no_run(toy, compare_words, tmp_path, message):
+    toy.fails(message, *compare_words(toy), *BAD[message])
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_data_are_found_before_the_runs(toy, asked, tmp_path, here):
-    words = asked(toy, "--models", "gaussian")
+def test_bad_data_are_found_before_the_runs(toy, compare_words, tmp_path, commands_run):
+    words = compare_words(toy, "--models", "gaussian")
     next(tmp_path.glob("data.*")).write_text("")
     toy.fails("the file is empty", *words)
-    assert not here and not (tmp_path / "out").exists()
+    assert not commands_run and not (tmp_path / "out").exists()
 
 
 # Training, and tables
 
 
 @pytest.mark.slow
-def test_a_comparison(toy, asked, tmp_path, here, without_pictures):
+def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictures):
     """A second call reads the runs."""
     name = "gaussian:learning_rate=0.01"
-    words = asked(toy, "--seeds", 1, "--baseline", "gaussian", "--models", name)
+    words = compare_words(toy, "--seeds", 1, "--baseline", "gaussian", "--models", name)
     printed = toy.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
@@ -126,18 +128,18 @@ def test_a_comparison(toy, asked, tmp_path, here, without_pictures):
     for column in toy.program.application().columns:
         assert f"| {column.cell([column.value(record)])} " in row
     assert (out / "curves.png").exists() and (out / "report.html").exists()
-    here.clear()
-    assert toy.succeeds(*words) == printed and not here
+    commands_run.clear()
+    assert toy.succeeds(*words) == printed and not commands_run
     # A run of a version without this option.
     record["options"].pop("jit")
     (folder / "metrics.json").write_text(json.dumps(record))
-    assert toy.succeeds(*words) == printed and not here
+    assert toy.succeeds(*words) == printed and not commands_run
 
 
 @pytest.mark.slow
-def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, here, without_pictures):
+def test_a_model_from_the_weights_of_another(toy, compare_words, tmp_path, commands_run, without_pictures):
     """The start is trained first, and stands in no table."""
-    printed = toy.succeeds(*asked(toy, "--seeds", 1, "--models", "gaussian@deterministic"))
+    printed = toy.succeeds(*compare_words(toy, "--seeds", 1, "--models", "gaussian@deterministic"))
     out, names = tmp_path / "out", ("deterministic_1_epochs_seed_0", "gaussian_from_deterministic_seed_0")
     assert {path.name for path in out.iterdir() if path.is_dir()} == set(names)
     start, record = (read_json(out / name / "metrics.json") for name in names)
@@ -149,9 +151,9 @@ def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, here, without
 
 
 @pytest.mark.slow
-def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch, without_pictures):
+def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, monkeypatch, without_pictures):
     """A run in a process of its own gives what this process gives; mean differences have intervals."""
-    words = asked(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
+    words = compare_words(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
     printed = toy.succeeds(*words)
     assert "2 seeds, mean [95% interval]" in printed
     line = next(line for line in printed.partition("Paired")[2].splitlines() if line.startswith("| gaussian"))
@@ -168,13 +170,13 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch, withou
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(apart, together, strict=True))
     # Other options and other data are another comparison; a damaged file is named.
     before = files_of(out)
-    toy.fails("these options out: units: 4 in the folder, 5 asked for", *asked(toy, *words[5:], units=5))
+    toy.fails("these options out: units: 4 in the folder, 5 asked for", *compare_words(toy, *words[5:], units=5))
     path = next(tmp_path.glob("data.*"))
-    words = asked(toy, *words[5:])
+    words = compare_words(toy, *words[5:])
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
     toy.fails("the data are not those of this run", *words)
     assert files_of(out) == before
-    words = asked(toy, *words[5:])
+    words = compare_words(toy, *words[5:])
     (out / "gaussian_seed_0/metrics.json").write_text('{"options": {')
     toy.fails("metrics.json is damaged", *words)
 
@@ -187,23 +189,25 @@ def test_more_steps_go_on_but_not_from_a_start(toy, tmp_path):
         folder = pathlib.Path(run_options.run.out)
         folder.mkdir()
         (folder / "config.yaml").write_text(json.dumps(config_of(run_options)))
-    options.of_train = {"max_steps": 5}
+    options.train_values = {"max_steps": 5}
     with pytest.raises(InputError, match=r"holds a run with other options.*max_steps: None in the folder, 5 asked for"):
         plan(toy.program, options)
     assert len(plan(toy.program, dataclasses.replace(options, models=("gaussian",)))) == 1
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, without_pictures):
+def test_a_run_that_fails_is_named_and_the_others_are_trained(
+    toy, compare_words, tmp_path, commands_run, without_pictures
+):
     """An entry does not start from a run that failed."""
     bad = "gaussian@gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
-    status, _, err = toy.call(*asked(toy, "--seeds", 1, "--models", bad, "gaussian"))
+    status, _, err = toy.call(*compare_words(toy, "--seeds", 1, "--models", bad, "gaussian"))
     assert status == 2
     assert "failed: " in err and "The loss became" in err.splitlines()[-1]
     assert (tmp_path / "out/gaussian_seed_0/metrics.json").exists()
     assert not (tmp_path / "out/table.md").exists() and not list((tmp_path / "out").glob("gaussian_from_*"))
 
 
-def test_after_an_error_no_other_run_begins(toy, asked, monkeypatch):
+def test_after_an_error_no_other_run_begins(toy, compare_words, monkeypatch):
     begun = []
 
     def run(self, arguments, log):
@@ -211,13 +215,13 @@ def test_after_an_error_no_other_run_begins(toy, asked, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Jobs, "run", run)
-    status, _, err = toy.call(*asked(toy, "--seeds", 5, "--models", "gaussian", "deterministic"))
+    status, _, err = toy.call(*compare_words(toy, "--seeds", 5, "--models", "gaussian", "deterministic"))
     assert status == 4 and "No space left on device" in err
     assert len(begun) < 10
 
 
 @pytest.mark.parametrize("jobs", [1, 5])
-def test_an_entry_waits_for_its_start(toy, asked, monkeypatch, jobs):
+def test_an_entry_waits_for_its_start(toy, compare_words, monkeypatch, jobs):
     """Each run is trained once."""
     ended = []
 
@@ -227,7 +231,7 @@ def test_an_entry_waits_for_its_start(toy, asked, monkeypatch, jobs):
 
     monkeypatch.setattr(Comparison, "_train", train)
     models = ("gaussian@deterministic", "gaussian", "gaussian@gaussian")
-    words = asked(toy, "--seeds", 2, "--jobs", jobs, "--baseline", "gaussian", "--models", *models)
+    words = compare_words(toy, "--seeds", 2, "--jobs", jobs, "--baseline", "gaussian", "--models", *models)
     # There is nothing to read.
     toy.fails("metrics.json cannot be read", *words)
     starts = {f"{model}_1_epochs_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}

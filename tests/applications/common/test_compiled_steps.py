@@ -56,9 +56,9 @@ def without_pretraining(monkeypatch):
 def in_preset(case, preset):
     """Return the case with the values of a preset, but for whole numbers, which are sizes."""
     values = case.program.preset_values(preset)
-    own = {name: x for name, x in case.options.items() if name not in values or type(x) is int}
-    own.pop("neighbors", None)
-    return dataclasses.replace(case, options={"preset": preset} | own)
+    case_options = {name: x for name, x in case.options.items() if name not in values or type(x) is int}
+    case_options.pop("neighbors", None)
+    return dataclasses.replace(case, options={"preset": preset} | case_options)
 
 
 def compiled(model, signature):

@@ -24,17 +24,17 @@ def score(row):
 def rates(num_batches=4, num_steps=12, **options):
     """The learning rate of each batch."""
     optimizer = optimizer_of(FitOptions(**options), num_batches, num_steps)
-    found = []
+    learning_rates = []
     for step in range(num_steps):
         optimizer._iterations.assign(step)
-        found.append(float(optimizer.learning_rate))
-    return found
+        learning_rates.append(float(optimizer.learning_rate))
+    return learning_rates
 
 
 def test_an_exponential_schedule_is_that_of_keras():
     options = {"schedule": "exponential", "learning_rate": 0.01, "learning_rate_decay": 0.5}
-    of_keras = keras.optimizers.schedules.ExponentialDecay(0.01, 4, 0.5, staircase=True)
-    assert rates(**options) == pytest.approx([float(of_keras(step)) for step in range(12)])
+    keras_reference = keras.optimizers.schedules.ExponentialDecay(0.01, 4, 0.5, staircase=True)
+    assert rates(**options) == pytest.approx([float(keras_reference(step)) for step in range(12)])
     assert rates(**options, decay_every=2) == pytest.approx(8 * [0.01] + 4 * [0.005])
     assert rates(**options, decay_after=1) == pytest.approx(8 * [0.01] + 4 * [0.005])
 
@@ -63,8 +63,8 @@ def test_a_warm_up_and_a_cosine():
 def test_the_schedule_of_mcan():
     """min(2.5e-5 t, 1e-4) in epoch t, and a fifth every two epochs after ten (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
-    found = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
-    assert found == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
+    learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
+    assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
 
 
 def test_a_plateau():
@@ -96,10 +96,12 @@ def test_an_optimizer_makes_a_step(name):
     options = FitOptions(
         optimizer=name, learning_rate=0.1, clip_norm=1.0, weight_decay=0.0 if name == "adamw" else None
     )
-    of_keras = getattr(keras.optimizers, {"rmsprop": "RMSprop", "sgd": "SGD", "adamw": "Adam"}.get(name, name.title()))
+    keras_reference = getattr(
+        keras.optimizers, {"rmsprop": "RMSprop", "sgd": "SGD", "adamw": "Adam"}.get(name, name.title())
+    )
     steps = []
     decayed = dataclasses.replace(options, weight_decay=0.5)
-    for optimizer in (optimizer_of(options, 4, 12), of_keras(0.1), optimizer_of(decayed, 4, 12)):
+    for optimizer in (optimizer_of(options, 4, 12), keras_reference(0.1), optimizer_of(decayed, 4, 12)):
         weight = keras.Variable([2.0, -1.0])
         optimizer.build([weight])
         optimizer.apply([keras.ops.array([0.6, 0.8])])
@@ -187,8 +189,8 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
     """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
     schedule, one order of the batches. It may be killed before its first checkpoint."""
     options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "exponential", "warmup_steps": 7}
-    whole, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
-    toy.succeeds(*toy.train(whole, **options))
+    uninterrupted, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
+    toy.succeeds(*toy.train(uninterrupted, **options))
     # 3 of 8 steps are in the second epoch.
     toy.succeeds(*toy.train(start, **options | {"epochs": 2, "max_steps": 8}))
     (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))
@@ -196,17 +198,17 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
         words = toy.train(rest, **options, start_from=str(start))
         toy.fails("interrupted", *words, status=130)
     assert "resuming after epoch 1, step 3" in toy.succeeds("train", "--resume", "--out", rest)
-    (record, expected), (found, arrays) = (read_checkpoint(folder) for folder in (whole, rest))
-    assert (found["epoch"], found["step"]) == (record["epoch"], record["step"]) == (2, 3)
+    (record, expected), (resumed, arrays) = (read_checkpoint(folder) for folder in (uninterrupted, rest))
+    assert (resumed["epoch"], resumed["step"]) == (record["epoch"], record["step"]) == (2, 3)
     names = record["variables"]
     assert "adam/memory_kernel_velocity" in names and "adam/iteration" in names
     for index, name in enumerate(names):
         if "seed_generator" not in name:
             np.testing.assert_array_equal(*(x[f"variable_{index:05d}"] for x in (arrays, expected)), err_msg=name)
-    of_whole, of_start, of_rest = (read_history(folder) for folder in (whole, start, rest))
-    assert [row["epoch"] for row in (*of_start, *of_rest)] == [1, 2, 2, 3]
+    uninterrupted_rows, start_rows, rest_rows = (read_history(folder) for folder in (uninterrupted, start, rest))
+    assert [row["epoch"] for row in (*start_rows, *rest_rows)] == [1, 2, 2, 3]
     for name in ("learning_rate", "val_loss"):
-        assert [row[name] for row in of_rest] == [row[name] for row in of_whole[1:]]
+        assert [row[name] for row in rest_rows] == [row[name] for row in uninterrupted_rows[1:]]
 
 
 @pytest.mark.slow

@@ -76,8 +76,8 @@ def test_figures_of_ratings(runs, tmp_path, capsys):
     means = dict(zip([(row["output"].split()[0], row["source"]) for row in rows], ratings.mean(axis=0), strict=True))
     by_source = np.array([[means[name, f"source {row}"] for row in range(12)] for name in NAMES])
     cells = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
-    for line, of_model in zip(cells[2:4], by_source, strict=True):
-        assert line[1].strip() == "12" and line[2].startswith(f"{of_model.mean():.2f} [")
+    for line, model_means in zip(cells[2:4], by_source, strict=True):
+        assert line[1].strip() == "12" and line[2].startswith(f"{model_means.mean():.2f} [")
     (line,) = (line for line in cells if " - " in line[0])
     assert line[1].startswith(f"{(by_source[0] - by_source[1]).mean():.2f} [")
     assert line[2].strip() == f"{scipy.stats.wilcoxon(*by_source).pvalue:.3f}"

@@ -24,9 +24,9 @@ from applications.ved.options import PROGRAM
     ],
 )
 def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
-    found = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
-    assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in found] == visible
-    assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in found} == {"true" if grows else None}
+    environments = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
+    assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in environments] == visible
+    assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in environments} == {"true" if grows else None}
 
 
 def test_a_command_that_fails_and_one_that_is_killed(tmp_path):

@@ -44,41 +44,45 @@ def test_figures_of_a_method():
     """Accuracy and calibration of the examples with a known class; the entropy tells all of them from others."""
     sets = sets_of(1, 4)
     labels, draws = sets["test"]["labels"], sets["test"]["attention"]
-    found, known = methods.figures(sets, 11.0, "attention"), labels >= 0
-    assert 0 < known.sum() < len(known)
+    results, is_labelled = methods.figures(sets, 11.0, "attention"), labels >= 0
+    assert 0 < is_labelled.sum() < len(is_labelled)
     mean = draws.mean(axis=0)
-    assert found["accuracy"] == np.mean(mean.argmax(axis=1)[known] == labels[known])
+    assert results["accuracy"] == np.mean(mean.argmax(axis=1)[is_labelled] == labels[is_labelled])
     corrupted = sets["corrupted"]["attention"].mean(axis=0).argmax(axis=1)
-    assert found["accuracy_corrupted"] == np.mean(corrupted[known] == labels[known]) != found["accuracy"]
-    assert found["nll"] == pytest.approx(-np.log(mean[known, labels[known]]).mean())
-    assert (found["train_seconds"], found["ms"]) == (11.0, 7.0)
+    assert (
+        results["accuracy_corrupted"] == np.mean(corrupted[is_labelled] == labels[is_labelled]) != results["accuracy"]
+    )
+    assert results["nll"] == pytest.approx(-np.log(mean[is_labelled, labels[is_labelled]]).mean())
+    assert (results["train_seconds"], results["ms"]) == (11.0, 7.0)
     for name in ("other", "corrupted"):
         is_other = np.repeat([0, 1], 40)
         entropies = [scipy.special.entr(x.mean(axis=0)).sum(axis=-1) for x in (draws, sets[name]["attention"])]
-        assert found[name] == pytest.approx(roc_auc_score(is_other, np.concatenate(entropies)))
+        assert results[name] == pytest.approx(roc_auc_score(is_other, np.concatenate(entropies)))
         unknown = [metrics.mutual_information(x) for x in (draws, sets[name]["attention"])]
-        assert found[f"{name}_mi"] == pytest.approx(roc_auc_score(is_other, np.concatenate(unknown)))
+        assert results[f"{name}_mi"] == pytest.approx(roc_auc_score(is_other, np.concatenate(unknown)))
     assert "other_mi" not in methods.figures(sets, 1.0)
 
 
 def test_a_temperature_is_fitted_on_validation():
     sets = sets_of(5, 4)
     assert list(methods._methods(sets, 1.0)) == list(KINDS)
-    known = sets["valid"]["labels"] >= 0
-    temperature = metrics.fit_temperature(np.log(sets["valid"]["mean"][:, known]), sets["valid"]["labels"][known])
+    is_labelled = sets["valid"]["labels"] >= 0
+    temperature = metrics.fit_temperature(
+        np.log(sets["valid"]["mean"][:, is_labelled]), sets["valid"]["labels"][is_labelled]
+    )
     assert abs(temperature - 1.0) > 0.1
     power = sets["test"]["mean"] ** (1.0 / temperature)
     expected = power / power.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(methods._tempered(sets)["test"]["mean"], expected, rtol=1e-6)
+    np.testing.assert_allclose(methods._with_temperature(sets)["test"]["mean"], expected, rtol=1e-6)
 
 
 @pytest.fixture
-def comparison(asked, tmp_path):
+def comparison(compare_words, tmp_path):
     """Returns a comparison of a program's tiny runs with the layout, and the words of `compare` for it."""
 
     def comparison(case, *words, **changes):
         graph = {"neighbors": ()} if case.name == "graphs" else {}
-        words = asked(case, "--layout", "uncertainty", *words, **graph, **changes)
+        words = compare_words(case, "--layout", "uncertainty", *words, **graph, **changes)
         return read_options(case.program, "compare", list(map(str, words[1:]))), words
 
     return comparison
@@ -107,10 +111,10 @@ def test_what_is_refused(comparison, words, message):
     CASES["graphs"].fails(message, *words)
 
 
-def test_a_table_needs_test_data(comparison, here):
+def test_a_table_needs_test_data(comparison, commands_run):
     _, words = comparison(CASES["finetuning"], test=None)
     CASES["finetuning"].fails("A table of the uncertainty needs test data", *words)
-    assert not here
+    assert not commands_run
 
 
 def test_rows_of_methods(comparison, monkeypatch):
@@ -127,8 +131,8 @@ def test_rows_of_methods(comparison, monkeypatch):
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
             np.savez(folder / f"{name}.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
-            of_methods = methods._methods(sets, 10.0**run.seed)
-            reports.setdefault(run.name, []).append({"title": "", "methods": of_methods})
+            method_figures = methods._methods(sets, 10.0**run.seed)
+            reports.setdefault(run.name, []).append({"title": "", "methods": method_figures})
         return reports
 
     compared.evaluate = evaluate
@@ -147,8 +151,8 @@ def test_rows_of_methods(comparison, monkeypatch):
     for seed, row in enumerate(rows["gat, ensemble of 3"]):
         mean = np.mean([sets_of(10 * (seed + 2 * k))["test"]["mean"][0] for k in range(3)], axis=0)
         labels = sets_of(0)["test"]["labels"]
-        known = labels >= 0
-        assert row["nll"] == pytest.approx(-np.log(mean[known, labels[known]]).mean())
+        is_labelled = labels >= 0
+        assert row["nll"] == pytest.approx(-np.log(mean[is_labelled, labels[is_labelled]]).mean())
         assert row["ms"] == 6.0 and "other_mi" in row
 
 
@@ -179,23 +183,23 @@ def test_the_table_of_a_run(run_of, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_the_table_of_a_comparison(comparison, here, tmp_path, without_pictures):
+def test_the_table_of_a_comparison(comparison, commands_run, tmp_path, without_pictures):
     case = CASES["vqa"]
     (tmp_path / "other").mkdir()
     other = written(case.evaluated, tmp_path / "other")["questions"]
     words = ("--models", "soft", "marginal", "--baseline", "soft", "--seeds", 1, "--ensemble", 2, "--num-draws", 2)
     _, words = comparison(case, *words, "--other", other)
-    found = case.succeeds(*words)
-    assert len([command for command in here if command[0] == "train"]) == 3
-    rows, columns = table_of(found[found.index("Uncertainty: ") :])
-    of_models = methods_of("soft", "dropout") + methods_of("marginal", "dropout", "attention", "both")
-    assert rows == [*of_models, "soft, ensemble of 2"]
+    results = case.succeeds(*words)
+    assert len([command for command in commands_run if command[0] == "train"]) == 3
+    rows, columns = table_of(results[results.index("Uncertainty: ") :])
+    expected_rows = methods_of("soft", "dropout") + methods_of("marginal", "dropout", "attention", "both")
+    assert rows == [*expected_rows, "soft, ensemble of 2"]
     assert {"AUROC, other data", "AUROC, corrupted"} <= columns
     # What was predicted is read again.
-    count = len(here)
-    assert case.succeeds(*words) == found and len(here) == count
+    count = len(commands_run)
+    assert case.succeeds(*words) == results and len(commands_run) == count
     # Another file of the same name is predicted anew.
     path = pathlib.Path(other)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     case.succeeds(*words)
-    assert [command[0] for command in here[count:]] == ["uncertainty"] * 3
+    assert [command[0] for command in commands_run[count:]] == ["uncertainty"] * 3

@@ -154,28 +154,28 @@ def test_in_a_browser(tmp_path, with_the_bundle):
     (tmp_path / "curves.png").write_bytes(PNG)
     text = written(tmp_path, title=ATTACK, pictures=page.pictures_in(tmp_path), shown=shown)
     assert 0.8e6 < len(text) < 1.2e6
-    with browser() as seen:
-        read = seen.open(tmp_path / "report.html", "figure #view svg")
+    with browser() as window:
+        read = window.open(tmp_path / "report.html", "figure #view svg")
         assert ATTACK in read
-        (image,) = seen.elements("img")
-        assert image.get_property("naturalWidth") == 1 and len(seen.elements("body > script")) == 2
+        (image,) = window.elements("img")
+        assert image.get_property("naturalWidth") == 1 and len(window.elements("body > script")) == 2
         # Labels of words, with what keeps them from ending a script.
-        assert "<\N{WORD JOINER}/script>" in "".join(seen.texts("svg text"))
+        assert "<\N{WORD JOINER}/script>" in "".join(window.texts("svg text"))
 
         def rows_of_words():
-            return [text for text in seen.texts("svg text") if text in ("a", "b", "c")]
+            return [text for text in window.texts("svg text") if text in ("a", "b", "c")]
 
         def darkness():
-            return [cell.get_attribute("opacity") for cell in seen.elements(".mark-rect path[fill=currentColor]")]
+            return [cell.get_attribute("opacity") for cell in window.elements(".mark-rect path[fill=currentColor]")]
 
         assert rows_of_words().count("c") == 0
         first = darkness()
-        seen.select("select[name=head]", "2")
-        seen.wait_until(lambda: darkness() != first)
+        window.select("select[name=head]", "2")
+        window.wait_until(lambda: darkness() != first)
         np.testing.assert_allclose(np.array(darkness(), float)[-4:], q[1].ravel(), atol=1e-3)
-        seen.select("select[name=example]", "2. two")
-        seen.wait_until(lambda: rows_of_words().count("c"))
+        window.select("select[name=example]", "2. two")
+        window.wait_until(lambda: rows_of_words().count("c"))
         for width, scheme in ((1200, "dark"), (400, "light")):
-            seen.look(width, 800, scheme)
-            assert seen.overflow() <= 0
-        assert (seen.errors, seen.requests) == ([], [])
+            window.look(width, 800, scheme)
+            assert window.overflow() <= 0
+        assert (window.errors, window.requests) == ([], [])

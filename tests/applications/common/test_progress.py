@@ -24,11 +24,11 @@ def clock(monkeypatch):
     ],
 )
 def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, lines):
-    seen = []
+    items = []
     for item in progress.progress(range(7), "read"):
-        seen.append(item)
+        items.append(item)
         clock.now += seconds
-    assert seen == list(range(7))
+    assert items == list(range(7))
     assert capsys.readouterr().err.splitlines() == lines
 
 

@@ -74,8 +74,8 @@ def test_the_first_worker_is_lost(tmp_path):
 def test_a_lost_worker(tmp_path):
     """The others stop, and the run goes on with as many workers bit for bit, or with one."""
     case, options = CASES[TOY], {"epochs": 2, "checkpoint_steps": 1, "export": False}
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    for status, output in trained_by(case, whole, tmp_path, **options):
+    uninterrupted, out = tmp_path / "whole", tmp_path / "run"
+    for status, output in trained_by(case, uninterrupted, tmp_path, **options):
         assert status == 0, output
     (status, output), (killed, _) = trained_by(case, out, tmp_path, dies=(None, (1, 1)), **options)
     assert (status, killed) == (5, -signal.SIGKILL), output
@@ -86,7 +86,7 @@ def test_a_lost_worker(tmp_path):
     for status, output in resumed_by(case, out, tmp_path, 2):
         assert status == 0 and "resuming after epoch 1, step 1" in output, output
     # The sums of an epoch that was begun are dealt out anew.
-    assert_same_run(out, whole, rounding=1e-6)
+    assert_same_run(out, uninterrupted, rounding=1e-6)
     ((status, output),) = resumed_by(case, other, tmp_path, 1)
     assert status == 0, output
-    assert read_json(other / "metrics.json")["steps"] == read_json(whole / "metrics.json")["steps"]
+    assert read_json(other / "metrics.json")["steps"] == read_json(uninterrupted / "metrics.json")["steps"]

@@ -10,9 +10,9 @@ from applications.common.results import _plain, read_results
 
 
 @pytest.mark.slow
-def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_pictures):
+def test_the_results_of_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictures):
     models = ("gaussian", "gaussian:learning_rate=0.02")
-    words = asked(toy, "--seeds", 2, "--baseline", "gaussian", "--models", *models, units=3)
+    words = compare_words(toy, "--seeds", 2, "--baseline", "gaussian", "--models", *models, units=3)
     path = tmp_path / "results.json"
     toy.succeeds(*words, "--results", path, "--no-export", "--units", 4)
     results = read_results(path)
@@ -32,23 +32,25 @@ def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_picture
 
 
 @pytest.mark.slow
-def test_runs_of_other_models_stay(toy, asked, tmp_path, here, without_pictures):
+def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, without_pictures):
     """Two comparisons in one file leave what one of both models would."""
     models = ("gaussian", "gaussian:learning_rate=0.02")
     path, other = tmp_path / "results.json", tmp_path / "other.json"
-    words = asked(toy, "--seeds", 1, "--baseline", "gaussian", "--models")
+    words = compare_words(toy, "--seeds", 1, "--baseline", "gaussian", "--models")
     toy.succeeds(*words, models[0], "--results", path)
     toy.succeeds(*words, *models, "--results", other)
-    known = json.loads(path.read_text())
-    known["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
-    path.write_text(json.dumps(known))
+    stored = json.loads(path.read_text())
+    stored["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
+    path.write_text(json.dumps(stored))
     # The runs of before may be gone.
     shutil.rmtree(tmp_path / "out" / "gaussian_seed_0")
     toy.succeeds(*words, models[1], "--results", path)
     both, at_once = read_results(path), read_results(other)
-    environment, of_now = both.pop("environment"), at_once.pop("environment")
-    assert environment["numpy"] == f"1.0, {of_now['numpy']}" and environment["keras"] == of_now["keras"]
-    assert environment["commits"] == sorted([*of_now["commits"], "f00"]) and environment["uncommitted_changes"]
+    environment, new_environment = both.pop("environment"), at_once.pop("environment")
+    assert (
+        environment["numpy"] == f"1.0, {new_environment['numpy']}" and environment["keras"] == new_environment["keras"]
+    )
+    assert environment["commits"] == sorted([*new_environment["commits"], "f00"]) and environment["uncommitted_changes"]
     for run in (run for results in (both, at_once) for of in results["runs"].values() for run in of):
         for name in ("step_seconds", "train_seconds", "cpu_seconds"):
             del run[name]
@@ -56,8 +58,8 @@ def test_runs_of_other_models_stay(toy, asked, tmp_path, here, without_pictures)
     # Another command, other data, and no file of results.
     message = "is of another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
     toy.fails(message, *words, "deterministic", "--units", 5, "--results", path)
-    known = json.loads(path.read_text())
-    path.write_text(json.dumps(known | {"data": {"train": {"rows": 7}}}))
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {"data": {"train": {"rows": 7}}}))
     status, _, err = toy.call(*words, models[1], "--results", path)
     assert status == 2 and err.endswith("are of other data; name another file.\n")
     for content in ("[]", "{", '{"runs": []}'):

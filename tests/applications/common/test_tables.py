@@ -49,16 +49,16 @@ def test_an_entry_of_a_list():
 def test_means_of_seeds_and_paired_differences():
     """A figure that no model has is no column, one that a seed lacks a dash; differences of perplexities are those of
     their logarithms, and have an interval of their own."""
-    found = {
+    records_by_model = {
         "a": [record(0.1, math.e), record(0.2, math.e), record(0.3, math.e)],
         "b|c": [record(0.2, math.e**2), record(0.31, math.e**2), record(0.42, math.e**3, bleu=3.0)],
     }
-    head, _, first, second = main_table(COLUMNS, found).splitlines()
+    head, _, first, second = main_table(COLUMNS, records_by_model).splitlines()
     assert cells(head) == ["model", "accuracy (%)", "perplexity", "kind", "BLEU"]
     half = scipy.stats.t.ppf(0.975, 2) * 10 / np.sqrt(3)
     assert cells(first) == ["a", f"20.0 [{20 - half:.1f}, {20 + half:.1f}]", "2.718 [2.718, 2.718]", "exact", "-"]
     assert second.startswith(r"| b\|c ")
-    head, _, line = difference_table(COLUMNS, found, "a").splitlines()
+    head, _, line = difference_table(COLUMNS, records_by_model, "a").splitlines()
     assert cells(head) == ["model", "accuracy (%)", "log perplexity"]
     half = scipy.stats.t.ppf(0.975, 2) / np.sqrt(3)
     shift = half / np.sqrt(3)
@@ -67,13 +67,16 @@ def test_means_of_seeds_and_paired_differences():
         f"11.0 [{11 - half:.1f}, {11 + half:.1f}]",
         f"1.333 [{4 / 3 - shift * np.sqrt(3) / np.sqrt(3):.3f}, {4 / 3 + shift:.3f}]",
     ]
-    one = {name: records[:1] for name, records in found.items()}
+    one = {name: records[:1] for name, records in records_by_model.items()}
     assert "[" not in main_table(COLUMNS, one)
 
 
 def test_a_column_that_is_compared_with_another_figure():
-    found = {"a": [record(0.1, 1.0), record(0.2, 1.0)], "b": [record(0.5, 1.0, recall=x) for x in (0.2, 0.3)]}
-    head, _, line = difference_table(COLUMNS, found, "a").splitlines()
+    records_by_model = {
+        "a": [record(0.1, 1.0), record(0.2, 1.0)],
+        "b": [record(0.5, 1.0, recall=x) for x in (0.2, 0.3)],
+    }
+    head, _, line = difference_table(COLUMNS, records_by_model, "a").splitlines()
     assert dict(zip(cells(head), cells(line), strict=True))["recall (%)"] == "10.0 [10.0, 10.0]"
 
 

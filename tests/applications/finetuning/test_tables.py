@@ -15,7 +15,7 @@ from applications.finetuning.spans import Questions
 def test_table_5(task, tmp_path):
     figures = {"matthews": 0.5, "accuracy": 0.75, "exact": 0.25, "f1": 0.375}
     options = APPLICATION.program.commands["compare"](out=str(tmp_path), models=("deterministic", "wc"), seeds=1)
-    options.of_train = {"task": task}
+    options.train_values = {"task": task}
     record = {"report": {"task": figures}, "data": {"train": {"examples": 8}}}
     comparison = Compared(APPLICATION, options, {name: [record] for name in options.models})
     ((title, rows),) = tables_of("\n\n".join(APPLICATION.layouts["fan"](comparison))).items()
@@ -29,7 +29,7 @@ def test_table_5(task, tmp_path):
         ],
     }[task]
     assert rows == [{"model": name} | row for name, row in zip(("deterministic", "BAM-WC"), expected, strict=True)]
-    options.of_train = {"task": "classes"}
+    options.train_values = {"task": "classes"}
     assert APPLICATION.layouts["fan"](Compared(APPLICATION, changed_out(options, tmp_path / "own"), {})) == []
 
 

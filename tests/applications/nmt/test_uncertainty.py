@@ -106,7 +106,7 @@ def test_the_layout_evaluates_every_run(tmp_path):
     comparison = Compared(APPLICATION, options, {}, {"soft": [record]})
     comparison.read = lambda run, name: {"split": "test"}
     text = "\n\n".join(APPLICATION.layouts["uncertainty"](comparison))
-    assert comparison.asked == {"soft": ["--split", "test", "--uncertainty"]}
+    assert comparison.evaluate_arguments == {"soft": ["--split", "test", "--uncertainty"]}
     assert [title.split()[0] for title in tables_of(text)] == ["BLEU", "chrF"]
 
 

@@ -106,12 +106,12 @@ def test_padding_is_less_than_without_buckets():
 
 def test_order_depends_on_seed_and_epoch_alone():
     sources, targets = pairs()
-    whole = rows_of(batches(sources, targets, seed=5, first_epoch=0, num_epochs=4))
+    uninterrupted = rows_of(batches(sources, targets, seed=5, first_epoch=0, num_epochs=4))
     resumed = rows_of(batches(sources, targets, seed=5, first_epoch=2, num_epochs=2))
-    assert resumed == whole[26:]
-    assert whole[:13] != whole[13:26]
-    assert {frozenset(batch) for batch in whole[:13]} != {frozenset(batch) for batch in whole[13:26]}
-    assert rows_of(batches(sources, targets, seed=6, first_epoch=0)) != whole[:13]
+    assert resumed == uninterrupted[26:]
+    assert uninterrupted[:13] != uninterrupted[13:26]
+    assert {frozenset(batch) for batch in uninterrupted[:13]} != {frozenset(batch) for batch in uninterrupted[13:26]}
+    assert rows_of(batches(sources, targets, seed=6, first_epoch=0)) != uninterrupted[:13]
 
 
 def test_length_is_known():

@@ -35,8 +35,8 @@ def test_all_formats_give_one_matrix(tmp_path, name, content):
     matrix, num_known = load_embeddings(path, VOCABULARY, 3)
     assert (num_known, matrix.dtype, matrix.shape) == (2, np.float32, (7, 3))
     np.testing.assert_array_equal(matrix[[0, 4, 5]], [[0.0, 0.0, 0.0], ROWS["the"], ROWS["são"]])
-    others = matrix[[1, 2, 3, 6]]
-    assert np.all(others != 0.0) and np.abs(others).max() < 0.5
+    matrices = matrix[[1, 2, 3, 6]]
+    assert np.all(matrices != 0.0) and np.abs(matrices).max() < 0.5
 
 
 def test_missing_words_follow_the_seed(tmp_path):

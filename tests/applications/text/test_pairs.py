@@ -117,9 +117,11 @@ def test_training_goes_on_from_an_epoch_and_validation_keeps_its_order():
     def rows(dataset, count):
         return [inputs["source"].numpy()[:, 0].tolist() for inputs, _ in dataset.take(count)]
 
-    whole = rows(encoded.batches(8, 3, first_epoch=0), 9)
-    assert rows(encoded.batches(8, 3, first_epoch=1), 6) == whole[3:] and whole[:3] != whole[3:6]
-    assert rows(encoded.batches(8, 4, first_epoch=0), 9) != whole
+    uninterrupted = rows(encoded.batches(8, 3, first_epoch=0), 9)
+    assert (
+        rows(encoded.batches(8, 3, first_epoch=1), 6) == uninterrupted[3:] and uninterrupted[:3] != uninterrupted[3:6]
+    )
+    assert rows(encoded.batches(8, 4, first_epoch=0), 9) != uninterrupted
     once = encoded.batches(8, 3)
     assert len(once) == 3 and sorted(itertools.chain(*rows(once, 9))) == [4 + row for row in range(20)]
     assert rows(once, 9) == rows(encoded.batches(8, 5), 9)

@@ -76,7 +76,7 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
         ):
             fails(lambda call=call: call(None), place, "without a word; mend the line")
             assert call(True) == ["x", "z"]
-    assert list(readers.beside(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
+    assert list(readers.aligned(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_split_depends_on_the_seed_only():
     text, shuffled = articles(), articles()
     for column in (shuffled.sources, shuffled.targets, shuffled.groups):
         column.reverse()
-    held = [set(readers.split_by_group(part, 0.2, seed=3)[1].groups) for part in (text, text, shuffled)]
-    assert held[0] == held[1] == held[2]
-    assert held[0] != set(readers.split_by_group(text, 0.2, seed=4)[1].groups)
+    held_out_groups = [set(readers.split_by_group(part, 0.2, seed=3)[1].groups) for part in (text, text, shuffled)]
+    assert held_out_groups[0] == held_out_groups[1] == held_out_groups[2]
+    assert held_out_groups[0] != set(readers.split_by_group(text, 0.2, seed=4)[1].groups)
 
 
 def test_split_limits():

@@ -130,8 +130,8 @@ def test_a_data_set_is_encoded_as_its_sentences(sentences):
         patch.setattr(text, "_CHUNK", 2)
         for options in ({}, {"lowercase": False, "split_punctuation": False}):
             tokenizer = text.Tokenizer(**options)
-            whole = tokenizer.token_lists(sentences)
-            assert tokenizer.count(sentences) == collections.Counter(itertools.chain.from_iterable(whole))
+            token_rows = tokenizer.token_lists(sentences)
+            assert tokenizer.count(sentences) == collections.Counter(itertools.chain.from_iterable(token_rows))
             encoder = text.TextEncoder(tokenizer, text.Vocabulary(["a", "ß", "σ", "(", "aa"]))
             expected = encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
             assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected

@@ -57,11 +57,11 @@ def test_written_words_are_read_again():
     """The end counts, and the padding does not."""
     target = tf.constant([[5, 6, END], [7, END, PAD]])
     assert shifted(target).numpy().tolist() == [[START, 5, 6], [START, 7, PAD]]
-    found = uncertainty_of(lambda: tf.math.log(tf.fill((2, 3, 8), 1 / 8)), target)
-    assert set(found) == {"num_words", "log_likelihood", "entropy", "word_entropy"}
-    assert found["num_words"].numpy().tolist() == [3, 2]
-    np.testing.assert_allclose(found["log_likelihood"], -np.log(8) * np.array([3, 2]), rtol=1e-5)
-    np.testing.assert_allclose(found["entropy"], np.log(8), rtol=1e-5)
+    outputs = uncertainty_of(lambda: tf.math.log(tf.fill((2, 3, 8), 1 / 8)), target)
+    assert set(outputs) == {"num_words", "log_likelihood", "entropy", "word_entropy"}
+    assert outputs["num_words"].numpy().tolist() == [3, 2]
+    np.testing.assert_allclose(outputs["log_likelihood"], -np.log(8) * np.array([3, 2]), rtol=1e-5)
+    np.testing.assert_allclose(outputs["entropy"], np.log(8), rtol=1e-5)
 
 
 def sentences(information, entropy, log_likelihood, num_words):
@@ -75,8 +75,8 @@ def test_the_quality_of_the_most_certain():
     length; the random order has the mean quality."""
     quality = np.arange(20.0)[::-1]
     num_words = np.where(np.arange(20) % 2, 4, 2)
-    given = sentences(np.arange(20), -np.arange(20), -quality * num_words, num_words)
-    report = coverage_report(given, {"mean": lambda rows: quality[rows].mean()}, "attention")
+    records = sentences(np.arange(20), -np.arange(20), -quality * num_words, num_words)
+    report = coverage_report(records, {"mean": lambda rows: quality[rows].mean()}, "attention")
     curves = report["quality"]["mean"]
     best = [quality[:size].mean() for size in range(2, 21, 2)]
     worst = [quality[::-1][:size].mean() for size in range(2, 21, 2)]
@@ -86,7 +86,7 @@ def test_the_quality_of_the_most_certain():
     assert curves["mutual_information"]["area"] == pytest.approx(np.mean(best))
     assert curves["random"]["area"] == pytest.approx(quality.mean(), abs=1.0)
     assert (report["drawn"], report["mutual_information"]) == ("attention", 9.5)
-    del_information = [{name: x for name, x in row.items() if name != "mutual_information"} for row in given]
+    del_information = [{name: x for name, x in row.items() if name != "mutual_information"} for row in records]
     assert set(coverage_report(del_information, {"mean": len}, None)["quality"]["mean"]) == {
         "entropy",
         "likelihood",
@@ -97,8 +97,8 @@ def test_the_quality_of_the_most_certain():
 def test_equally_certain_sentences_have_no_order():
     """Of sentences that come from the best to the worst."""
     quality = np.arange(100.0)[::-1]
-    given = sentences(*np.ones((4, 100)))
-    curves = coverage_report(given, {"mean": lambda rows: quality[rows].mean()}, "attention")["quality"]["mean"]
+    records = sentences(*np.ones((4, 100)))
+    curves = coverage_report(records, {"mean": lambda rows: quality[rows].mean()}, "attention")["quality"]["mean"]
     assert curves["entropy"]["curve"][0] < 75.0 < quality[:10].mean()
 
 

@@ -10,7 +10,7 @@ from applications.ved.train import train
 
 
 @pytest.fixture(scope="session")
-def trained(of_session, tmp_path_factory):
+def trained(once_per_session, tmp_path_factory):
     """The folder of a finished run of ved_vattn_mean."""
 
     def make():
@@ -20,4 +20,4 @@ def trained(of_session, tmp_path_factory):
             train(options)
         return options.run.out
 
-    return pathlib.Path(of_session("ved-small", make))
+    return pathlib.Path(once_per_session("ved-small", make))

@@ -47,12 +47,12 @@ def test_boxes_that_are_drawn_have_an_area():
 
 
 @pytest.mark.parametrize(
-    "boxes, known", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
+    "boxes, expected", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
 )
-def test_which_regions_are_the_cells_of_scenes(boxes, known):
+def test_which_regions_are_the_cells_of_scenes(boxes, expected):
     """Pointing is known of these alone."""
     extractor = types.SimpleNamespace(boxes=boxes)
-    assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == known
+    assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == expected
     assert scenes.are_cells(RegionCodec(3, 16)) and not scenes.are_cells(RegionCodec(3, 36))
 
 

@@ -46,11 +46,11 @@ def extractor():
     """The extractor words; trained in float32, whatever the program's own network computes in."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        made = make_extractor(OPTIONS, IMAGES, {each: WORDS[each] for each in IMAGES.ids[:140]})
-        assert keras.config.dtype_policy().name == "mixed_bfloat16" and made.network.dtype == "float32"
+        trained_extractor = make_extractor(OPTIONS, IMAGES, {each: WORDS[each] for each in IMAGES.ids[:140]})
+        assert keras.config.dtype_policy().name == "mixed_bfloat16" and trained_extractor.network.dtype == "float32"
     finally:
         keras.config.set_dtype_policy("float32")
-    return made
+    return trained_extractor
 
 
 def pooling(size):
@@ -86,9 +86,11 @@ def test_the_network_words_tells_the_colours_of_cells(extractor):
     """The features of a square of an image without words are those of squares of its colour."""
     features = extract(extractor, IMAGES).features
     things = [(row, name, cell) for row, places in enumerate(PLACES) for name, cell in places.items()]
-    known, others = ([thing for thing in things if (thing[0] < 140) == is_known] for is_known in (True, False))
-    means = {name: np.mean([features[r, c] for r, n, c in known if n == name], axis=0) for name in COLORS}
-    right = [min(means, key=lambda name: np.linalg.norm(means[name] - features[r, c])) == n for r, n, c in others]
+    training_cells, test_cells = (
+        [thing for thing in things if (thing[0] < 140) == is_known] for is_known in (True, False)
+    )
+    means = {name: np.mean([features[r, c] for r, n, c in training_cells if n == name], axis=0) for name in COLORS}
+    right = [min(means, key=lambda name: np.linalg.norm(means[name] - features[r, c])) == n for r, n, c in test_cells]
     assert np.mean(right) > 0.9
 
 

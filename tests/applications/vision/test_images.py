@@ -52,9 +52,9 @@ def test_kinds_of_files(tmp_path, name):
     content, expected = KINDS[name]
     (tmp_path / name).write_bytes(content)
     images = open_images(tmp_path)
-    found = images.read(0)
-    assert (images.ids, found.dtype) == ([name.partition(".")[0]], np.uint8)
-    np.testing.assert_array_equal(found, expected)
+    decoded = images.read(0)
+    assert (images.ids, decoded.dtype) == ([name.partition(".")[0]], np.uint8)
+    np.testing.assert_array_equal(decoded, expected)
     # In the graph of an exported model, too.
     decode = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     np.testing.assert_array_equal(decode(content), expected)
@@ -85,10 +85,10 @@ def test_a_photograph_is_read_upright(tmp_path, kind, endian):
 
 
 def test_damaged_exif_is_no_orientation():
-    whole, name = with_orientation("JPEG", ">", 6), b"MM\0*\0\0\0\x08"
+    intact, name = with_orientation("JPEG", ">", 6), b"MM\0*\0\0\0\x08"
     for wrong in (b"XX\0*\0\0\0\x08", b"MM\0*\xff\xff\xff\xff", b"MM\0*\x7f\xff\xff\xff", b"MM\0*\0\0\0\x3f"):
-        assert decode_image(whole.replace(name, wrong)).shape == (16, 32, 3)
-    assert decode_image(whole).shape == (32, 16, 3)
+        assert decode_image(intact.replace(name, wrong)).shape == (16, 32, 3)
+    assert decode_image(intact).shape == (32, 16, 3)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -108,7 +108,7 @@ def test_batches_are_images_of_one_size_in_order(tmp_path):
     assert [len(batch) for batch in batches] == [2, 2, 1]
     expected = np.broadcast_to(np.arange(5)[:, None, None, None] * 40, (5, 8, 8, 3))
     np.testing.assert_array_equal(np.concatenate(batches), expected)
-    (chosen,) = images.some(np.array([4, 1])).batches(8)
+    (chosen,) = images.subset(np.array([4, 1])).batches(8)
     np.testing.assert_array_equal(chosen, expected[[4, 1]])
 
 
@@ -194,7 +194,7 @@ def test_what_is_no_source_of_images(tmp_path):
         np.savez(path, **arrays)
         fails(lambda: open_images(path), expected, received)
     np.savez_compressed(path, x=np.zeros((3, 9, 9, 3), np.uint8))
-    whole = path.read_bytes()
-    for content in (whole[:-30], whole[:60] + bytes(20) + whole[80:], b"text", b"", pickle.dumps([1])):
+    intact = path.read_bytes()
+    for content in (intact[:-30], intact[:60] + bytes(20) + intact[80:], b"text", b"", pickle.dumps([1])):
         path.write_bytes(content)
         fails(lambda: open_images(path), expected)

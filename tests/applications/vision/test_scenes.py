@@ -149,9 +149,9 @@ def is_true(text, scene):
 
 
 def test_captions_are_true_and_their_words_have_the_cells_of_objects(scenes, captions):
-    for scene, known in zip(scenes, captions, strict=True):
+    for scene, true_captions in zip(scenes, captions, strict=True):
         things = by_name(scene)
-        for text, cells in known.items():
+        for text, cells in true_captions.items():
             assert is_true(text, scene), text
             words = text.split()
             expected = [-1] * len(words)
@@ -187,10 +187,10 @@ def test_captions_by_hand():
         "the second column has a square above a square",
         "the right column has a star",
     ]
-    known = module.true_captions(BY_HAND)
-    assert sorted(known) == sorted(expected)
-    assert known["there is a blue square above a green star"] == (-1, -1, -1, 1, 1, -1, -1, 15, 15)
-    assert known["there are two squares and a green star"] == (-1, -1, -1, -1, -1, -1, 15, 15)
+    true_captions = module.true_captions(BY_HAND)
+    assert sorted(true_captions) == sorted(expected)
+    assert true_captions["there is a blue square above a green star"] == (-1, -1, -1, 1, 1, -1, -1, 15, 15)
+    assert true_captions["there are two squares and a green star"] == (-1, -1, -1, -1, -1, -1, 15, 15)
     row = scene_of(("red", "ring", 2, 0), ("blue", "ring", 2, 1), ("green", "ring", 2, 3), ("red", "star", 0, 1))
     between = [text for text in module.true_captions(row) if "between" in text]
     assert sorted(between) == [
@@ -213,12 +213,12 @@ def test_exact_features():
     regions = module.regions_of([BY_HAND], ("color", "shape"))
     names = [*COLORS, *SHAPES, *(f"{count} of the {name}" for name in ("color", "shape") for count in range(1, 5))]
     assert regions.features.shape == (1, 16, len(names)) and regions.width == len(names)
-    of_cell = {
+    features_of_cell = {
         cell: [name for name, value in zip(names, row, strict=True) if value == 1.0]
         for cell, row in enumerate(regions.features[0])
         if row.any()
     }
-    assert of_cell == {
+    assert features_of_cell == {
         0: ["red", "circle", "2 of the color", "1 of the shape"],
         1: ["blue", "square", "1 of the color", "2 of the shape"],
         5: ["red", "square", "2 of the color", "2 of the shape"],
@@ -235,20 +235,20 @@ def answers(text, scene):
     if match := re.fullmatch("how many (.+) are there \\?", text):
         return {str(len(chosen(match[1], things)))}, -1
     if match := re.fullmatch("is there a (\\w+) (\\w+) \\?", text):
-        found = [thing for thing in things if (thing.color, thing.shape) == match.groups()]
-        return {"yes" if found else "no"}, found[0].cell if found else -1
+        matches = [thing for thing in things if (thing.color, thing.shape) == match.groups()]
+        return {"yes" if matches else "no"}, matches[0].cell if matches else -1
     if match := re.fullmatch(f"what (color|shape) is (?:the object )?directly (.+) the ({THING}) \\?", text):
         other = by_name(scene)[match[3]]
         right, down = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}[match[2]]
         # A quarter of the image away, but for their jitter.
-        found = [
+        matches = [
             thing for thing in things if abs(thing.x - other.x - right / 4) + abs(thing.y - other.y - down / 4) < 0.1
         ]
     else:
         match = re.fullmatch("what (color|shape) is (?:the|one of the) (.+) \\?", text)
-        found = chosen(match[2], things)
-        assert (len(found) > 1) == ("one of" in text)
-    return {getattr(thing, match[1]) for thing in found}, found[0].cell if len(found) == 1 else -1
+        matches = chosen(match[2], things)
+        assert (len(matches) > 1) == ("one of" in text)
+    return {getattr(thing, match[1]) for thing in matches}, matches[0].cell if len(matches) == 1 else -1
 
 
 def chosen(words, things):
@@ -336,5 +336,5 @@ def test_questions_are_balanced(questions, scenes):
     for name in ("color", "shape"):
         shares = [share_of(answer, by_type[name]) for answer in (COLORS if name == "color" else SHAPES)]
         assert sum(shares) == pytest.approx(1.0) and max(abs(share - 1 / 6) for share in shares) < 4 * deviation
-    asked = np.mean([question.text.startswith("what color") for question in by_type["relation"]])
-    assert abs(asked - 0.5) < 4 * deviation
+    share_of_colors = np.mean([question.text.startswith("what color") for question in by_type["relation"]])
+    assert abs(share_of_colors - 0.5) < 4 * deviation
