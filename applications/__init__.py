@@ -2,5 +2,5 @@
 
 import os
 
-# TensorFlow's start-up messages would hide the programs' own; a value set by the user stands.
+# TensorFlow's start-up messages would bury the programs' output. A value set by the user is not overwritten.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,1 +1,1 @@
-"""The parts that all programs share: runs, training, commands, comparisons, tables."""
+"""Code shared by all programs: runs, training, commands, comparisons, tables."""

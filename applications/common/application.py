@@ -1,4 +1,4 @@
-"""What the commands call of a program, `Application`, and a model with its data and options, `Run`."""
+"""`Application`, the functions of a program that its commands call, and `Run`, a model with its data and options."""
 
 import dataclasses
 import importlib.util
@@ -12,15 +12,15 @@ from applications.common.shown import Shown
 
 @dataclasses.dataclass
 class Run:
-    """A model with all that it was made from.
+    """A model with its options, data and codec.
 
     Attributes:
         folder: `RunFolder`.
         options: Options of `train`.
-        data: Dictionary from the name of a part, "train", "valid" and "test", to the encoded part.
-            Empty where a command reads a run.
-        codec: Translates between files and tensors, fitted on the training part: an object with
-            `save(folder)`, which `load_codec` reads; or a dictionary of plain values, which stands in codec.json.
+        data: Dictionary from the name of a split, "train", "valid" and "test", to the encoded split. Empty when a
+            command loads a run.
+        codec: Translates between files and tensors, fitted on the training split: an object with `save(folder)`, which
+            `load_codec` reads; or a dictionary of plain values, stored in codec.json.
         models: The result of `build`; its `training` is the `keras.Model` that is trained.
     """
 
@@ -32,7 +32,7 @@ class Run:
 
 
 _TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
-# Which module of a program has which names. A program that decodes has decode.py in place of serve.py.
+# Names that each module of a program defines. A program that decodes has decode.py instead of serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -48,44 +48,45 @@ def _read_codec(options, folder):
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """The functions and tables of a program that its commands call; a program may leave out those with a default.
+    """The functions and tables of a program that its commands call; a program may omit those with a default.
 
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
-            and, perhaps, "test". The parts are made of plain values, data classes and arrays, so that a run knows
-            whether its data have changed. Everything that a user may have got wrong is an `InputError`.
-        read_other: `read_other(options, evaluation)` returns the part that `evaluate` is to report on if its options
-            name files. Defaults to none.
+            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
+            shows whether the data of a run have changed. Raises `InputError` for every mistake of the user.
+        read_other: `read_other(options, evaluation)` returns the data that `evaluate` reports on if its options name
+            files. Defaults to a function that returns `None`.
         load_codec: `load_codec(options, folder)` returns the codec of a `RunFolder`. Defaults to codec.json.
-        encode: `encode(options, codec, part, training=False)` returns a part as the model reads it. A dictionary
-            `report` of it is printed, and kept in metrics.json. Defaults to the part.
+        encode: `encode(options, codec, part, training=False)` returns a split as the model reads it. If the result has
+            a dictionary `report`, it is printed and stored in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object that has it as `training`.
         columns: `COLUMNS`, `tables.Column`s: the figures of a report, in the order of the tables.
-        curves: `CURVES`, a dictionary from columns of history.csv to their labels: quality, drawn beside the
-            losses and the KLs.
+        curves: `CURVES`, a dictionary from columns of history.csv to their labels: measures of quality, drawn beside
+            the losses and the KLs.
         layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
-            return Markdown, the tables of a paper for instance; a `methods.Uncertainty` under the name "uncertainty" is
-            what the command of that name asks.
-        evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded part, and outputs
-            that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of training.
-        files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to none.
-        heading: `heading(record)` returns the line above the tables: how many examples were reported on, signatures of
-            metrics. Defaults to the name of the part.
-        example_of: `example_of(part)` returns, for an encoded part, a str that a user can try with `generate`, "" if it
-            needs no input, `None` if there is none to try.
-        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded part, for
-            report.html. Defaults to none.
+            return Markdown, for instance the tables of a paper. The command `uncertainty` uses the
+            `methods.Uncertainty` under the name "uncertainty".
+        evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded split, and
+            outputs that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of
+            training.
+        files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to no files.
+        heading: `heading(record)` returns the line above the tables, for instance the number of examples and the
+            signatures of metrics. Defaults to the name of the split.
+        example_of: `example_of(part)` returns an example input for `generate`, a str, from an encoded split: "" if
+            `generate` needs no input, `None` for no example.
+        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded split, for
+            report.html. Defaults to no samples.
         summary: `summary(report)` returns sentences on how good the result is, with counts, for the dictionary that
-            `evaluate` returns: the first lines of report.txt and report.html. Defaults to none.
+            `evaluate` returns: the first lines of report.txt and report.html. Defaults to no sentences.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
-            lines for report.txt. Report.html has the PNG files there and in pictures/. Defaults to none.
-        compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
-            into its folder. Defaults to none.
-        generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
-        endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
-            exported, the default one first; `None` for a run that exports nothing. `options` are the options of
-            `export`, `None` at the end of training. Defaults to `predict`, the model on a batch of its only input.
+            lines for report.txt. Report.html shows the PNG files of the folder and of pictures/. Defaults to no lines.
+        compared: `compared(comparison)` returns additional tables of a comparison, a list of Markdown, and draws
+            pictures into its folder. Defaults to no tables.
+        generate: `generate(run, options)` yields an output, a str, for each input of `generate` or `predict`.
+        endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
+            default one first; `None` for a run that exports nothing. `options` are the options of `export`, `None` at
+            the end of training. Defaults to `predict`, the model on a batch of its only input.
     """
 
     program: object
@@ -115,7 +116,7 @@ class Application:
 
     @classmethod
     def of(cls, program):
-        """Import the modules of a program, and TensorFlow with them."""
+        """Import the modules of a program, which also imports TensorFlow."""
         from applications.common.serving import model_endpoints
 
         functions = {"endpoints": model_endpoints}

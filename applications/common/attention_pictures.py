@@ -1,4 +1,4 @@
-"""Pictures of the alignments of words."""
+"""Pictures of attention weights over words."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ import keras_vattn
 
 
 def draw_alignments(alignments, path):
-    """Draw the `Alignment`s of models side by side into a PNG file, if one is named, and return the figure.
+    """Draw the `Alignment`s of models side by side, save the figure as PNG unless `path` is `None`, and return it.
 
-    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `of_models` is a
-    dictionary from the names of models, "" for a single one, to equally many `Alignment`s each.
+    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `alignments` is a
+    dictionary from the name of a model, "" for a single one, to its `Alignment`s; all models have the same number.
     """
     panels = []
     for examples in zip(*alignments.values(), strict=True):

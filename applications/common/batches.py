@@ -1,14 +1,14 @@
-"""Batches of arrays, in an order that a resumed run repeats."""
+"""Batches of arrays, in an order that a resumed run reproduces."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def prefetched(dataset, num_batches=2):
-    """Return a dataset that makes so many batches ahead.
+    """Return a dataset that prepares up to `num_batches` batches ahead.
 
-    TensorFlow 2.21 tunes a dataset after 10, 20, 40, ... ms, and an iteration that is over waits for the next time: it
-    takes up to twice as long as without tuning.
+    Autotuning is off: TensorFlow 2.21 tunes a dataset after 10, 20, 40, ... ms, and a finished iteration waits for the
+    next tuning, which doubles its time in the worst case.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -20,10 +20,10 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
 
     Args:
         arrays: Nested structure of arrays of N rows each, for instance (inputs, targets).
-        batch_size: Rows of a batch; the last one of an epoch may have fewer.
+        batch_size: Rows of a batch; the last batch of an epoch may have fewer.
         seed: Seed of the order.
-        first_epoch: `None` for all rows once, in their order. Otherwise the number of the epoch to begin with: batches
-            without an end, whose order depends on the seed and the number of the epoch alone.
+        first_epoch: `None` for one pass over the rows in order. Otherwise the number of the first epoch: the batches
+            then repeat without end, and their order depends only on the seed and the number of the epoch.
     """
     with tf.device("CPU:0"):
         arrays = tf.nest.map_structure(tf.constant, arrays)
@@ -40,5 +40,5 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
 
 
 def num_array_batches(arrays, batch_size):
-    """Return how many batches an epoch of `array_batches` has."""
+    """Return the number of batches in an epoch of `array_batches`."""
     return -(-len(tf.nest.flatten(arrays)[0]) // batch_size)

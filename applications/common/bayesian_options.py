@@ -1,4 +1,4 @@
-"""Options of random attention weights, and the alignments and priors that they describe. Keras is imported late."""
+"""Options of stochastic attention weights, and the alignments and priors for them. Keras is imported when used."""
 
 import dataclasses
 from typing import Literal
@@ -9,20 +9,20 @@ from applications.common.options import NotNegative, NotNegativeFloat, Positive,
 
 @dataclasses.dataclass
 class Forms:
-    """Forms in which paper and published code differ, and an ablation of section 4.3."""
+    """Choices in which paper and published code differ, and an ablation of section 4.3."""
 
     parameterization: Literal["normalized", "raw"] = "normalized"
-    """Mean of a weight before normalisation: the softmax of the scores, as in the published code, or raw: their exp."""
+    """Mean of a weight before normalization; normalized: softmax(scores), as in the published code; raw: exp(score)."""
     kl_estimator: Literal["analytic", "sampled"] = "analytic"
-    """The KL in closed form, or log q - log p at the draw, the ablation."""
+    """analytic: the KL in closed form; sampled: log q - log p at the draw, an ablation."""
 
 
 @dataclasses.dataclass
 class DrawnOptions(Forms):
-    """Drawn weights (Fan et al. 2020)"""
+    """Stochastic weights (Fan et al. 2020)"""
 
     weibull_k: PositiveFloat = 5.0
-    """Shape of the Weibull weights; the larger, the less they vary."""
+    """Shape of the Weibull weights; a larger shape means less variance."""
     lognormal_sigma: PositiveFloat = 0.3
     """Standard deviation of the logarithm of lognormal weights."""
     prior_beta: PositiveFloat = 1e-6
@@ -30,10 +30,10 @@ class DrawnOptions(Forms):
     prior_sigma: PositiveFloat = 1.0
     """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 5
-    """Width of the network that reads the prior off the keys."""
+    """Hidden units of the network that computes the prior from the keys."""
 
     def alignment(self, name, tau=1.0):
-        """Return the alignment of that name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
+        """Return the alignment with this name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
         import keras_vattn
 
         return {
@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior, "contextual" or "fixed", of the "weibull", "lognormal" or "dirichlet" alignment; further
-        arguments go to a contextual prior."""
+        """Return the prior, "contextual" or "fixed", of the alignment "weibull", "lognormal" or "dirichlet"; other
+        keyword arguments go to a contextual prior."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -60,12 +60,12 @@ class DrawnOptions(Forms):
 
 @dataclasses.dataclass
 class BayesianOptions(DrawnOptions):
-    """Drawn weights (Fan et al. 2020)"""
+    """Stochastic weights (Fan et al. 2020)"""
 
     kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL of drawn weights."""
+    """Factor on the KL of stochastic weights."""
     annealing_rate: NotNegativeFloat = 1.0
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
+    """rho: the factor on the KL grows as sigmoid(rho step); 0 for the full KL from the start."""
 
     def annealing(self):
         """Return the annealing of the KL, or `None`."""
@@ -79,18 +79,18 @@ class PosteriorOptions:
     """Inference networks (Deng et al. 2018)"""
 
     tau: PositiveFloat = 0.5
-    """Temperature of draws of a Gumbel-softmax."""
+    """Temperature of the Gumbel-softmax."""
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
-    """Distribution of the model relaxed."""
+    """Distribution of the attention weights in the model relaxed."""
     warm_start: NotNegative = 0
-    """Steps of the model relaxed that draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not train q,
-    and their validation does not count."""
+    """First steps of the model relaxed, which draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not
+    train q, and their validation losses are ignored."""
     posterior_steps: NotNegative = 0
-    """Steps after a warm start that train the inference network alone, so that an untrained q does not pull a trained p
-    towards itself (--start-from). Their validation does not count."""
+    """Steps after a warm start that train only the inference network, so that an untrained q does not pull a trained p
+    towards itself (--start-from). Their validation losses are ignored."""
     annealing_steps: NotNegative = 0
-    """Steps over which the KL of models with a posterior grows to its full weight; 0, as in the paper, for the full
-    weight from the start."""
+    """Steps over which the factor on the KL of models with a posterior grows to 1; 0 for the full KL from the start,
+    as in the paper."""
 
     def annealing_of_posterior(self):
         """Return the annealing of the KL of a model with a posterior, or `None`."""
@@ -99,19 +99,19 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if `max_steps` end before a model with a posterior is trained as a whole; its warm start,
-        or the run that it starts from, takes the `first` steps."""
+        """Raise `InputError` if the run ends before all weights of a model with a posterior are trained. The first
+        `first` steps belong to the warm start, or to the run that this one starts from."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
-                f"--warm-start, --posterior-steps: must be fewer than the {max_steps} steps of the run, or not all of "
-                f"the model is trained. Received: {early}"
+                f"--warm-start, --posterior-steps: must be fewer than the {max_steps} steps of the run, so that all "
+                f"weights are trained. Received: {early}"
             )
 
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; none for the value that the paper has for the model"""
+    """Attention; none for the paper's value for the model"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None
@@ -123,7 +123,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return the `BayesianOptions` of a model that has published values, a dictionary."""
+        """Return `BayesianOptions`: the options that are set, then the dictionary of values published for the model."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

@@ -1,4 +1,4 @@
-"""Bounds of a likelihood over a part of the data, every term with its name."""
+"""Evidence lower bounds of a split of the data, with each term by name."""
 
 import math
 
@@ -8,17 +8,17 @@ from applications.common.progress import progress
 
 
 def bound_report(step, batches):
-    """Add up the evidence lower bound over batches.
+    """Sum the evidence lower bound over batches.
 
     Args:
-        step: Function of the inputs, the targets and the number of a batch that returns the log-likelihood of each
+        step: Function of the inputs, the targets and the number of a batch. It returns the log-likelihood of each
             example (B,) in nats, under draws of the posterior or enumerated; the number of tokens of the batch; and a
             dictionary from names to the mean KL of its examples, as `keras_vattn.divergences` returns it.
         batches: Iterable of (inputs, targets).
 
     Returns:
-        A dictionary, in nats an example: "reconstruction_nats", "kl_nats" with the names of its terms in "kl",
-        "elbo_nats", and "elbo_perplexity".
+        Dictionary, in nats per example: "reconstruction_nats", "kl" with each KL by name, their sum "kl_nats",
+            "elbo_nats", and "elbo_perplexity".
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):
@@ -41,5 +41,5 @@ def bound_report(step, batches):
 
 
 def perplexity(nats):
-    """Return the exponential of nats a token, infinity beyond the range of a float32, which TensorBoard needs."""
+    """Return exp(`nats`), for nats per token; infinity above the range of float32, the type of TensorBoard."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

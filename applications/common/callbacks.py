@@ -1,8 +1,8 @@
-"""Callbacks of the programs: what the log has of an epoch, plateaus, warm starts, the stop at a loss that is no number.
+"""Callbacks of the programs: entries of the log, plateaus, warm starts, and a stop at a loss that is not finite.
 
-Keras's own lose their place when a run resumes: `EarlyStopping` and `ReduceLROnPlateau` forget the epochs before,
-`TerminateOnNaN` lets the broken weights be saved, `BackupAndRestore` saves neither seeds nor a place in the epoch, and
-`CSVLogger` has no columns for values that first appear late. Those here read the history of the `Checkpoint`.
+The callbacks of Keras lose state when a run is resumed: `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
+`TerminateOnNaN` lets broken weights be saved, `BackupAndRestore` saves neither seeds nor the step within an epoch, and
+`CSVLogger` has no columns for values that first appear late. The callbacks here read the history of the `Checkpoint`.
 """
 
 import math
@@ -19,8 +19,8 @@ class EpochLog(keras.callbacks.Callback):
     raises `FloatingPointError` at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: The `Checkpoint` of this `fit`, which knows epoch and step. It stands after this one in the list, so
-            that such weights are not saved.
+        checkpoint: The `Checkpoint` of this `fit`, for the numbers of epoch and step. It comes after this callback in
+            the list, so that weights with an infinite loss are not saved.
     """
 
     def __init__(self, checkpoint):
@@ -38,8 +38,8 @@ class EpochLog(keras.callbacks.Callback):
         if not math.isfinite(logs["loss"]):
             epoch, step = self.checkpoint.epoch + 1, self.checkpoint.step + 1
             raise FloatingPointError(
-                f"The loss became {logs['loss']} in epoch {epoch}, step {step}. The last checkpoint is kept. Look for "
-                "such numbers in the data, lower the learning rate, clip gradients or train in float32."
+                f"The loss became {logs['loss']} in epoch {epoch}, step {step}. The last checkpoint is unchanged. "
+                "Check the data for NaN and infinity, lower the learning rate, clip gradients or train in float32."
             )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -49,10 +49,10 @@ class EpochLog(keras.callbacks.Callback):
 
 
 class Plateau(keras.callbacks.Callback):
-    """Lowers the learning rate (schedule "plateau"), and stops the training, where epochs bring no better score.
+    """Lowers the learning rate (schedule "plateau") and stops the training after epochs without a better score.
 
-    It stands before the `Checkpoint` of this `fit`, whose rows a resumed run has. The scores, for the learning rate and
-    for early stopping, are functions of a row of the history, the smaller the better.
+    It comes before the `Checkpoint` of this `fit`, whose rows include the epochs before a resume. The scores, one for
+    the learning rate and one for early stopping, are functions of a row of the history; smaller is better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):
@@ -73,27 +73,27 @@ class Plateau(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def ends_after(self, rows):
-        """Return whether training ends after the epochs of these rows of the history."""
+        """Return whether early stopping ends the training after these rows of the history."""
         limit = self.options.early_stopping
         return limit is not None and epochs_without_better([self.stop_score(row) for row in rows]) >= limit
 
 
 def epochs_without_better(scores):
-    """Return how many epochs ago the smallest score was; a score that is no finite number is skipped."""
+    """Return the number of epochs since the smallest score; NaN scores are skipped."""
     scores = np.where(np.isnan(scores), np.inf, scores)
     return len(scores) - 1 - int(np.argmin(scores)) if np.isfinite(scores).any() else 0
 
 
 class WarmStart(keras.callbacks.Callback):
-    """Marks in the log the epochs that end in a warm start, and trains the inference network alone in its last steps.
+    """Marks epochs within a warm start in the log, and trains only the inference network for some steps after it.
 
-    These steps do not change the other weights. The optimizer sees all gradients, so the first step of the other
-    weights is no larger than later ones.
+    These steps restore the other weights after each update. The optimizer receives all gradients, so the first update
+    of the other weights is no larger than later updates.
 
     Args:
         weights: The trainable weights of the generative model.
-        first: Steps of the optimizer before the inference network is trained alone.
-        num_steps: Steps in which it is; may be 0.
+        first: Steps of the optimizer before only the inference network is trained.
+        num_steps: Number of steps that train only the inference network; may be 0.
     """
 
     def __init__(self, weights, first, num_steps):
@@ -125,8 +125,8 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return the callbacks of a model with an inference network, for the options `PosteriorOptions` of a `TrainingRun`;
-    its models have `generative`, the weights of all else. A `keras_vattn.Attention` may have a warm start."""
+    """Return the callbacks of a model with an inference network, for the `PosteriorOptions` of a `TrainingRun`. The
+    run's models have an attribute `generative`, all other trainable weights. `attention` may have a warm start."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
     if num_steps:
@@ -136,5 +136,5 @@ def posterior_callbacks(run, attention):
 
 
 def after_warm_start(name):
-    """Return the function of a row of the history that is its column of this name, and infinite in a warm start."""
+    """Return a function that reads the column `name` from a row of the history; infinity during a warm start."""
     return lambda row: math.inf if row.get("warm_start") else row[name]

@@ -1,8 +1,9 @@
-"""The files that training writes: its state, the history and the weights of the report.
+"""The files that training writes: its state, the history, and the weights that the report uses.
 
-The state holds every variable that training changes, so that a resumed run ends bit for bit as the uninterrupted one.
-Variables are restored by their position, because Keras numbers names through the process. `keras.Model.get_state_tree`
-cannot save them: it raises where two layers have metrics of one name, such as the KLs of two attentions.
+The state holds every variable that training changes, so that a resumed run gives bit-for-bit the result of an
+uninterrupted one. Variables are restored by position, because Keras numbers names across the process.
+`keras.Model.get_state_tree` cannot be used: it raises if two layers have metrics with the same name, such as the KLs of
+two attention layers.
 """
 
 import contextlib
@@ -19,37 +20,35 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.runs import CHECKPOINT, HISTORY, WEIGHTS, replacing, write_text_atomically
 
-# NumPy raises these for an archive that is cut off or damaged.
+# NumPy raises these errors for a truncated or damaged archive.
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes weights.npz, history.csv and the state of training, after each epoch and every `checkpoint_steps` steps of
-    the run.
+    """Writes weights.npz, history.csv and the state of training after each epoch and every `checkpoint_steps` steps.
 
-    The state is: the model's variables, with the states of its `SeedGenerator`s; the optimizer's variables, a loss
-    scale included; the sums of the metrics in this epoch; the epoch, the step, and the history. Each file is replaced
-    atomically, the state last: a killed process or a full disk leaves the previous state, and weights and history that
-    are ahead of it are written again by the repeated steps. An epoch of a single step has no state of its own, unless
-    `checkpoint_steps` is `None`.
+    The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
+    including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
+    replaced atomically, the state last: a killed process or a full disk leaves the previous state, and the repeated
+    steps overwrite weights and history that are ahead of it. An epoch of a single step saves no state of its own,
+    unless `checkpoint_steps` is `None`.
 
-    A resumed `fit` repeats the uninterrupted one bit for bit if its data depend on nothing but the epoch and the step,
-    if its metrics are sums, such as `keras.metrics.Mean`, and if no layer draws from a global generator. Callbacks that
-    add values to the log, or change the optimizer, come before this one.
+    A resumed `fit` repeats the uninterrupted one bit for bit if the data depend only on the epoch and the step, if the
+    metrics are sums, such as `keras.metrics.Mean`, and if no layer draws from a global generator. Callbacks that add
+    values to the log, or change the optimizer, come before this callback.
 
     Args:
         folder: `RunFolder`.
-        num_steps: Steps of a full epoch. Where `fit` ends an epoch earlier, the state is one within the epoch.
+        num_steps: Steps of a full epoch. If `fit` ends an epoch earlier, the state is saved as one within the epoch.
         options: `FitOptions`, for `checkpoint_steps` and `keep`.
-        score: Function of a row of the history, the smaller the better, for the best weights.
-        cpu_start: Value of `time.process_time()` from which this process counts.
+        score: Function of a row of the history that selects the best weights; smaller is better.
+        cpu_start: Value of `time.process_time()` at the start of the measured CPU time.
 
     Attributes:
         epoch: Number of finished epochs.
-        step: Steps taken in the epoch after these. A resumed `fit` takes the remaining steps, and skips the batches of
-            those that were taken.
-        rows: Rows of the history, one an epoch.
-        epoch_start: Value of `time.monotonic()` when the epoch began, less its seconds before it was resumed.
+        step: Steps taken in the current epoch. A resumed `fit` skips the batches of these steps.
+        rows: Rows of the history, one per epoch.
+        epoch_start: Value of `time.monotonic()` when the epoch began, minus its seconds before a resume.
     """
 
     def __init__(self, folder, num_steps, options, score, cpu_start=0.0):
@@ -70,7 +69,7 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU time of this process, and of those before it until their last states."""
+        """Return the CPU time of this process, plus that time of earlier processes until their last states."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
@@ -80,7 +79,7 @@ class Checkpoint(keras.callbacks.Callback):
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
             raise InputError(
                 f"{self.state_path} does not fit the model: config.yaml was changed, or another version wrote it. "
-                "Train another run."
+                "Train a new run."
             )
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
@@ -90,10 +89,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Continue the training of another model, `state` as `read_state` returns it, in a compiled model whose
-        optimizer is built: copy the epoch, the step, and the variables that both have by name.
+        """Continue the training of another model in a compiled model whose optimizer is built: copy the epoch, the
+        step, and the variables whose names both models have. `state` is a result of `read_state`.
 
-        The history and the seeds are the model's own. A layer that the other model lacks counts calls from that step.
+        The history and the seeds are not copied. A layer that the other model lacks counts its calls from this step.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
@@ -109,9 +108,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # `fit` resets metrics when an epoch begins, and the first step creates some of them.
+            # Not earlier: `fit` resets metrics when an epoch begins, and the first step creates some of them.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # Each replica has a part of the sum, to which nothing can be added from outside.
+                # Each replica holds a part of the sum, and outside of replicas `assign_add` is not possible.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1
@@ -136,7 +135,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save([])
 
     def write_history(self):
-        """Write the rows; a value that first appears late has a column in every row."""
+        """Write the rows. A value that first appears late gets a column in every row."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -151,7 +150,7 @@ class Checkpoint(keras.callbacks.Callback):
         return [variable.numpy() for variable in _metrics_variables(self.model)]
 
     def _keep_weights(self, row):
-        """Copy the weights of the best epoch so far, or of every one; they are written with the next state."""
+        """Copy the weights of the best epoch so far, or of every epoch; `_save` writes them with the next state."""
         score = float(self.score(row))
         if self.keep == "last" or score < self._best or math.isinf(self._best):
             self._best = math.inf if math.isnan(score) else score
@@ -180,13 +179,13 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def row_of(epoch, logs):
-    """Return the row of a history for the logs of an epoch."""
+    """Return the row of the history for the logs of an epoch."""
     return {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
 
 
 def training_variables(model):
-    """Return all variables that training changes: weights, optimizer, counters and the states of seeds."""
-    # `variables` has the states of the layers' seed generators, `weights` lacks them.
+    """Return all variables that training changes: weights, optimizer, counters and states of seed generators."""
+    # `variables` includes the states of the layers' seed generators, `weights` does not.
     return [*model.variables, *model.optimizer.variables]
 
 
@@ -195,7 +194,7 @@ def read_state(path):
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # Earlier versions wrote the shape and the type beside the name, and the row of an unfinished epoch apart.
+        # Earlier versions stored (name, shape, dtype), and the row of an unfinished epoch as a separate entry.
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]
@@ -203,7 +202,7 @@ def read_state(path):
 
 
 def read_weights(path):
-    """Return the names and arrays of weights.npz, and the record of their epoch."""
+    """Return the names and arrays of weights.npz, and the record of the epoch that they are from."""
     with _reading(path):
         arrays = _arrays(path)
         names = arrays["names"].tolist()
@@ -218,7 +217,7 @@ def read_arrays(path):
 
 @contextlib.contextmanager
 def _reading(path):
-    """Turn the errors of a damaged or foreign file into an `InputError`."""
+    """Turn the errors for a damaged file, or a file of another kind, into an `InputError`."""
     try:
         yield
     except _UNREADABLE as error:
@@ -226,7 +225,7 @@ def _reading(path):
 
 
 def _arrays(path):
-    # NumPy leaves a file open that it cannot read.
+    # If NumPy cannot read a file that it opened itself, it leaves it open.
     with open(path, "rb") as file, np.load(file) as archive:
         return dict(archive)
 
@@ -241,5 +240,5 @@ def _write_arrays(path, arrays, record):
 
 
 def _metrics_variables(model):
-    # A layer in two parts of a model lists its variables twice.
+    # A layer that two layers of the model contain lists its variables twice.
     return list({id(variable): variable for variable in model.metrics_variables}.values())

@@ -1,7 +1,8 @@
-"""Command lines of the programs: `python -m applications.NAME COMMAND --option value`.
+"""Command line of the programs: `python -m applications.NAME COMMAND --option value`.
 
-The values of options come from their classes, the folder of a resumed run, a preset, `--config FILE` (YAML, names with
-underscores), and the command line, in this order. They are read and checked before TensorFlow is loaded.
+Values of options come from the defaults of their classes, the folder of a resumed run, a preset, `--config FILE` (YAML,
+names with underscores), and the command line; later sources override earlier ones. Options are checked before
+TensorFlow is imported.
 """
 
 import argparse
@@ -22,13 +23,13 @@ from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Commands of the platform, with their functions; others are a program's own.
+# Commands that all programs share, with their functions; a program defines its other commands.
 _FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
 _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 
 
 def main(program, arguments=None):
-    """Run the command that the first argument names, and return an exit status; an expected error is one line.
+    """Run the command that the first argument names; return an exit status. An expected error is printed as one line.
 
     The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read, 5
     for a lost worker, 130 for an interruption.
@@ -52,12 +53,12 @@ def main(program, arguments=None):
         prepare(program, name, options)
         _work_of(program, name)(options)
     except KeyboardInterrupt:
-        return _fail("interrupted. A run that was training goes on with train --resume", 130)
+        return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # An error of TensorFlow may carry an `InputError` of reading.
+        # An error raised by TensorFlow may contain an `InputError` that was raised while reading data.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
-            return _fail("a worker was lost: its output says why. Start all again, --resume if there is a folder", 5)
+            return _fail("a worker was lost; see its output. Restart all, with --resume if the folder exists", 5)
         for kind, status in ((InputError, 2), (FloatingPointError, 3), (OSError, 4)):
             if isinstance(error, kind):
                 return _fail(error, status)
@@ -68,7 +69,7 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function of the options that does the work of a command: the platform's, or the program's own."""
+    """Return the function of the options that runs a command: the shared one, or the program's own."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -80,8 +81,8 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Return the options of the command `name` that the arguments describe, a list of strings: `--preset NAME` for
-    `train`, `--config FILE`, and options. `SystemExit` for `--help`."""
+    """Return the options of the command `name` from a list of arguments: `--preset NAME` for `train`, `--config FILE`,
+    and options. `--help` raises `SystemExit`."""
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -106,7 +107,7 @@ def read_options(program, name, arguments):
         if files.preset is not None:
             default = with_values(default, program.preset_values(files.preset))
     if name == "compare":
-        # A program that names no models compares all of them with the first.
+        # Without --models, all models are compared with the first one.
         default = with_values(default, {"models": default.models or program.models})
         default = with_values(default, {"baseline": default.baseline or default.models[0]})
     parse = functools.partial(_parse, f"python -m {program.name} {name}", description)
@@ -114,7 +115,7 @@ def read_options(program, name, arguments):
     if name != "compare":
         return parse(options_class, default, rest)
     options, rest = parse(options_class, default, rest, return_unknown_args=True)
-    # An unknown option of `compare` is one of `train`.
+    # Options that `compare` does not have are options of `train`.
     if rest:
         values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
         options.train_values = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
@@ -122,11 +123,11 @@ def read_options(program, name, arguments):
 
 
 def _parse(prog, description, options_class, default, arguments, **options):
-    """Call tyro; an `InputError` has the message that it prints."""
+    """Call tyro; turn the message that it prints into an `InputError`."""
     annotations, words = fields_of(options_class), []
     for argument in arguments:
         option = _option_in(argument if "=" in argument or not words else words[-1])
-        # tyro spells it `None` where an option may have no value; `none` may be a choice of other options.
+        # tyro expects `None` for an optional value; for other options `none` may be one of the choices.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
@@ -140,7 +141,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
     except SystemExit as stop:
         if not stop.code:
             raise
-        # Without the box, its title and the help in it.
+        # Strip the box around the message, its title and the help text.
         sections = re.split("╭.*╮|[─-]{4,}", re.sub("[│╰╯]", " ", printed.getvalue()))
         text = " ".join(" ".join(sections[1:] or sections).split())
         raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None
@@ -152,7 +153,7 @@ def _option_in(argument):
 
 
 def prepare(program, name, options):
-    """Raise `InputError` for whatever can be known to be wrong before TensorFlow is loaded."""
+    """Raise `InputError` for every mistake that can be detected before TensorFlow is imported."""
     if name == "train":
         program.check_train(options)
         return

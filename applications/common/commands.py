@@ -15,7 +15,7 @@ from keras_vattn.plots.chart import require_altair
 
 
 def evaluate(application, options):
-    """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
+    """Report on a split of a run's data, or on other files; write the figures and print them as a table."""
     require_altair()
     run = load_run(application, options.run)
     part, split = application.read_other(run.options, options), None
@@ -55,9 +55,9 @@ def evaluate(application, options):
 
 
 def _require_same(path, split, digest):
-    """Raise `InputError` if a file has the figures of other data, or is another file of the run."""
+    """Raise `InputError` if a file of another command, or a report on other data, would be overwritten."""
     if path.stem in ("metrics", "report"):
-        raise InputError(f"--name: must name a file that the run's folder has not. Received: {path.stem!r}")
+        raise InputError(f"--name: must not be the name of another file of the run. Received: {path.stem!r}")
     if not path.exists():
         return
     try:
@@ -70,7 +70,7 @@ def _require_same(path, split, digest):
 
 
 def generate(application, options):
-    """Write an answer to standard output for each input."""
+    """Print an output for each input."""
     run = load_run(application, options.run)
     for line in application.generate(run, options):
         print(line)
@@ -82,6 +82,6 @@ def export(application, options):
     run = load_run(application, options.run)
     endpoints = application.endpoints(run, options)
     if endpoints is None:
-        raise InputError(f"--run: {options.run} has nothing that {application.program.name} exports.")
+        raise InputError(f"--run: {application.program.name} exports no model of {options.run}.")
     names = save_module(*endpoints, path)
     print(f"written: {path}, endpoints {', '.join(names)}")

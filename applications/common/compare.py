@@ -1,4 +1,4 @@
-"""Trains models with several seeds, paired, and prints tables with means, differences and 95% intervals."""
+"""Trains models with several seeds and prints tables with means, paired differences and 95% intervals."""
 
 import concurrent.futures
 import json
@@ -23,7 +23,7 @@ from applications.common.training_curves import training_curves
 from keras_vattn.plots.chart import require_altair
 
 _MEND = "Remove it to train the run again."
-_NO_BASELINE = "No differences: the baseline {} is not among the models."
+_NO_BASELINE = "No table of differences: the baseline {} is not among the models."
 
 
 class Comparison:
@@ -33,11 +33,11 @@ class Comparison:
         application: `Application`.
         options: Options of `compare`.
         folder: `pathlib.Path`.
-        planned: List of `Planned`.
+        planned: List of `Planned`, the runs in the tables.
         members: List of `Planned` that only ensembles need.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
         reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
-        results_before: Dictionary, the file of results that this comparison adds to; `None` for a new file.
+        results_before: Dictionary, the content of the results file that this comparison adds to; `None` for a new file.
     """
 
     def __init__(self, application, options):
@@ -54,7 +54,7 @@ class Comparison:
         """Train the missing runs, and read the records."""
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
-        # Reading the data once per model finds bad input before any run begins.
+        # Reading the data once per model reports bad input before any run begins.
         digests = {run.name: self._digest_of_data(run.options) for run in runs if run.seed == self.options.first_seed}
         for run in runs:
             if run not in missing:
@@ -62,7 +62,7 @@ class Comparison:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.options.baseline not in {run.name for run in self.planned}:
             message = _NO_BASELINE.format(self.options.baseline)
-            print(f"{message} --baseline names another.", file=sys.stderr, flush=True)
+            print(f"{message} Choose another --baseline.", file=sys.stderr, flush=True)
         starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
         failures = dict(zip(starts, self._in_parallel(self._train, starts.values()), strict=True))
         begun = [run.options for run in missing if failures.get(run.options.run.start_from) is None]
@@ -70,28 +70,27 @@ class Comparison:
         self.records = self.results_by_model(lambda run: self.read(run, "metrics.json"))
 
     def _in_parallel(self, function, items):
-        """Return the results of a function for each item, `--jobs` at a time. After an exception no call begins."""
+        """Return the results of a function for each item, `--jobs` at a time. After an exception no call starts."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
     def results_by_model(self, read, runs=None):
-        """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
+        """Return a dictionary from the name of each model to a list over seeds of `read(run)`; `runs` are `Planned`."""
         results = {}
         for run in self.planned if runs is None else runs:
             results.setdefault(run.name, []).append(read(run))
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Run a command that reports on each run, unless the same call has; return the reports as `of_models` does.
+        """Run a command that reports on each run, unless it has before; return the reports as `results_by_model` does.
 
         Args:
             name: `--name` of the reports, NAME.json in the folder of each run.
-            arguments_of: Function of a `Planned` that returns the other arguments, a list of str; `None` leaves the run
-                out.
+            arguments_of: Function of a `Planned` that returns the other arguments, a list of str; `None` skips the run.
             command: The command.
             written: The .json file that a command without `--name` writes into the folder of the run.
             runs: List of `Planned`. Defaults to `None`, for the runs in the tables.
-            files: Paths among the arguments whose contents count.
+            files: Paths among the arguments; if their contents change, the command runs again.
         """
         runs = [run for run in (self.planned if runs is None else runs) if arguments_of(run) is not None]
         contents, file = [np.fromfile(path, np.uint8) for path in files], written or f"{name}.json"
@@ -127,18 +126,18 @@ class Comparison:
 
     @property
     def models(self):
-        """Dictionary from each name to the model of `train` that it is."""
+        """Dictionary from the name of each entry of `--models` to its model of `train`."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # The layout of this name in nmt and captioning is a function, and needs no other data.
+        # In nmt and captioning this layout is a function, and needs no other data.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
 
     def _is_finished(self, run_options):
-        """Return whether a run with these options has been trained and reported on."""
+        """Return whether a run with these options has been trained and has a report."""
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
@@ -164,13 +163,13 @@ class Comparison:
         if status == 0:
             return None
         if status < 0:
-            return f"{arguments[0]} {name} failed: its process ended, see {log}. The same comparison goes on."
+            return f"{arguments[0]} {name} failed: its process ended, see {log}. Run the same command to continue."
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return f"{arguments[0]} {name} failed: {' '.join(last)}"
 
 
 def compare(application, options):
-    """Train the missing runs, then write the tables, the differences and the curves."""
+    """Train the missing runs, then write the tables of figures and differences, and draw the curves."""
     require_altair()
     comparison = Comparison(application, options)
     comparison.train()
@@ -207,12 +206,12 @@ def compare(application, options):
 
 
 def _plain_config(options):
-    """Return the content of config.yaml with lists for tuples."""
+    """Return the content of config.yaml with lists instead of tuples."""
     return json.loads(json.dumps(config_of(options)))
 
 
 def _raise_failures(messages):
-    """Raise `InputError` with the messages of commands that failed, one a line; the others have `None`."""
+    """Raise `InputError` with the error messages of failed commands, one per line; `None` entries are skipped."""
     failures = list(filter(None, messages))
     if failures:
         raise InputError("\n".join(failures))

@@ -1,4 +1,4 @@
-"""The versions that a result depends on."""
+"""Versions of the software that a result depends on."""
 
 import importlib.metadata
 import pathlib
@@ -11,12 +11,12 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def environment_record():
-    """Return the versions of Python and of packages, the commit of the checkout, and whether files differ from it; a
-    dictionary with `None` for what there is not."""
+    """Return a dictionary of the versions of Python and packages, the commit of the checkout, and whether its files
+    have uncommitted changes; `None` for unknown values."""
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__
-    # A file installed inside some other project's checkout has no commit of its own.
+    # If the package is installed inside the checkout of another project, that commit is not ours.
     inside = _git("rev-parse", "--show-toplevel") == str(_ROOT)
     record["commit"] = _git("rev-parse", "--verify", "HEAD") if inside else None
     changes = _git("status", "--porcelain", "--untracked-files=no") if record["commit"] else None

@@ -1,14 +1,14 @@
-"""The one error that means "your input, not our program"."""
+"""The error type for mistakes in a user's files and options."""
 
 import contextlib
 import itertools
 import zipfile
 import zlib
 
-# Messages of errors that were raised where TensorFlow calls Python, by the marks that their graphs' errors have.
+# Messages of `InputError`s raised in Python code that a graph calls, by the tag that the error of the graph contains.
 _messages = {}
 _numbers = itertools.count(1)
-# Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
+# Errors of Keras, NumPy and h5py for a file that is damaged or of another kind.
 _UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
@@ -19,13 +19,13 @@ class InputError(ValueError):
     """A file or an option that a program cannot use.
 
     The message is one sentence. It begins with the place, ``file:line`` or the name of the option, and says what was
-    expected there. Programs print it without a traceback and stop.
+    expected. Programs print it without a traceback and exit.
     """
 
 
 @contextlib.contextmanager
 def reading(place, expected="a file that can be read"):
-    """Turn the errors of libraries that read a damaged file, or another one, into an `InputError`."""
+    """Turn the errors of libraries for a damaged file, or a file of another kind, into an `InputError`."""
     try:
         yield
     except InputError:
@@ -36,14 +36,14 @@ def reading(place, expected="a file that can be read"):
 
 
 def pass_through(error):
-    """Return a message for the error of a graph in which an `InputError` was raised, so that it is found there."""
+    """Return a tagged message for the error of a graph; `input_error_in` recovers the `InputError` from it."""
     tag = f"InputError {next(_numbers)}:"
     _messages[tag] = str(error)
     return f"{tag} {error}"
 
 
 def input_error_in(error):
-    """Return the `InputError` that was passed through the graph whose error this is, or `None`."""
+    """Return the `InputError` whose tagged message an error contains, or `None`."""
     text = str(error)
-    # A list: threads that read on may pass others.
+    # Iterate over a copy: other threads may add messages.
     return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

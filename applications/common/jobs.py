@@ -1,4 +1,4 @@
-"""Commands of a program in processes of their own, several at a time, each with its share of the machine."""
+"""Runs the commands of a program in separate processes, several at a time, which share the cores and GPUs."""
 
 import os
 import queue
@@ -9,7 +9,7 @@ import threading
 
 
 class Jobs:
-    """Runs commands of a `Program`, each in a process of its own, up to `num_jobs` at the same time."""
+    """Runs commands of a `Program`, each in its own process, up to `num_jobs` at a time."""
 
     def __init__(self, program, num_jobs):
         self._program, self._free = program, queue.SimpleQueue()
@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, and leave their memory to the processes of the runs."""
+    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, and hide them from this process: jobs need their memory."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -43,12 +43,12 @@ def _gpus():
 
 
 def environment_of(gpus, num_jobs, index):
-    """Return the environment variables of job `index`: an equal part of the cores, and GPUs of its own or, with more
-    jobs than GPUs, a shared one."""
+    """Return the environment variables of job `index`: an equal share of the cores, and its own GPUs, or a shared GPU
+    if there are more jobs than GPUs."""
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        size = len(gpus) // num_jobs  # the same for every job, so that runs under a strategy are alike
+        size = len(gpus) // num_jobs  # equal for all jobs, so that runs under a strategy have as many replicas
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size :][:size] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -56,7 +56,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # The comparison holds the other end of the pipe: the operating system closes it when the comparison ends.
+    # Standard input is a pipe from the comparison; `read` returns when the comparison ends and the pipe is closed.
     os.read(0, 1)
     os._exit(1)
 

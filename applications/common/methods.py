@@ -1,8 +1,8 @@
-"""Drawn attention beside other methods of uncertainty: the command `uncertainty`, `compare --layout uncertainty`.
+"""Compares stochastic attention with other methods of uncertainty: `uncertainty`, `compare --layout uncertainty`.
 
-Rows are the prediction of each model at the mean of its attention, the same with a temperature fitted on validation
-(Guo et al. 2017), the mean of draws of dropout (Gal and Ghahramani 2016), of the attention and of both, and an ensemble
-of the baseline (Lakshminarayanan et al. 2017).
+The table has a row for the prediction of each model at the mean of its attention, for the same with a temperature
+fitted on validation (Guo et al. 2017), for the mean over draws of dropout (Gal and Ghahramani 2016), of the attention
+and of both, and for an ensemble of the baseline (Lakshminarayanan et al. 2017).
 
 Shapes: M draws or members, N examples, C classes.
 """
@@ -25,9 +25,9 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# `--name` of a comparison's reports: a report that a user asks for has another name, and does not replace them.
+# `--name` of the reports that a comparison writes; it differs from the default, so that users do not overwrite them.
 _COMPARED = "uncertainty_compared"
-_REPORT_AGAIN = "Resume the run, which writes it again."
+_REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
     Column("corrupted (%)", "accuracy_corrupted", 2, 100.0),
@@ -47,15 +47,15 @@ _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "b
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """A program's part in the command `uncertainty`, and a layout of `compare`: `LAYOUTS["uncertainty"]`.
+    """The functions of a program for the command `uncertainty`; also a layout of `compare`, `LAYOUTS["uncertainty"]`.
 
     Attributes:
-        predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with
+        predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded split with
             corrupted inputs.
-        other: Function (options, path, codec=None) that returns the part of a file of other data, whose labels do not
-            count.
+        other: Function (options, path, codec=None) that reads a file of out-of-distribution data; its labels are
+            ignored.
         corruption: The default amount of corruption.
-        refuse: Function of the options of a run that raises `InputError` if it predicts no classes.
+        refuse: Function of the options of a run that raises `InputError` if the run does not predict classes.
     """
 
     predictor: typing.Callable
@@ -64,12 +64,12 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` for a run or a file without such a table."""
+        """Raise `InputError` if a run or a file does not fit the table."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)
         if "test" not in parts:
-            raise InputError("A table of the uncertainty needs test data; temperatures are fitted on validation.")
+            raise InputError("The uncertainty table needs test data; temperatures are fitted on validation data.")
 
     def __call__(self, comparison):
         """Run the command for every run of a `compare.Comparison`, and return its tables."""
@@ -89,7 +89,7 @@ class Uncertainty:
             for report in reports[name][: options.seeds]:
                 for method, method_figures in report["methods"].items():
                     rows.setdefault(name + method, []).append(method_figures)
-        # Member k of the ensemble of a seed is the run of the baseline with the seed after k rounds of seeds.
+        # With S seeds, member k of the ensemble of seed s is the baseline's run of seed s + k S.
         baseline_runs = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
             folders = [pathlib.Path(run.options.run.out) for run in baseline_runs[first :: options.seeds]]
@@ -105,7 +105,7 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Write the predictions of a run at its mean and the figures of its methods, and print their table."""
+    """Write a run's predictions at the mean and the figures of its methods, and print their table."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
@@ -146,7 +146,7 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return the figures of each method, a dictionary from the end of the name of its row."""
+    """Return the figures of each method, a dictionary from the suffix of the name of its row."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
@@ -161,7 +161,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Return the predictions of runs at their means as draws of one model."""
+    """Return the predictions of the members at their means as draws of one model."""
     return {
         name: x
         | {
@@ -173,8 +173,8 @@ def _ensemble(members):
 
 
 def figures(sets, train_seconds, kind="mean"):
-    """Return the figures of predictions, "mean" or drawn, for sets of examples: "test", and perhaps "corrupted" and
-    "other", which the AUROC tells from it; the labels -1 are unknown."""
+    """Return the figures of predictions of the `kind` "mean" or a kind of draws. `sets` has the examples "test", and
+    optionally "corrupted" and "other", which the AUROC compares with "test"; a label of -1 is unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

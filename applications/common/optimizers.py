@@ -1,4 +1,4 @@
-"""The optimizer and the learning rate that `FitOptions` describe."""
+"""Optimizer and learning rate schedule for `FitOptions`."""
 
 import keras
 from keras.optimizers import schedules
@@ -8,15 +8,15 @@ from applications.common.errors import InputError
 
 
 def optimizer_of(options, num_batches, num_steps, rate=None):
-    """Return the optimizer of `FitOptions` for a run of `num_steps` steps, `num_batches` an epoch; `rate` replaces the
-    learning rate of the options."""
+    """Return the optimizer of `FitOptions` for a run of `num_steps` steps, `num_batches` per epoch; `rate` overrides
+    the learning rate of the options."""
     rate = options.learning_rate if rate is None else rate
     warmup_steps = options.warmup_steps
     if warmup_steps is None:
         warmup_steps = 0 if options.warmup_epochs or options.schedule == "plateau" else num_steps // 10
     if num_steps <= warmup_steps:
         raise InputError(
-            f"--warmup-steps: there are {num_steps} training steps in all; give fewer, or more --epochs. "
+            f"--warmup-steps: must be fewer than the {num_steps} steps of the run; lower it, or raise --epochs. "
             f"Received: {warmup_steps}"
         )
     if options.schedule == "cosine":
@@ -44,7 +44,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         rate,
         global_clipnorm=None if options.clip_value else options.clip_norm,
         clipvalue=options.clip_value,
-        # Keras numbers its own names through the process; a checkpoint finds variables by name.
+        # Keras numbers default names across the process, and `take_over` matches variables by name.
         name=options.optimizer,
         **arguments,
     )
@@ -54,14 +54,15 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
 
 
 def linear_decay(learning_rate, num_steps, warmup_steps):
-    """Return the schedule of a learning rate that grows from 0, then falls to 0 with the last step, in equal parts."""
+    """Return a schedule: the learning rate grows from 0 for `warmup_steps`, then falls linearly to 0 at the last
+    step."""
     decay = schedules.PolynomialDecay(learning_rate, num_steps - warmup_steps, end_learning_rate=0.0)
     return WarmUp(decay, warmup_steps, warmup_steps)
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """A `LearningRateSchedule` that begins after `first_step` steps, and a warm-up from 0: the learning rate grows in
-    `num_parts` equal parts, 0 for no warm-up, of `steps_of_part` steps each."""
+    """A linear warm-up, and a `LearningRateSchedule` that starts after `first_step` steps. The learning rate grows from
+    0 in `num_increments` equal increments, one every `steps_per_increment` steps; 0 increments for no warm-up."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

@@ -1,4 +1,4 @@
-"""Values of options: a flat dictionary of them, YAML files that have them, and checks by pydantic."""
+"""Values of options: as flat dictionaries, in YAML files, and validated by pydantic."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from applications.common.options import OnDisk
 
 
 def fields_of(options_class):
-    """Return a dictionary from the name of each option, in nested groups too, to its annotation."""
+    """Return a dictionary from the name of each option, including options of nested groups, to its annotation."""
     annotations = {}
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):
@@ -22,18 +22,18 @@ def fields_of(options_class):
         nested = fields_of(hint) if dataclasses.is_dataclass(hint) else {field.name: hint}
         duplicates = annotations.keys() & nested.keys()
         if duplicates:
-            raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(duplicates)}")
+            raise TypeError(f"{options_class.__name__} has several options of the same name: {', '.join(duplicates)}")
         annotations |= nested
     return annotations
 
 
 def is_file(annotation):
-    """Return whether the value of an option is a file, or several, that must exist."""
+    """Return whether the value of an option is one or several files that must exist."""
     return isinstance(annotation, OnDisk) or any(map(is_file, typing.get_args(annotation)))
 
 
 def is_optional(annotation):
-    """Return whether an option may have no value."""
+    """Return whether an option may be `None`."""
     return type(None) in typing.get_args(annotation)
 
 
@@ -42,7 +42,7 @@ def _items(options):
 
 
 def values_of(options):
-    """Return a flat dictionary of all options, as config.yaml has them."""
+    """Return a flat dictionary of all options, as in config.yaml."""
     values = {}
     for name, value in _items(options):
         values |= values_of(value) if dataclasses.is_dataclass(value) else {name: value}
@@ -50,12 +50,12 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the value of an option from the first of several options that have one; `None` is skipped."""
+    """Return the first value of the option `name` that is not `None`, among several objects with options."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 
 def with_values(options, values):
-    """Return a copy of options with the values of a flat dictionary."""
+    """Return a copy of options with values from a flat dictionary."""
     changed = {}
     for name, value in _items(options):
         if dataclasses.is_dataclass(value):
@@ -66,7 +66,7 @@ def with_values(options, values):
 
 
 def check(options, files=True):
-    """Raise `InputError` for a value that an option cannot have; without `files`, named files may be missing."""
+    """Raise `InputError` for an invalid value of an option; without `files`, files that options name need not exist."""
     _validated(type(options), values_of(options), lambda name: f"--{name.replace('_', '-')}", files)
     _check_together(options)
 
@@ -80,22 +80,22 @@ def _check_together(options):
 
 
 def read_values(place, path, options_class):
-    """Return the values of options in a YAML file, one `name: value` per option, as a flat dictionary. Errors begin
-    with `place`, the option of the command line that names the file."""
+    """Return the options in a YAML file, one `name: value` per line, as a flat dictionary. Errors begin with `place`,
+    the command-line option that names the file."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         values = yaml.safe_load(text) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
     if not text.strip():
-        raise InputError(f"{place}: {path} is empty; a pipe can be read only once.")
+        raise InputError(f"{place}: {path} is empty. A pipe can be read only once.")
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
     return typed(f"{place}: {path}", values, options_class)
 
 
 def typed(place, values, options_class):
-    """Return the values of a dictionary as options have them: tuples for lists, numbers for their text."""
+    """Return a dictionary of option values with lists converted to tuples, and strings to numbers."""
     annotations = fields_of(options_class)
     for name in values:
         if name not in annotations:
@@ -105,7 +105,7 @@ def typed(place, values, options_class):
 
 
 def _plain(value, annotation):
-    """Return a value of YAML, where `none` is text, and `on` and `off` are booleans, as an option has it."""
+    """Return a value read from YAML as an option value; YAML reads `none` as text, and `on` and `off` as booleans."""
     if isinstance(value, bool) and "on" in typing.get_args(annotation):
         return "on" if value else "off"
     return None if value in ("none", "None") and is_optional(annotation) else value

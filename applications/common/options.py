@@ -1,7 +1,8 @@
-"""Options of programs: nested data classes whose names are flat on the command line, in YAML files and in config.yaml.
+"""Options of the programs: nested data classes, whose field names form one flat set on the command line, in YAML files
+and in config.yaml.
 
-What a value must be stands in its annotation, as pydantic reads it. A method `check` of a class checks what concerns
-several options. Nothing here imports TensorFlow: wrong options are refused before it is loaded.
+An annotation states the valid values of an option, for pydantic. A class's method `check` checks several options
+together. This module does not import TensorFlow, so that invalid options are rejected before it is loaded.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: an error with these words unless `holds(value)`."""
+    """Return a validator for `Annotated`: pydantic raises an error with the message `words` unless `holds(value)`."""
 
     def validate(value):
         if not holds(value):
@@ -27,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path, which the context of pydantic turns on: files of a run may be gone."""
+    """A `condition` on a path. It is checked only if the context of pydantic is true: a run's files may be gone."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -44,7 +45,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# A pipe is a file, too.
+# Pipes are allowed, too.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[
@@ -55,7 +56,7 @@ TrainedRun = Annotated[str, OnDisk(_IS_RUN, lambda path: (path / "config.yaml").
 
 
 def group(options_class, **defaults):
-    """Return the field of a nested group of options, with other defaults for some of them."""
+    """Return the dataclass field of a nested group of options; `defaults` override defaults of the class."""
     return dataclasses.field(default_factory=lambda: options_class(**defaults))
 
 
@@ -66,24 +67,24 @@ class RunOptions:
     out: str
     """Folder of the run."""
     resume: bool = False
-    """Go on with the run in the folder; its options need not be repeated."""
+    """Continue the run in the folder; its options need not be repeated."""
     overwrite: bool = False
-    """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
+    """Start again: the run in the folder is renamed, and deleted when the new run has finished."""
     start_from: str | None = None
     """Finished run whose training this run continues: its shared weights, optimizer, steps and schedules. Its epochs
-    count among this run's."""
+    count towards --epochs."""
     seed: Seed = 0
     """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True
-    """Write the SavedModel at the end."""
+    """Write a SavedModel at the end."""
 
     def layer_seed(self, index):
-        """Return the seed of a layer that draws: models of one seed share their noise, runs of other seeds do not."""
+        """Return the seed of a stochastic layer: models with the same seed share their noise, other seeds do not."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
         if self.resume and self.overwrite:
-            raise InputError("--overwrite: a run is resumed or begun anew; leave out one of --resume and --overwrite.")
+            raise InputError("--overwrite and --resume exclude each other.")
 
 
 @dataclasses.dataclass
@@ -93,51 +94,51 @@ class FitOptions:
     batch_size: Positive = 32
     """Examples of a batch."""
     epochs: Positive = 10
-    """Passes over the training data."""
+    """Number of passes over the training data."""
     max_steps: Positive | None = None
-    """Stop after that many steps, within an epoch if need be."""
+    """Stop after this many steps, even within an epoch."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
-    """Rule of the update; sgd has no momentum."""
+    """Optimizer; sgd has no momentum."""
     beta_2: Dropout = 0.999
-    """Decay of the squared gradients of adam and adamw."""
+    """Decay rate of the squared gradients, for adam and adamw."""
     learning_rate: PositiveFloat = 1e-3
     """Learning rate of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
-    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, 0 of the others."""
+    """Decoupled weight decay; none for the optimizer's default: 0.004 for adamw, 0 for the others."""
     schedule: Literal["constant", "exponential", "linear", "cosine", "plateau"] = "constant"
-    """Decay of the learning rate: none; by learning_rate_decay after every epoch; to 0 at the last step, linear or as a
-    cosine; by learning_rate_decay after more than `patience` epochs without a better loss on validation."""
+    """Learning rate schedule. exponential: multiply by learning_rate_decay after every epoch; linear, cosine: decay to
+    0 at the last step; plateau: multiply after more than `patience` epochs without a lower validation loss."""
     learning_rate_decay: Share = 0.5
     """Factor of the schedules exponential and plateau."""
     decay_after: NotNegative = 0
-    """Epochs before the first factor of exponential."""
+    """Epochs before the first decay of the schedule exponential."""
     decay_every: Positive = 1
-    """Epochs from one factor of exponential to the next."""
+    """Epochs between two decays of the schedule exponential."""
     patience: NotNegative = 0
-    """Epochs without a better loss on validation that plateau lets pass."""
+    """Epochs without a lower validation loss that the schedule plateau tolerates."""
     warmup_steps: NotNegative = 0
     """Steps over which the learning rate grows from 0."""
     warmup_epochs: NotNegative = 0
-    """Epochs over which the learning rate grows instead, one step an epoch."""
+    """Warm up over this many epochs instead, one increment per epoch."""
     clip_norm: PositiveFloat | None = 5.0
     """Largest norm of the gradient of all weights; none for no limit."""
     clip_value: PositiveFloat | None = None
-    """Largest absolute value of each element of the gradient, in the place of clip_norm."""
+    """Largest absolute value of each element of the gradient; replaces clip_norm."""
     early_stopping: Positive | None = None
-    """Stop after that many epochs without a better loss on validation."""
+    """Stop after this many epochs without a lower validation loss."""
     keep: Literal["best", "last"] = "best"
-    """Weights of the report and the export: of the epoch of the smallest loss on validation, or of the last one."""
+    """Weights for the report and the export. best: of the epoch with the lowest validation loss; last: of the last."""
     checkpoint_steps: Positive | None = 500
-    """Steps of the run between two saved states, in addition to each epoch of several steps; none for epochs alone."""
+    """Save the state of training every this many steps, in addition to after each epoch; none for epochs only."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
-    """Compile the training step with XLA; auto: on a GPU, unless a layer cannot be. on runs LSTMs without cuDNN."""
+    """Compile the training step with XLA; auto: on a GPU, if all layers allow it; on: always, LSTMs without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
-    """Compute in half precision; weights and losses stay float32."""
+    """Compute in half precision; weights and losses are float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
-    """Copies of the model share each batch. mirrored: on every GPU of this machine; multi_worker: on the machines
-    that TF_CONFIG names; run this command on each machine."""
+    """Split each batch between copies of the model. mirrored: on all GPUs of this machine; multi_worker: on the
+    machines that TF_CONFIG names; run the same command on each machine."""
 
     def check(self):
         if self.warmup_steps and self.schedule == "plateau":
@@ -149,11 +150,11 @@ class FitOptions:
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
         if self.jit == "on" and self.strategy != "none":
-            raise InputError("--jit: a step of several replicas is not compiled; leave out --jit or --strategy.")
+            raise InputError("--jit: XLA does not compile a step of several replicas; omit --jit or --strategy.")
 
     @property
     def use_cudnn(self):
-        """`use_cudnn` of LSTMs: XLA compiles no cuDNN."""
+        """`use_cudnn` of LSTMs; XLA cannot compile cuDNN."""
         return False if self.jit == "on" else "auto"
 
     @property
@@ -163,7 +164,7 @@ class FitOptions:
 
 
 def check_workers(text):
-    """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
+    """Raise `InputError` unless the text is a TF_CONFIG that names the workers and this process."""
     try:
         config = json.loads(text)
         workers, task = config["cluster"][config["task"]["type"]], config["task"]
@@ -172,7 +173,7 @@ def check_workers(text):
         is_named = False
     if not is_named:
         raise InputError(
-            "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
+            "--strategy multi_worker: the environment variable TF_CONFIG must name the workers and this process, "
             '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
             f"Received: {text}"
         )
@@ -180,26 +181,26 @@ def check_workers(text):
 
 @dataclasses.dataclass
 class EvaluateOptions:
-    """Report on a part of the data of a run."""
+    """Report on a split of a run's data."""
 
     run: TrainedRun
     """Folder of the run."""
     split: Literal["valid", "test"] = "valid"
-    """Part of the run's own data."""
+    """Split of the run's data."""
     name: FileName | None = None
-    """Name of the .json file; evaluation_SPLIT where it is left out."""
+    """Name of the .json file; evaluation_SPLIT by default."""
     out: str | None = None
-    """Folder of the report; the run's where it is left out."""
+    """Folder of the report; the run's folder by default."""
 
 
 @dataclasses.dataclass
 class GenerateOptions:
-    """Read lines from a file or standard input, and write a line for each."""
+    """Read lines from a file or standard input, and print an output for each."""
 
     run: TrainedRun
     """Folder of the run."""
     input: File | None = None
-    """File with one input a line, plain or .gz; standard input where it is left out."""
+    """File with one input per line, plain or .gz; standard input by default."""
 
 
 @dataclasses.dataclass
@@ -209,7 +210,7 @@ class ExportOptions:
     run: TrainedRun
     """Folder of the run."""
     out: str | None = None
-    """Folder of the SavedModel; saved_model in the run's folder where it is left out."""
+    """Folder of the SavedModel; saved_model in the run's folder by default."""
 
     def check(self):
         path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
@@ -220,20 +221,20 @@ class ExportOptions:
 @dataclasses.dataclass
 class CompareOptions:
     """Train models with several seeds on the same data, and print tables with differences and intervals. Options of
-    `train` are options of every run."""
+    `train` apply to every run."""
 
-    # The values of the options of `train` that the command line names.
+    # Values of the options of `train` that are set on the command line.
     train_values = {}
 
     out: str = "runs/compare"
     """Folder with a folder for each run. Finished runs are not trained again; shorter runs are continued."""
     models: tuple[str, ...] = ()
-    """MODEL[@START][:option=value,...]: MODEL@START trains START, then MODEL from it (`train --start-from`); options of
-    `train` for this entry follow the colon."""
+    """MODEL[@START][:option=value,...]. MODEL@START trains START, then MODEL from it (`train --start-from`); options
+    of `train` after the colon apply to this entry only."""
     baseline: str = ""
     """Model that the others are compared with."""
     seeds: Positive = 3
-    """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
+    """Number of seeds, 0, 1, 2, ...; models are compared pairwise at the same seed."""
     first_seed: Seed = 0
     """The first seed."""
     preset: str | None = None
@@ -241,10 +242,10 @@ class CompareOptions:
     options: File | None = None
     """YAML file with options of `train` for every run, as `train --config` reads it."""
     start_epochs: Positive | None = None
-    """Epochs of START, out of all epochs of MODEL@START; half of them where it is left out. `max_steps` is scaled."""
+    """Epochs of START, part of the epochs of MODEL@START; half of them by default. `max_steps` is scaled with them."""
     results: str | None = None
-    """Also write the command, the options and the figures of every run into this .json, to keep with the code. Runs of
-    other models in a file of the same command stay."""
+    """Also write the command, the options and the figures of every run into this .json, a small file to commit with the
+    code. Runs of other models in an existing file of the same command are preserved."""
     jobs: Positive = 1
     """Runs trained at the same time, in processes that share the cores and the GPUs."""
 
@@ -252,10 +253,10 @@ class CompareOptions:
         if not self.models:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
-            raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
+            raise InputError(f"--models: name every model once. Received: {' '.join(self.models)}")
         path = None if self.results is None else pathlib.Path(self.results)
         if path is not None and not (path.suffix == ".json" and path.parent.is_dir()):
-            raise InputError(f"--results: must be a .json in a folder that exists. Received: {path}")
+            raise InputError(f"--results: must be a .json file in an existing folder. Received: {path}")
 
 
 @dataclasses.dataclass
@@ -265,11 +266,11 @@ class UncertaintyOptions:
     run: TrainedRun
     """Folder of the run."""
     name: FileName = "uncertainty"
-    """Name of the .json with the figures, and of the .npz with the predictions at the mean."""
+    """Name of the .json file of figures, and of the .npz file of predictions at the mean."""
     out: str | None = None
-    """Folder of both; the run's where it is left out."""
+    """Folder of both files; the run's folder by default."""
     num_draws: NoneOrSeveral | None = None
-    """Draws instead of the run's, 2 at least; 0 for none."""
+    """Number of draws, at least 2, or 0; the run's number by default."""
 
 
 @dataclasses.dataclass
@@ -277,11 +278,11 @@ class CompareClassesOptions(CompareOptions):
     """Options of `compare` for the layout uncertainty."""
 
     ensemble: NoneOrSeveral = 5
-    """Members of an ensemble of the baseline in the layout uncertainty, with seeds of their own; 0 for no ensembles."""
+    """Members of each ensemble of the baseline in the layout uncertainty, with different seeds; 0 for no ensembles."""
 
     @property
     def num_members(self):
-        """How many runs each ensemble has; 0 without the layout uncertainty."""
+        """Number of runs of each ensemble; 0 without the layout uncertainty."""
         return self.ensemble if "uncertainty" in self.layout else 0
 
     def check(self):
@@ -290,8 +291,8 @@ class CompareClassesOptions(CompareOptions):
             if getattr(self, name) is not None and "uncertainty" not in self.layout:
                 raise InputError(f"--{name} belongs to --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
-            raise InputError(f"--baseline: the ensembles are of one of the models. Received: {self.baseline}")
+            raise InputError(f"--baseline: must be one of the models, to train ensembles. Received: {self.baseline}")
 
 
-# Commands without options of the program's own.
+# Commands with the same options in every program.
 COMMANDS = {"evaluate": EvaluateOptions, "predict": GenerateOptions, "compare": CompareOptions, "export": ExportOptions}

@@ -1,4 +1,4 @@
-"""report.html: one file with the tables, pictures, samples and alignments of a run, an evaluation or a comparison."""
+"""Writes report.html, one file with tables, pictures, samples and alignments of a run, evaluation or comparison."""
 
 import base64
 import dataclasses
@@ -16,7 +16,7 @@ from keras_vattn.plots.chart import require_altair, styled
 from keras_vattn.plots.interactive_alignment import alignment_chart
 
 MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS = 24, 60, 24
-# The window decides the width of the chart, and its lists stand above it.
+# The chart is as wide as the window; its drop-down lists are above it.
 _START = """
 const spec = JSON.parse(document.querySelector("figure script").textContent);
 vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
@@ -26,7 +26,7 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 @dataclasses.dataclass
 class Page:
     """The content of report.html: a title, a line below it, tables in Markdown, sentences above the tables, paths of
-    PNG files, samples and alignments, and dictionaries of values that a click opens."""
+    PNG files, samples and alignments, and dictionaries of values in collapsible sections."""
 
     title: str
     heading: str
@@ -43,31 +43,31 @@ def pictures_in(folder):
 
 
 def write_page(path, page):
-    """Write a `Page` into an HTML file that needs no other file and no network."""
+    """Write a `Page` into a self-contained HTML file that loads nothing from the network."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
     nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
         page=page,
-        # Tables and paragraphs only: other characters have no meaning.
+        # Only tables and paragraphs are rendered; all other Markdown stays text.
         tables=markdown_it.MarkdownIt("zero").enable("table").render(page.tables),
         pictures=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in page.pictures],
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
-        # The template divides by it.
+        # Positive, because the template divides by it.
         most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,
-        # No other script runs, and nothing is loaded.
+        # The content security policy allows only these scripts, and no network access.
         digests=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
     )
     write_text_atomically(path, text)
 
 
 def _drawable(alignments):
-    """Return the first alignments with finite weights, numbered."""
+    """Return the first alignments with finite weights, with numbered titles."""
     finite = [
         alignment
         for alignment in alignments
@@ -79,7 +79,7 @@ def _drawable(alignments):
 
 
 def _chart(alignments):
-    """Return the specification of an interactive chart with a list of alignments."""
+    """Return the specification of an interactive chart of a list of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
     return styled(chart).to_dict(validate=False) | {"datasets": datasets}
@@ -95,7 +95,7 @@ def _template():
 
 @functools.cache
 def bundle():
-    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed; it takes more than a second to make."""
+    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed; building it takes more than a second."""
     require_altair()
     import vl_convert
 

@@ -1,4 +1,4 @@
-"""The papers' figures, papers.yaml, which the layouts of `compare` put beside ours."""
+"""Figures of the papers, in papers.yaml, which the layouts of `compare` show beside ours."""
 
 import functools
 import pathlib
@@ -11,12 +11,12 @@ from applications.common.tables import main_table, titled
 @functools.cache
 def _papers():
     text = pathlib.Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8")
-    # Figures as they are printed, with their last zero.
+    # `BaseLoader` reads figures as strings, which preserves trailing zeros.
     return yaml.load(text, yaml.BaseLoader)
 
 
 def published_figure(paper, name, head):
-    """Return the figure in the column `head` of a table of papers.yaml, a str; "-" where the paper has none.
+    """Return the figure in the column `head` of a table of papers.yaml, a str; "-" if the paper has no such figure.
 
     `name` is an entry of `compare`, MODEL[@START][:options]; a table may have lines with options and starts.
     """
@@ -26,14 +26,15 @@ def published_figure(paper, name, head):
 
 
 def data_of_both(paper, records):
-    """Return where the figures of a table and ours are from, for a title."""
+    """Return a phrase for a title: the data of the paper's figures and of ours."""
     record = next(iter(records.values()))[0]
-    # What a part of the data is counted in comes first.
+    # The first entry is the number of examples.
     unit, count = next(iter(record["data"]["train"].items()))
     return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"
 
 
 def with_paper(title, paper, columns, records, **first):
-    """Return a `main_table` with its title, each column beside the one of the table `paper` in papers.yaml."""
+    """Return a `main_table` with its title, and beside each column the paper's, from the table `paper` in
+    papers.yaml."""
     text = main_table(columns, records, published=functools.partial(published_figure, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

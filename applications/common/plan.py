@@ -1,4 +1,4 @@
-"""The runs that a comparison consists of, known before TensorFlow is loaded."""
+"""The list of runs in a comparison, computed before TensorFlow is loaded."""
 
 import dataclasses
 import pathlib
@@ -20,11 +20,11 @@ class Planned:
     """One run of a comparison.
 
     Attributes:
-        name: As `--models` has it: MODEL[@START][:option=value,...].
+        name: Entry of `--models`: MODEL[@START][:option=value,...].
         seed: Its seed.
         options: Options of `train`.
         start: Options of the run that it starts from, or `None`.
-        is_member: Whether only an ensemble needs the run.
+        is_member: Whether the run is used only as a member of an ensemble.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Planned:
 
 
 def plan(program, options):
-    """Return the runs of a comparison, the seeds of one model after the other; `InputError` for a wrong name or option,
-    and for a folder that holds a run with other options."""
+    """Return the runs of a comparison, model by model, then seed by seed. Raises `InputError` for an invalid name or
+    option, and for a folder that contains a run with other options."""
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
         default = with_values(default, _require_of_all("--options", values))
     default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
-    # The baseline need not be trained, but must be a name.
+    # The baseline need not be among the models, but its name must be valid.
     _planned(program, options, default, options.baseline, first, "--baseline")
     planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
     for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):
@@ -55,13 +55,13 @@ def plan(program, options):
     for run in planned:
         other = outs.setdefault(run.options.run.out, run)
         if other is not run:
-            raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
+            raise InputError(f"--models: {other.name} and {run.name} have the same folder, {run.options.run.out}.")
         for run_options in filter(None, (run.options, run.start)):
             if run_options.fit.strategy == "multi_worker":
-                raise InputError("--strategy multi_worker: train such a run by itself, on all workers at once.")
+                raise InputError("--strategy multi_worker: run `train` instead, on all workers at once.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # The length of a run that starts from another is fixed: a longer run would not have a longer start.
+                # A run that starts from another cannot be extended, because its start would not be extended.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)
@@ -69,10 +69,10 @@ def plan(program, options):
 
 
 def _require_of_all(place, values):
-    """Return values of options; `InputError` for an option that differs from run to run."""
+    """Return option values, or raise `InputError` for an option that differs between runs."""
     per_run = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if per_run:
-        raise InputError(f"{place}: a comparison sets {', '.join(per_run)} of each run itself.")
+        raise InputError(f"{place}: `compare` sets {', '.join(per_run)} of each run; omit them here.")
     return values
 
 
@@ -99,9 +99,9 @@ def _planned(program, options, default, name, seed, option="--models"):
     epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
-        raise InputError(f"{option}: {name} needs an epoch at least after the {first} of its start. It has {epochs}.")
+        raise InputError(f"{option}: {name} needs more than the {first} epochs of its start. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
-        raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {max_steps}.")
+        raise InputError(f"{option}: {name} has no step left for its start. Received: --max-steps {max_steps}")
     out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
     steps = max_steps and max(1, max_steps * first // epochs)
     start = {"model": match["start"], "out": out, "epochs": first, "max_steps": steps, "export": False}

@@ -1,4 +1,4 @@
-"""Predictions of a classifier at the mean of its attention, and its draws.
+"""Predictions of a classifier, at the mean of its attention and from draws.
 
 Shapes: M draws, N examples, C classes.
 """
@@ -14,9 +14,9 @@ import tensorflow as tf
 
 import keras_vattn
 
-# Seed of draws: reports of equal runs are equal.
+# A fixed seed of draws, so that equal runs have equal reports.
 _SEED = 0
-# Batches that are timed.
+# Number of timed batches.
 _TIMED = 4
 
 
@@ -25,14 +25,14 @@ class Predictor:
     """A model, and examples whose classes it predicts.
 
     Attributes:
-        labels: Right classes (N,), -1 for an unknown one.
-        batches: `tf.data.Dataset` of the examples: their inputs, or tuples that begin with them.
-        model: `keras.Model` that predicts, with the attention at its mean.
-        probabilities: Function of the outputs for all batches that returns (..., N, C).
-        drawn: `keras.Model` whose attention is drawn; `None` where it is deterministic.
+        labels: Right classes (N,), -1 for an unknown class.
+        batches: `tf.data.Dataset` of the examples: inputs, or tuples whose first element is the inputs.
+        model: `keras.Model` that predicts with the attention at its mean.
+        probabilities: Function from the outputs for all batches to probabilities (..., N, C).
+        drawn: `keras.Model` with stochastic attention; `None` if the attention is deterministic.
         drops: Whether the model has dropout.
         max_rows: As for `keras_vattn.posterior_predictive`.
-        samplers: Traced samplers, which the predictors of several parts share: {(model, kind): `keras_vattn.Sampler`}.
+        samplers: Traced samplers, shared by the predictors of several splits: {(model, kind): `keras_vattn.Sampler`}.
     """
 
     labels: np.ndarray
@@ -46,13 +46,13 @@ class Predictor:
 
     @property
     def kinds(self):
-        """The random parts of a prediction, all of them together last: of "dropout", "attention" and "both"."""
+        """The model's kinds of randomness: "dropout" or "attention" if it has one, or both and "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds
 
     def draws(self, num_draws, kind):
-        """Return draws (M, N, C) of the probabilities by one of the `kinds`."""
+        """Return draws (M, N, C) of the probabilities for one of the `kinds`."""
         return self.probabilities(self._drawn(self.batches, num_draws, kind))
 
     def _drawn(self, batches, num_draws, kind):
@@ -66,12 +66,12 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and of M draws of each
-        kind (M, N, C), if any; and of the milliseconds of a batch, "mean_ms" and so on, a mean over some batches."""
+        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and in M draws of each
+        kind (M, N, C), if `num_draws` is not 0; and of the mean milliseconds per batch, "mean_ms" and so on."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
-        # Of some four batches here and there: they may be sorted.
+        # About four evenly spaced batches are timed, because batches may be sorted by size.
         step = -(-sum(1 for _ in self.batches) // _TIMED)
         results, timed_batches = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
         count = sum(1 for _ in timed_batches)

@@ -1,4 +1,4 @@
-"""A program before TensorFlow is loaded: its commands, their options, its presets."""
+"""A program without TensorFlow: its commands, their options, its presets."""
 
 import dataclasses
 import importlib
@@ -14,10 +14,10 @@ from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_aside_unused, require_unlocked, require_writable
 
-# Options that a resumed run may change: they concern neither the model nor its data.
+# Options that a resumed run may change, because they affect neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions. A config.yaml must have this value of an option that made another model.
+# Options of earlier versions in config.yaml. A value here that is not `None` is required: others changed the model.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
@@ -29,14 +29,17 @@ class Program:
     """A program, `python -m NAME COMMAND`.
 
     Attributes:
-        name: Package of the program, for instance "applications.ved". Its module `train` has the function `train` of
-            the options, other modules what `Application` says; its folder presets/ has the presets of `train`.
-        commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
-            options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
-            commands are the program's own: a function of that name, in a module of that name, gets the options.
-        may_change: More options of `train` that a resumed run may change.
-        codec_options: Options that the codec depends on: a run must have those of the run that it starts from. Options
-            may have a dictionary `resolved`, the values of options whose default depends on the data.
+        name: Package of the program, for instance "applications.ved". Its module `train` defines the function `train`
+            of the options, its other modules the functions of `Application`; its folder presets/ contains the presets
+            of `train`.
+        commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of
+            their options. The options of `train` have `model` and the groups `run` (`RunOptions`) and `fit`
+            (`FitOptions`). A program may add commands: a command calls the function with its name, in the module with
+            its name, with the options.
+        may_change: Additional options of `train` that a resumed run may change.
+        codec_options: Options that the codec depends on; a run and the run that it starts from must agree in them. The
+            class of the options may have a property `resolved`, a dictionary of options whose default depends on the
+            data.
         old_models: Dictionary from names of models in earlier versions to the options that replace them.
     """
 
@@ -63,7 +66,7 @@ class Program:
 
     @property
     def changeable(self):
-        """Names of the options that a resumed run may change."""
+        """Names of all options that a resumed run may change."""
         return (*MAY_CHANGE, *self.may_change, *self._dropped)
 
     @property
@@ -72,31 +75,33 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary from the names of the presets to their files; "small", the defaults, has `None`."""
+        """Dictionary from the names of the presets to their files; `None` for "small", which is the defaults."""
         package = importlib.util.find_spec(self.name)
         if package is None:
-            raise TypeError(f"Program({self.name!r}): the name must be the name of the program's package.")
+            raise TypeError(
+                f"Program({self.name!r}): there is no such package. The name must be the program's package."
+            )
         folder = pathlib.Path(next(iter(package.submodule_search_locations)))
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
     def application(self):
-        """Import the program's `Application`, and TensorFlow with it."""
+        """Import and return the `Application` of the program, which imports TensorFlow."""
         return Application.of(self)
 
     def function(self, command):
-        """Import the function of `train`, or of a command of the program's own."""
+        """Import and return the function of `train`, or of a command that only this program has."""
         name = command.replace("-", "_")
         return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 
     def preset_values(self, name):
-        """Return the values of a preset, a flat dictionary."""
+        """Return the values of a preset as a flat dictionary."""
         presets = self.presets
         if name not in presets:
             raise InputError(f"--preset: expected one of {', '.join(presets)}. Received: {name}")
         return {} if presets[name] is None else read_values("--preset", presets[name], self.options)
 
     def options_of(self, folder):
-        """Return the options of a run from its config.yaml; the files that they name may be gone."""
+        """Return the options of a run from its config.yaml, without checking that the files named there exist."""
         options = self._typed_options(folder)
         try:
             check(options, files=False)
@@ -105,7 +110,7 @@ class Program:
         return options
 
     def updated(self, config):
-        """Return the config.yaml of an earlier version with the options that it lacks and today's name of its model."""
+        """Return the config.yaml of an earlier version, with missing options added and old names of models replaced."""
         return config_of(self.default) | config | self.old_models.get(config.get("model"), {})
 
     def _typed_options(self, folder):
@@ -116,18 +121,18 @@ class Program:
                 raise InputError(f"{place}: this version has no option {name}. Received: {value}")
         config |= self.old_models.get(config.get("model"), {})
         if config.keys() - config_of(self.default).keys():
-            place += f", of a run of another program than {self.name}?"
+            place += f" (is it a run of {self.name}?)"
         return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
-        """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
+        """Raise `InputError` for options of `train` that are invalid, or that do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
         is_shared = options.fit.strategy == "multi_worker"
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Workers begin together, and the first of them locks the folder and writes into it.
+            # Not with several workers, which start together: the first one locks the folder and writes into it.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)
@@ -138,45 +143,45 @@ class Program:
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
-            raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.fit.epochs}")
-        # A run with a state of its own does not need its start any more.
+            raise InputError(f"--epochs: the run already has {done} epochs. Received: {options.fit.epochs}")
+        # A run with a saved state no longer needs the run that it started from.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
 
     def _check_overwrite(self, run):
-        """Raise `InputError` if the folder holds something that is no run of this program."""
+        """Raise `InputError` if the folder contains anything other than a run of this program."""
         out = pathlib.Path(run.out)
         if out.is_symlink():
-            raise InputError(f"--overwrite: {out} is a link; name the folder that it leads to.")
+            raise InputError(f"--overwrite: {out} is a link; name its target instead.")
         if not out.exists() or (out.is_dir() and not any(out.iterdir())):
             return
         if "model" not in RunFolder.load(out).config:
-            raise InputError(f"--overwrite: {out} holds no run of this program.")
+            raise InputError(f"--overwrite: {out} does not contain a run of this program; choose another folder.")
         self._typed_options(RunFolder.load(out))
         require_aside_unused(out)
 
     def _check_start(self, options):
-        """Raise `InputError` if there is no finished run to start from, or one with another codec or schedule."""
+        """Raise `InputError` unless there is a finished run to start from, with the same codec and schedule."""
         start = RunFolder.load(options.run.start_from)
         old_options = self.options_of(start)
         old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))
         scheduled = [name for name in values_of(options.fit) if name not in self.changeable]
         differing = [name for name in (*self.codec_options, *scheduled) if old[name] != new[name]]
         if differing:
-            raise InputError(f"--start-from: {start.path} has other options: {', '.join(differing)} differ.")
+            raise InputError(f"--start-from: {start.path} has other values of {', '.join(differing)}; use the same.")
         if not start.is_finished(old["epochs"]) or not (start.path / CHECKPOINT).exists():
             raise InputError(
-                f"--start-from: {start.path} has not been trained to its end, or has no {CHECKPOINT}. Resume it."
+                f"--start-from: {start.path} has not finished training, or has no {CHECKPOINT}. Resume it."
             )
         if options.fit.epochs <= start.num_epochs():
             raise InputError(
-                f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
+                f"--epochs: must be more than the {start.num_epochs()} epochs of {start.path}, which count. "
                 f"Received: {options.fit.epochs}"
             )
         out = pathlib.Path(options.run.out)
         deleted = [aside_of(out), out] if options.run.overwrite else [aside_of(out)]
         if any(start.path.resolve().is_relative_to(folder.resolve()) for folder in deleted):
-            raise InputError(f"--start-from: {start.path} would be deleted with the folder of this run; rename it.")
+            raise InputError(f"--start-from: --overwrite would delete {start.path}; rename that folder.")
 
 
 def config_of(options):

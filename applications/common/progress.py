@@ -1,13 +1,13 @@
-"""Progress of everything that takes longer than a few seconds, on standard error."""
+"""Progress of operations that take longer than a few seconds, written to standard error."""
 
 import sys
 import time
 
 
 def progress(items, title):
-    """Yield the items of an iterable and write how many are done; if it has a length, also how long the rest takes.
+    """Yield the items of an iterable, and write how many are finished; with a known length also the remaining time.
 
-    On a terminal one line that changes; in a file a line every five seconds. The line begins with the title.
+    On a terminal the line is updated in place; a file gets a line every five seconds. Lines begin with the title.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()
@@ -25,5 +25,5 @@ def progress(items, title):
             sys.stderr.flush()
             written = len(line)
     if on_terminal and written:
-        # The next output begins on an empty line.
+        # Clear the line for the next output.
         print(f"\r{'':{written}}\r", end="", file=sys.stderr, flush=True)

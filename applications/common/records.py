@@ -1,4 +1,4 @@
-"""JSON files of a run that a command reads again."""
+"""JSON files of a run that commands read."""
 
 import json
 
@@ -6,7 +6,7 @@ from applications.common.errors import InputError
 
 
 class Record(dict):
-    """The dictionary in a JSON file; a missing entry is an `InputError` that names the file."""
+    """The dictionary in a JSON file; reading a missing entry raises an `InputError` that names the file."""
 
     path = None
 
@@ -15,7 +15,8 @@ class Record(dict):
 
 
 def read_record(path, mend="Restore the file, or train the run again.", or_none=False):
-    """Return the `Record` in a JSON file, `None` for a null that `or_none` allows; an `InputError` ends with `mend`."""
+    """Return the `Record` in a JSON file, or `None` for null if `or_none` is set. The text `mend` ends the `InputError`
+    for a file that cannot be read."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Several replicas of a model: the strategy of a run, and what its workers have to agree on.
+"""Training with several replicas: the strategy of a run, and what its workers must agree on.
 
-Every worker makes the run: it reads the data, fits the codec, builds the model and takes part in each step, so their
-callbacks are the same too. What tells them apart is where they write: the first one into the folder of the run, the
-others into one of their own, which is deleted. A run that is resumed is read by all of them before the first one
-changes it, hence `agree`. Tested in tests/applications/common/test_replicas.py.
+Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
+with the same callbacks. Only their folders differ: the first worker writes into the folder of the run, the others into
+temporary folders. `agree` is a barrier: all workers read the folder of a resumed run before the first one changes it.
+See tests/applications/common/test_replicas.py.
 """
 
 import atexit
@@ -24,38 +24,40 @@ from applications.common.errors import InputError
 
 @functools.cache
 def strategy_of(kind):
-    """Return the `tf.distribute.Strategy` of `FitOptions.strategy`, one object a process; before anything is computed.
+    """Return the `tf.distribute.Strategy` of `FitOptions.strategy`, one per process. Call it before any computation.
 
-    With several workers it returns when all of them have come."""
+    With several workers it returns once all of them have connected.
+    """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)
-        # TensorFlow waits without an end, and takes SIGTERM for the notice of a preemption.
+        # TensorFlow waits indefinitely, ignoring Ctrl-C, and treats SIGTERM as a preemption notice.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         signal.signal(signal.SIGINT, interrupted)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return strategy
     if os.environ.get("TF_CONFIG"):
-        print(f"TF_CONFIG is not read: --strategy is {kind}, and this process trains alone", flush=True)
+        print(f"TF_CONFIG is ignored because --strategy is {kind}: this process trains alone", flush=True)
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
 
 
 def worker_folder(path, keep=False):
-    """Return a folder for what a worker writes that is not the first, with the files of a run that goes on."""
+    """Return a temporary folder for the files of a worker that is not the first. With `keep`, it contains a copy of the
+    files of the run that is resumed."""
     temporary = tempfile.mkdtemp(prefix="worker-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     folder = pathlib.Path(temporary, "run")
     if keep:
-        # What a finished run leaves, and the logs, nobody reads here.
+        # A worker does not read the results of a finished run, nor the logs.
         shutil.copytree(path, folder, ignore=shutil.ignore_patterns("model.keras", "saved_model", "logs", "epochs"))
     return str(folder)
 
 
 def agree(strategy, values):
-    """Wait for the other workers of a strategy, if it has any, and raise `InputError` unless all have the same values.
+    """Wait for the other workers of a strategy, if any, and raise `InputError` unless all workers have the same values.
 
-    `values` is a dictionary from names, the same in all workers, to values or functions that return them. The error
-    shows the value of an option, whose name begins with `--`.
+    `values` is a dictionary from names, the same in all workers, to values or functions that return them. If the name
+    begins with `--`, the error shows the value.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
@@ -64,17 +66,17 @@ def agree(strategy, values):
     gathered = strategy.gather(digests, axis=0).numpy().T
     different = [index for index, worker_digests in enumerate(gathered) if len(set(worker_digests.tolist())) > 1]
     if different:
-        # None leaves before all know.
+        # A second barrier, so that no worker exits before all of them have the digests.
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digests, axis=0)
         names = [*values]
         shown = (f"{names[i]} (here {texts[i]})" if names[i].startswith("--") else names[i] for i in different)
-        raise InputError(f"--strategy multi_worker: the workers have not the same {'; '.join(shown)}.")
+        raise InputError(f"--strategy multi_worker: the workers differ in {'; '.join(shown)}.")
 
 
 class SharedLog(keras.callbacks.Callback):
-    """Gives all workers the log of the first, so that they decide alike: what each computes by itself may differ in the
-    last bit, and what its clock says does."""
+    """Copies the log of the first worker to all workers, so that they take the same decisions: losses may differ
+    between workers in the last bit, and times differ anyway."""
 
     def __init__(self, strategy):
         super().__init__()

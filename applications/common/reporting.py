@@ -1,4 +1,4 @@
-"""The report of a run: its table, its page, and the commands that come next."""
+"""The report of a run: its table, its page, and the commands to run next."""
 
 import shlex
 
@@ -7,13 +7,13 @@ from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
 
-# A posterior with a smaller KL on validation has become its prior.
+# A posterior with a smaller KL on validation has collapsed to its prior.
 COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun` whose pictures are drawn; `record` becomes metrics.json,
-    `lines` are the program's own, and a run with endpoints can be exported."""
+    """Write report.txt and report.html of a `TrainingRun`, after its pictures are drawn. `record` is the content of
+    metrics.json, `lines` are lines of the program. A run with endpoints can be exported."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
@@ -34,24 +34,24 @@ def write_report(run, record, shown, lines, has_endpoints):
 
 
 def trained(record):
-    """Return the line that says how long a run was trained, and how large its model is."""
+    """Return a line with the training time of a run and the number of its parameters."""
     best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
-    start = f"begun by {options['start_from']}, the rest " if options["start_from"] else ""
+    start = f"started by {options['start_from']}, the rest " if options["start_from"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     summary = f"trained {record['epochs']} epochs, {record['steps']} steps, {start}in {record['train_seconds']:.0f} s"
     return f"{summary}{best_epoch}; parameters: {parameters}"
 
 
 def counts_of(name, report):
-    """Return a line with the numbers of examples of a part, and of skipped ones."""
+    """Return a line with the numbers of examples of a split, used and skipped."""
     counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
     return f"{name}: {', '.join(counts)}"
 
 
 def collapsed_posteriors(row):
-    """Return a line for each random variable whose posterior has become its prior, or as close to it as it can be, in a
-    row of the history."""
+    """Return a line for each latent variable whose posterior has collapsed to its prior, or as close to the prior as it
+    can get, from a row of the history."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
@@ -65,7 +65,7 @@ def collapsed_posteriors(row):
 
 
 def next_steps(run, record, has_endpoints):
-    """Return the commands that come next."""
+    """Return the commands to run next."""
     program, path, steps = run.application.program, run.folder.path, []
     start, run_option = f"python -m {program.name}", f"--run {shlex.quote(str(path))}"
     example = run.application.example_of(run.data[record["split"]])
@@ -74,6 +74,6 @@ def next_steps(run, record, has_endpoints):
         steps.append(f"{echo}{start} {'predict' if 'predict' in program.commands else 'generate'} {run_option}")
     steps.append(f"{start} evaluate {run_option} --split {record['split']}")
     if "export" in program.commands and has_endpoints:
-        comment = f"  # stands in {path / 'saved_model'}" if record["options"]["export"] else ""
+        comment = f"  # already in {path / 'saved_model'}" if record["options"]["export"] else ""
         steps.append(f"{start} export {run_option}{comment}")
     return [f"written: {path}. Next:", *(f"  {step}" for step in steps)]

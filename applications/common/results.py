@@ -1,4 +1,4 @@
-"""The small file that keeps a comparison: its command, its options and the figures of every run."""
+"""Results files: a comparison in one small JSON file, with its command, its options and the figures of every run."""
 
 import dataclasses
 import json
@@ -10,9 +10,9 @@ from applications.common.errors import InputError
 from applications.common.program import config_of
 from applications.common.runs import write_text_atomically
 
-# Options of `compare` that say where it runs, not what.
+# Options of `compare` that do not affect its results.
 _PLACES = ("out", "jobs", "results", "train_values")
-# Options of a run that differ from run to run, or that no figure depends on.
+# Options that differ between runs, or that do not affect the figures.
 _PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
 # Entries of a report that are not figures.
@@ -21,19 +21,19 @@ _MAX_LENGTH = 100
 
 
 def write_results(comparison, path):
-    """Write the results of a trained comparison as JSON, a line for each run; the other runs of the file stay."""
+    """Write the results of a comparison as JSON, one line per run; other runs in an existing file are preserved."""
     application, previous, first = comparison.application, comparison.results_before, comparison.planned[0]
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if previous is not None and previous["data"] != _plain(first["data"]):
-        raise InputError(f"--results: the runs of {path} are of other data; name another file.")
-    # From the name and seed of a run to its options and its figures. Old records lack new options.
+        raise InputError(f"--results: {path} has results on other data; name another file.")
+    # Dictionary from the name and seed of a run to (options, figures). Defaults replace options missing in old records.
     records, environments = {}, []
     if previous is not None:
         environments.append(previous["environment"])
         for run in (run for seeds in previous["runs"].values() for run in seeds):
             records[run["name"], run["seed"]] = _plain(default | previous["options"] | run["options"]), run
     for run in comparison.planned:
-        # The CPU time includes the run that this run starts from.
+        # The CPU time includes the time of the run that this run starts from.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
         figures = {"name": run.name, "seed": run.seed, "options": {}}
@@ -62,8 +62,8 @@ def write_results(comparison, path):
 
 
 def results_before(program, options):
-    """Return the file of results that a comparison adds its runs to, as `read_results` does; `None` for a new file,
-    and `InputError` for a file of another command: its runs do not belong into the same table."""
+    """Return the existing results file that a comparison adds its runs to, as `read_results` does, or `None` for a new
+    file. A file from another command raises `InputError`, because its runs do not belong into the same table."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None
@@ -71,14 +71,14 @@ def results_before(program, options):
         results = read_results(path)
         command = _without_models(results["command"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--results: {path} is no file of results; name another.") from error
+        raise InputError(f"--results: {path} is not a results file; name another.") from error
     if command != _without_models(_command(program, options, options.models)):
-        raise InputError(f"--results: {path} is of another command ({results['command']}); name another file.")
+        raise InputError(f"--results: {path} is from another command ({results['command']}); name another file.")
     return results
 
 
 def _joined(environments):
-    """Return the versions of all environments, side by side where they differ, and all commits."""
+    """Return the versions in all environments, comma-separated where they differ, and all commits."""
     versions = {
         name: ", ".join(dict.fromkeys(str(environment[name]) for environment in environments))
         for name in environments[0]
@@ -90,7 +90,7 @@ def _joined(environments):
 
 
 def read_results(path):
-    """Return the content of a file of results, its "runs" a dictionary from names to the records of their seeds."""
+    """Return the content of a results file, with "runs" as a dictionary from names to the records of their seeds."""
     results, runs = json.loads(path.read_text(encoding="utf-8")), {}
     for run in results["runs"]:
         runs.setdefault(run["name"], []).append(run)
@@ -98,7 +98,7 @@ def read_results(path):
 
 
 def _command(program, options, models):
-    """Return the command of a comparison of some models, without the places that it writes to."""
+    """Return the command of a comparison of some models, without output paths."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -122,7 +122,7 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return a value as JSON has it, with six digits of its numbers, and without lists of over 100 entries."""
+    """Return a value as plain JSON values: numbers with six digits, no lists of more than 100 entries."""
     return json.loads(
         json.dumps(value),
         object_hook=lambda of: {name: x for name, x in of.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},

@@ -1,4 +1,4 @@
-"""Run folders: the files of a training run, which survive a crash and can be resumed and read."""
+"""Run folders: the files of a training run, for resuming it after a crash and for other commands."""
 
 import collections.abc
 import contextlib
@@ -19,13 +19,13 @@ from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
-# The weights that a run is reported on with; written after each epoch.
+# The weights for the report; written after each epoch.
 WEIGHTS = "weights.npz"
 # The state of training.
 CHECKPOINT = "checkpoints/checkpoint.npz"
-# One row an epoch.
+# One row per epoch.
 HISTORY = "history.csv"
-# The file of a codec of plain values.
+# The codec, if it consists of plain values.
 CODEC = "codec.json"
 
 
@@ -52,7 +52,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        `InputError` if `check` raises it, or if another process writes to the folder.
+        Raises `InputError` if `check` does, or if another process writes to the folder.
         """
         path = pathlib.Path(path)
         try:
@@ -73,9 +73,9 @@ class RunFolder:
         Args:
             path: Folder.
             config: Dictionary of options.
-            resume: Whether the folder must already hold this run.
-            may_differ: Names of options that a resumed run may change, whose new values are written.
-            update: Function that adds to a stored dictionary what an earlier version did not write.
+            resume: Whether the folder must already contain this run.
+            may_differ: Names of options that a resumed run may change; their new values are stored.
+            update: Function that adds the options missing in a config.yaml of an earlier version.
         """
         path = pathlib.Path(path)
         stored = _read_config(path)
@@ -86,47 +86,47 @@ class RunFolder:
                 entries = path.iterdir() if path.exists() else ()
                 unexpected = [entry for entry in entries if not entry.name.startswith(_TEMPORARY)]
             except OSError as error:
-                raise InputError(f"{path} cannot be made a run folder: {error.strerror or error}") from error
+                raise InputError(f"{path} cannot be used as a run folder: {error.strerror or error}") from error
             if unexpected:
-                raise InputError(f"{path} is not empty and holds no run. Choose a new or empty folder.")
+                raise InputError(f"{path} is not empty and contains no run. Choose a new or empty folder.")
         elif not resume:
             raise InputError(
-                f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
+                f"{path} already contains a run. Continue it (--resume), replace it (--overwrite), or choose "
                 "another folder."
             )
         else:
-            # As YAML reads them: tuples are lists.
+            # Through YAML, which turns tuples into lists.
             old, new = (yaml.safe_load(_dump(values)) for values in (update(stored), config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
-            differing = [f"{x}: {a} in the folder, {b} asked for" for x, (a, b) in words.items() if a != b]
+            differing = [f"{x}: {a} in the folder, {b} requested" for x, (a, b) in words.items() if a != b]
             if differing:
                 raise InputError(
-                    f"{path} holds a run with other options. Choose another folder, or leave these options out: "
+                    f"{path} contains a run with other options. Choose another folder, or omit these options: "
                     + "; ".join(differing)
                 )
         return stored
 
     @classmethod
     def load(cls, path):
-        """Return the run in a folder; `InputError` if it holds none."""
+        """Return the run in a folder; `InputError` if the folder contains no run."""
         config = _read_config(pathlib.Path(path))
         if config is None:
             raise InputError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path, config)
 
     def file(self, name):
-        """Return the path of a file in the folder; make the file's own folder."""
+        """Return the path of a file in the folder, and create its parent folder."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def num_epochs(self):
-        """Return how many epochs the run has trained, including the epochs of the run it started from."""
+        """Return the number of epochs trained so far, including the epochs of the run that it started from."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 
     def history(self):
-        """Return the rows of history.csv, `None` where one has nothing; `InputError` if they cannot be read."""
+        """Return the rows of history.csv, with `None` for empty cells; `InputError` if the file cannot be read."""
         path = self.path / HISTORY
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -138,43 +138,43 @@ class RunFolder:
                 raise ValueError("a row has no epoch")
             return rows
         except (OSError, ValueError, TypeError, csv.Error) as error:
-            raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
+            raise InputError(f"{path} is damaged: {error}. Resume the run, which rewrites the file.") from error
 
     def require_weights(self):
-        """Raise `InputError` if no epoch of the run has been finished."""
+        """Raise `InputError` if the run has not finished an epoch."""
         if not (self.path / WEIGHTS).exists():
-            raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
+            raise InputError(f"{self.path}: no epoch is finished, {WEIGHTS} is missing. Continue: train --resume.")
 
     def is_finished(self, epochs):
-        """Return whether the run has been reported on after that many epochs."""
+        """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # A run continued for more epochs still has the report of fewer epochs.
-            # Runs of earlier versions may have stopped before.
+            # A run that is being continued still has the report for fewer epochs.
+            # The option stop_after of earlier versions stopped a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
     def has_data(self):
-        """Return whether the run knows its data, and so has all that it needs to be resumed."""
+        """Return whether the digest of the data is stored, so that the run can be resumed."""
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Write which data the run is trained on; the last thing that is written before training."""
+        """Store the digest of the data; this is the last file written before training."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):
-        """Raise `InputError` if the data have changed since the run was trained on them."""
+        """Raise `InputError` if the data have changed since the run was trained."""
         path = self.path / _DATA
         if path.exists() and path.read_text(encoding="utf-8", errors="replace").strip() != digest:
             raise InputError(
-                f"{self.path}: the data are not those of this run, and would be split otherwise. Restore the files "
-                "of the data, or train another run."
+                f"{self.path}: the data have changed since this run was trained. Restore the data files, or train "
+                "a new run."
             )
 
 
 def digest_of(value):
-    """Return the digest of a value of dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
+    """Return the digest of nested dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()
@@ -197,11 +197,11 @@ def _feed(digest, value):
         for item in value:
             _feed(digest, item)
     else:
-        raise TypeError(f"Data are made of plain values and arrays. Received: {type(value).__name__}")
+        raise TypeError(f"Data must consist of plain values and arrays. Received: {type(value).__name__}")
 
 
 def write_text_atomically(path, text):
-    """Write a UTF-8 file that is, at any moment, the old one or the new one; a full disk leaves the old one."""
+    """Write a UTF-8 file. At any time the file is either the old one or the new one; a full disk leaves the old one."""
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
 
@@ -212,15 +212,15 @@ def write_lines(path, lines):
 
 
 def write_json(path, value, indent=2):
-    """Write plain values, NumPy's numbers and arrays, paths and data classes as JSON, atomically. NaN and infinities,
-    which JSON has not, become null. Without an indent the file is one line."""
+    """Write plain values, NumPy numbers and arrays, paths and data classes as JSON, atomically. NaN and infinity, which
+    JSON does not have, become null. With `indent=None` the file is one line."""
     write_text_atomically(path, json.dumps(_plain(value), indent=indent, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Give a temporary path beside `path`, moved over it if the block succeeds, removed if not; an `OSError`, of a full
-    disk for instance, names `path`."""
+    """Yield a temporary path beside `path`. It replaces `path` if the block succeeds, and is deleted if it fails. An
+    `OSError`, for instance for a full disk, names `path`."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     try:
@@ -234,7 +234,7 @@ def replacing(path):
             error.filename = str(path)
         raise
     finally:
-        # On a disk that cannot be written it would hide the error.
+        # A second error, on a read-only disk, would hide the first one.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -253,7 +253,7 @@ def _read_config(path):
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{path / 'config.yaml'} cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise InputError(f"{path / 'config.yaml'} does not hold the options of a run.")
+        raise InputError(f"{path / 'config.yaml'} does not contain the options of a run.")
     return config
 
 
@@ -266,6 +266,6 @@ def _words(options, name):
 
 
 def _plain(value, inf_nan="null"):
-    """Return a value as dictionaries, lists, str, numbers, booleans and `None`, made of NumPy's numbers and arrays,
-    tuples, paths and data classes too."""
+    """Return a value as dictionaries, lists, str, numbers, booleans and `None`; converts NumPy numbers and arrays,
+    tuples, paths and data classes."""
     return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

@@ -6,10 +6,10 @@ import keras
 
 
 def draw_initial_weights(layers, seed):
-    """Draw the initial weights of built layers again: they depend on `seed` and on the name of the layer alone.
+    """Redraw the initial weights of built layers, so that they depend only on `seed` and on the name of the layer.
 
-    Nested models are entered. A copy of each layer, built from its config, draws the weights. Every layer needs an
-    explicit name: Keras numbers unnamed layers in the order of their creation.
+    Nested models are included. The weights come from a copy of each layer, built from its config. Every layer needs an
+    explicit name, because Keras numbers unnamed layers in the order of their creation.
     """
     for layer in layers:
         if isinstance(layer, keras.Model):

@@ -1,4 +1,4 @@
-"""Exported modules: functions traced once, and their folder."""
+"""Exported modules: functions that are traced once, and SavedModels."""
 
 import inspect
 import math
@@ -10,22 +10,22 @@ import keras_vattn
 
 
 def in_graph(*signature):
-    """Return the decorator of a function of tensors that is traced for this signature alone.
+    """Return a decorator that traces a function of tensors for this signature only.
 
-    No Python loop or branch in it may depend on a tensor: AutoGraph would double the time of the first call.
+    AutoGraph is off, because it doubles the time of the first call: Python control flow must not depend on tensors.
     """
     return tf.function(input_signature=signature, autograph=False)
 
 
 def with_names(function, *names):
-    """Return a function whose arguments have these names for TensorFlow, which calls a signature's inputs by them."""
+    """Return a function with renamed arguments; TensorFlow names the inputs of a signature after them."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
     return function
 
 
 class Untracked:
-    """Keeps an object or a function out of the SavedModel, which needs no more of Keras than the variables."""
+    """Excludes an object or a function from the SavedModel, which needs only the variables of a Keras model."""
 
     def __init__(self, value):
         self.value = value
@@ -35,8 +35,9 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return the function of the number of a batch and of the arguments of `log_probabilities` that is the logarithm of
-    the mean probability over draws of a model's layers, which every batch has of its own."""
+    """Return a function that computes log of the mean of exp(`log_probabilities`) over draws of a model's stochastic
+    layers. Its arguments are the number of a batch, which selects the draws, and the arguments of
+    `log_probabilities`."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):
@@ -51,17 +52,17 @@ def mean_of_draws(model, log_probabilities, num_draws):
 
 
 def noise_of(model, drops, draws=None):
-    """Return the `keras_vattn.Sampler` of a model, `None` where nothing is drawn.
+    """Return the `keras_vattn.Sampler` of a model, or `None` if the model is deterministic.
 
-    A model whose attention is not drawn draws its dropout, if it has one (`drops`). Attention is drawn if `draws`; by
-    default if the model has stochastic layers.
+    With `draws`, the attention is drawn; this is the default if the model has stochastic layers. Otherwise the dropout
+    is drawn, if the model has dropout (`drops`).
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
 
 
 def model_endpoints(run, options=None):
-    """Return a module whose `predict` is the model on a batch of its inputs, and the name of this function."""
+    """Return a module whose `predict` calls the model on a batch of its inputs, and the name of this function."""
     model, module = run.models.training, tf.Module()
     module.weights = [variable.value for variable in model.variables]
 
@@ -74,9 +75,9 @@ def model_endpoints(run, options=None):
 
 
 def save_module(module, names, path):
-    """Write a SavedModel whose endpoints are the functions of these names, the first one the default; return the names
-    of all endpoints, sorted, with `serving_default`."""
-    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
+    """Write a SavedModel whose endpoints are the named functions, the first one the default. Return the sorted names of
+    all endpoints, including `serving_default`."""
+    # TensorFlow retraces every function when it saves; tracing a concrete function before would be wasted.
     functions = {name: getattr(module, name) for name in names}
     signatures = {"serving_default": functions[names[0]], **functions}
     try:

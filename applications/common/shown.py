@@ -1,23 +1,23 @@
-"""What report.html shows of a run beside its figures: samples to read, and interactive alignments."""
+"""The examples in report.html: samples to read, and interactive alignments."""
 
 import dataclasses
 
 import numpy as np
 
-# The record of it in the folder of a run, which `compare` reads.
+# The file in the folder of a run that stores them; `compare` reads it.
 SHOWN = "shown.json"
 _MOST_SAMPLES = 100
 
 
 @dataclasses.dataclass
 class Alignment:
-    """Where a model looks in a sentence, or in the neighbours of a node.
+    """Attention weights over a sentence, or over the neighbours of a node.
 
     Attributes:
         title: Its name in the list of alignments.
-        target: The T words of the sentence that is written.
+        target: The T output words.
         weights: Dictionary from the names of panels to arrays (T, S), (heads, T, S) or (layers, heads, T, S).
-        spread: Dictionary from names of panels to standard deviations over draws.
+        spread: Dictionary from the names of panels to standard deviations over draws.
         source: The S words of the source.
     """
 
@@ -30,11 +30,11 @@ class Alignment:
 
 @dataclasses.dataclass
 class Shown:
-    """What a program shows of a part of its data.
+    """Examples from a split of the data.
 
     Attributes:
-        samples: List of samples, each a list of (label, text). A text whose words have an uncertainty is a list of
-            (word, nats). The last line of a sample that can be checked is a `verdict`.
+        samples: List of samples, each a list of (label, text). A text with uncertainties is a list of (word, nats). If
+            a sample can be checked, its last line is a `verdict`.
         alignments: List of `Alignment`.
     """
 
@@ -42,21 +42,21 @@ class Shown:
     alignments: list = dataclasses.field(default_factory=list)
 
     def record(self):
-        """Return it as plain values, rounded, with at most 100 random samples, as shown.json has it."""
+        """Return the content of shown.json: plain values, rounded, with at most 100 random samples."""
         samples = [self.samples[row] for row in random_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}
 
     @classmethod
     def of(cls, record):
-        """Return what `record` returned. Older records have alignments of images, without a source."""
+        """Return the `Shown` of a `record`; alignments of images in older records, without a source, are skipped."""
         names = [field.name for field in dataclasses.fields(Alignment)]
         alignments = [Alignment(*map(each.get, names)) for each in record["alignments"] if each["source"] is not None]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
 
 
 def verdict(fault):
-    """Return the last line of a sample that can be checked; `fault` is "" for a right sample."""
+    """Return the last line of a sample that can be checked. `fault` describes the mistake; "" for a right sample."""
     return "judged", f"wrong: {fault}" if fault else "right"
 
 
@@ -71,28 +71,28 @@ def _rounded(value):
 
 
 def random_rows(count, maximum):
-    """Return the indices of up to `maximum` of `count` rows, drawn at random with a fixed seed, sorted."""
+    """Return the indices of up to `maximum` random rows out of `count`, sorted; the seed is fixed."""
     return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
 
 
 def sample_lines(samples, maximum):
-    """Return up to `maximum` random samples of plain text for report.txt, a line each, and an empty line."""
+    """Return up to `maximum` random samples of plain text for report.txt, one per line, and an empty line."""
     rows = random_rows(len(samples), maximum)
     return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
 
 
 def evenly(count, maximum):
-    """Return the indices of up to `maximum` of `count` rows, spread evenly."""
+    """Return the indices of up to `maximum` evenly spaced rows out of `count`."""
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 
 def joined(shown_by_model):
-    """Return one `Shown` of several models, a dictionary from their names: a sample has the lines of all of them, and
-    alignments of the same words stand beside each other."""
+    """Return one `Shown` for several models, given as a dictionary from names. A sample has the lines of all models,
+    and alignments of the same words are shown side by side."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
-            # Several samples of one source are matched in their order.
+            # Several samples with the same source are matched by position.
             num_before = sum(other[0] == sample[0] for other in shown.samples[:place])
             lines = samples.setdefault(repr((sample[0], num_before)), {})
             for line in sample:
@@ -108,7 +108,7 @@ def joined(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
-        # A line of all models, such as the source, keeps its label.
+        # A line that all models share, such as the source, keeps its label.
         return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]

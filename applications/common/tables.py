@@ -1,4 +1,4 @@
-"""Tables in Markdown: the figures of one run, of several models and seeds, and their differences."""
+"""Tables in Markdown: figures of one run, figures of several models over seeds, and differences."""
 
 import dataclasses
 import math
@@ -7,22 +7,22 @@ import typing
 
 from applications.common.significance import mean_interval, paired_interval
 
-# Weights whose standard deviation is below it are deterministic in effect.
+# Weights with a smaller standard deviation are effectively deterministic.
 DETERMINISTIC = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A figure of a run's record, the content of metrics.json.
+    """A column of a table: one figure of a run's record, the content of metrics.json.
 
     Attributes:
-        title: Head of the column, with the unit.
+        title: Heading of the column, with the unit.
         of: Path of the figure in the record, such as "report.likelihood.perplexity", or a function of the record.
-        digits: Digits after the point.
-        scale: Factor on the figure: 100 for a share in per cent.
-        logarithm: Whether differences are taken of logarithms, as for perplexities.
-        differs: Whether the table of differences has the column.
-        against: Path of the figure of the baseline that it is compared with. Defaults to `None`, for `of`.
+        digits: Digits after the decimal point.
+        scale: Factor on the figure, for instance 100 for per cent.
+        logarithm: Whether differences are differences of logarithms, as for perplexities.
+        differs: Whether the table of differences includes the column.
+        against: Path of the baseline's figure in differences. Defaults to `None`, for `of`.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return the mean of values with its interval; of words the first; a dash where one is missing."""
+        """Return the mean of values with its interval; for str the first value; a dash if a value is missing."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -61,7 +61,7 @@ class Column:
 
 
 def figures_of(columns, record):
-    """Return the table of one run: a line for each figure that it has."""
+    """Return the table of one run, with a line for each figure in its record."""
     cells = [(column.title, column.cell([column.value(record)])) for column in columns]
     return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
 
@@ -70,11 +70,11 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
     """Return the table of models: means over seeds with 95% intervals.
 
     Args:
-        columns: `Column`s; columns that no model has are left out.
+        columns: `Column`s; columns without a figure of any model are left out.
         records: Dictionary from the name of a model to the records of its seeds.
-        first: Heads of the first columns.
+        first: Headings of the first columns.
         first_of: Function of the name of a model that returns the cells of these columns.
-        printed: Function of the name of a model and the title of a column that returns a paper's figure, or "-".
+        published: Function of the name of a model and the title of a column that returns a paper's figure, or "-".
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _available(columns, records):
@@ -86,7 +86,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
 
 def difference_table(columns, records, baseline):
-    """Return the table of paired differences over seeds against one of the models."""
+    """Return the table of paired differences over seeds between each model and the baseline."""
     cells = {"model": [name for name in records if name != baseline]}
     for column in (column for column in _available(columns, records) if column.differs):
         baseline_column = dataclasses.replace(column, of=column.against or column.of)
@@ -103,12 +103,12 @@ def _available(columns, records):
 
 
 def titled(title, text):
-    """Return a table with its title over it."""
+    """Return a table with a title above it."""
     return f"{title}\n\n{text}"
 
 
 def table(heads, rows):
-    """Return a table in Markdown with these heads and rows of cells, its columns as wide as their longest cell."""
+    """Return a Markdown table of headings and rows of cells, with padded columns."""
     lines = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -116,7 +116,7 @@ def table(heads, rows):
 
 
 def interval_text(interval, digits=3):
-    """Return a mean with its interval, or the mean alone if the interval is NaN."""
+    """Return a mean with its interval as text, or only the mean if the interval is NaN."""
     mean, low, high = interval
     if low != low:
         return f"{mean:.{digits}f}"
@@ -124,7 +124,7 @@ def interval_text(interval, digits=3):
 
 
 def title_from(name, title_of):
-    """Return the title of an entry of `compare`, MODEL[@START][:options], for a function that titles a model."""
+    """Return the title of an entry of `compare`, MODEL[@START][:options]; `title_of` returns the title of a model."""
     model, at, rest = name.partition("@")
     start, colon, options = (rest if at else model).partition(":")
     title = title_of(model.partition(":")[0]) + (f", from {title_of(start)}" if at else "")
@@ -132,12 +132,12 @@ def title_from(name, title_of):
 
 
 def out_of(share, count):
-    """Return a share of examples as counts: "1,092 of 1,200"."""
+    """Return a fraction of examples as counts: "1,092 of 1,200"."""
     return f"{round(share * count):,} of {count:,}"
 
 
 def spread(deviation):
-    """Return the standard deviation of weights that are drawn, in words where there is next to none; or `None`."""
+    """Return the standard deviation of drawn weights as text, with a remark if it is nearly 0; `None` stays `None`."""
     if deviation is None:
         return None
     return f"{deviation:.1e}, effectively deterministic" if deviation < DETERMINISTIC else f"{deviation:.4f}"

@@ -1,4 +1,4 @@
-"""One training run of any program: from options to a run folder with everything in it."""
+"""The training run of any program: from options to a complete run folder."""
 
 import functools
 import math
@@ -29,8 +29,8 @@ from keras_vattn.plots.chart import require_altair
 
 
 class TrainingRun(Run):
-    """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `build`, `schedule`,
-    `open`, `fit` and `finish`; between them it initialises and compiles its model.
+    """A `Run` during training. The function `train(options)` of a program calls, in this order, `read`, `build`,
+    `schedule`, `open`, `fit` and `finish`; after `build` it sets initial weights and compiles the model.
 
     Args:
         program: `Program`.
@@ -40,12 +40,12 @@ class TrainingRun(Run):
     def __init__(self, program, options):
         require_altair()
         self._cpu_start = time.process_time()
-        # TensorFlow refuses one that comes after anything was computed.
+        # TensorFlow requires that a strategy is created before any computation.
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
-        # The first worker changes the folder from here on.
+        # After `agree` the first worker may change the folder.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})
@@ -55,13 +55,13 @@ class TrainingRun(Run):
         set_up(options)
 
     def read(self, fit_codec=None):
-        """Read and encode the data, and return the training part and the validation part.
+        """Read and encode the data, and return the training and the validation split.
 
-        `fit_codec` is a function of the options and the training part that returns the codec, if there is one. It is
-        not called where a run is resumed or starts from another one: its codec is read.
+        `fit_codec`, if given, is a function of the options and the training split that returns the codec. It is not
+        called if a run is resumed or starts from another run, whose codec is loaded instead.
         """
         application, options = self.application, self.options
-        # Word vectors and pretrained weights are no data.
+        # Word vectors and pretrained weights do not count as data.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
         source = "" if named else "; no data files given; using built-in data"
@@ -80,7 +80,7 @@ class TrainingRun(Run):
         self.data = {
             name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
         }
-        # Reading may have drawn: the initial weights depend on the seed alone.
+        # Reset the seed, because reading may use random numbers and initial weights must depend only on the seed.
         keras.utils.set_random_seed(options.run.seed)
         return self.data["train"], self.data["valid"]
 
@@ -96,16 +96,16 @@ class TrainingRun(Run):
 
     @property
     def is_new(self):
-        """Whether the run has no state of training: its model needs its initial weights."""
-        # A run that was killed before its first checkpoint starts again, and not from other weights.
+        """Whether the run has no saved state, so that its model needs initial weights."""
+        # A run that was killed before its first checkpoint starts again, with its own initial weights.
         return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
-        """Lay out the steps of the run, for training batches of an epoch, and perhaps another learning rate than the
-        option's. Options that do not fit raise `InputError` here, before anything takes time."""
+        """Compute the number of steps of the run from the number of training batches per epoch; `learning_rate`
+        overrides the option. Raises `InputError` for options that do not fit, before any expensive work."""
         options = self.options
         if not num_batches:
-            raise InputError("The data have no example to train on.")
+            raise InputError("The data contain no training examples.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.num_steps = min(options.fit.epochs * num_batches, options.fit.max_steps or math.inf)
         self.optimizer()
@@ -114,22 +114,22 @@ class TrainingRun(Run):
 
     @functools.cached_property
     def _start(self):
-        """The state of the run that this one starts from, as `read_state` returns it."""
+        """The state of the run that this run starts from, as `read_state` returns it."""
         return read_state(pathlib.Path(self.options.run.start_from, runs.CHECKPOINT))
 
     @property
     def first_step(self):
-        """Steps that the run has from the one that it starts from."""
+        """Number of steps taken by the run that this run starts from."""
         if self.options.run.start_from is None:
             return 0
         record, *_ = self._start
         return record["epoch"] * self.num_batches + record["step"]
 
     def open(self):
-        """Make the folder of the run, or check that it fits, once its model has its initial weights."""
+        """Create the folder of the run, or check that an existing one fits, once the model has its initial weights."""
         options, program = self.options, self.application.program
         if self.is_new and options.run.start_from is not None:
-            print(f"{self._num_shared_weights()} weights of {options.run.start_from}", flush=True)
+            print(f"{self._num_shared_weights()} weights are copied from {options.run.start_from}", flush=True)
         if options.run.overwrite:
             set_aside(options.run.out)
         self.folder = runs.RunFolder.open(
@@ -139,7 +139,7 @@ class TrainingRun(Run):
             self.codec.save(self.folder)
         else:
             runs.write_json(self.folder.file(runs.CODEC), self.codec)
-        # After the codec: a folder with this file can be resumed.
+        # After the codec, because a folder with this file can be resumed.
         self.folder.remember_data(self._digest)
         self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
         for name, report in self._reports.items():
@@ -147,18 +147,18 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return how many weights the run has from the one that it starts from; `InputError` for other sizes."""
+        """Return the number of weights copied from the run that this one starts from; `InputError` for other shapes."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
         differing = [weight.path for weight in shared if tuple(weight.shape) != shapes[weight.path]]
         if differing or not shared:
-            names = ", ".join(differing) or "no weight"
-            raise InputError(f"--start-from: {self.options.run.start_from} is another model: {names} is shared.")
+            names = f"other shapes of {', '.join(differing)}" if differing else "no weight has the same name"
+            raise InputError(f"--start-from: {self.options.run.start_from} does not fit this model: {names}.")
         return len(shared)
 
     def optimizer(self):
-        """Return the optimizer that the options describe."""
+        """Return the optimizer for the options."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
     def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
@@ -168,11 +168,11 @@ class TrainingRun(Run):
         Args:
             batches_from: Function of the number of an epoch, counted from 0, that returns the training batches from
                 this epoch on.
-            valid: Batches of validation.
-            callbacks: Callbacks of the program, which may add to the rows of the history.
-            score: Function of a row of the history, the smaller the better, for the best weights and the schedule
-                "plateau". Defaults to the loss on validation.
-            patience_score: The same for early stopping. Defaults to `None`, for the score.
+            valid: Validation batches.
+            callbacks: Callbacks of the program, which may add values to the rows of the history.
+            score: Function of a row of the history, for the best weights and the schedule "plateau"; smaller is better.
+                Defaults to the validation loss.
+            patience_score: The same for early stopping. Defaults to `None`, for `score`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
         # Creating variables during tracing causes a retrace.
@@ -190,7 +190,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # The row of an epoch that --max-steps cut short is replaced.
+            # The epoch that --max-steps cut short continues, and its row is replaced.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
@@ -222,16 +222,17 @@ class TrainingRun(Run):
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def finish(self):
-        """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
+        """Report on the trained model and write all files of a finished run. Of several workers only the first does
+        it."""
         application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return
         if options.fit.strategy == "multi_worker":
-            # A model of the strategy would wait for the others.
+            # A model built under the strategy would block on the other workers.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)
-        # Without the optimizer, whose state is the checkpoint's.
+        # Save without the optimizer, whose state is in the checkpoint.
         model.optimizer, model.compiled = None, False
         with runs.replacing(folder.file("model.keras")) as temporary:
             model.save(temporary)
@@ -245,10 +246,10 @@ class TrainingRun(Run):
             "report": figures,
             "epoch": best["epoch"],
             "history": best["row"],
-            # The first epoch traces the graph.
+            # Without the first epoch, which includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of all threads, the report included.
+            # CPU time of all threads, including the report.
             "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
             "steps": self.checkpoint.steps_taken,
@@ -267,7 +268,7 @@ class TrainingRun(Run):
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         write_report(self, record, shown, lines, endpoints is not None)
-        # Last, so that a folder with this file holds everything.
+        # Last, so that a folder with this file is complete.
         runs.write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
         unlock()
@@ -275,14 +276,14 @@ class TrainingRun(Run):
 
 
 def set_up(options):
-    """Set the seeds and the dtype policy of this process; before anything is computed."""
+    """Set the seeds and the dtype policy of this process. Call it before any computation."""
     precision = options.fit.mixed_precision
     keras.config.set_dtype_policy("float32" if precision == "none" else f"mixed_{precision}")
     keras.utils.set_random_seed(options.run.seed)
 
 
 def load_run(application, path):
-    """Return the `Run` in a folder, its weights loaded, its data not."""
+    """Load the `Run` in a folder with its weights, but without its data."""
     folder = runs.RunFolder.load(path)
     options = application.program.options_of(folder)
     folder.require_weights()
@@ -294,14 +295,14 @@ def load_run(application, path):
 
 
 def put_weights(model, path):
-    """Give a model the weights of a file, and return the record of their epoch; `InputError` if they do not fit."""
+    """Load the weights of a file into a model; return the record of their epoch. Other shapes raise `InputError`."""
     _, weights, record = read_weights(path)
     if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in model.weights]:
-        raise InputError(f"{path} does not fit the model that config.yaml describes.")
+        raise InputError(f"{path} does not fit the model in config.yaml. Restore both files, or train a new run.")
     model.set_weights(weights)
     return record
 
 
 def _check_steps(options, done, most):
     if done > most:
-        raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.fit.max_steps}")
+        raise InputError(f"--max-steps: the run has already taken {done} steps. Received: {options.fit.max_steps}")

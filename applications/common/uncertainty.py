@@ -1,4 +1,4 @@
-"""Figures of draws of a prediction, and norms of the gradients of both parts of a loss.
+"""Metrics of draws of a prediction, and gradient norms of the two terms of a loss.
 
 Shapes: M draws, N examples, C classes.
 """
@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return the quality of the mean of draws (M, N, C) of probabilities, given the right classes (N,)."""
+    """Return metrics of the mean of draws (M, N, C) of probabilities, for the right classes (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -22,7 +22,7 @@ def calibration(draws, labels):
 
 
 def means(draws):
-    """Return the entropy of the mean of draws (M, N, C) and its part that draws disagree on, in nats."""
+    """Return mean entropy of the mean of draws (M, N, C), and mean mutual information, in nats."""
     return {
         "entropy": float(metrics.predictive_entropy(draws).mean()),
         "mutual_information": float(metrics.mutual_information(draws).mean()),
@@ -30,9 +30,9 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return the norms of the gradients of the log-likelihood of one batch in training, and of the weighted KL.
+    """Return the norms of the gradients of the log-likelihood of one batch in training mode, and of the weighted KL.
 
-    `value_of` is a function of the model's outputs, the log-likelihood of each example; `drops`: it has dropout.
+    `value_of` is a function from the model's outputs to the log-likelihood of each example; `drops`: it has dropout.
     """
     variables = [variable.value for variable in model.trainable_variables]
     noise = contextlib.nullcontext()
@@ -40,7 +40,7 @@ def gradient_norms(model, inputs, value_of, drops):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
-        # A model that was read from a file has forgotten how far annealing had come.
+        # Annealing counts training steps, which a loaded model has lost; in inference the KL has its full weight.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     norms = {}

@@ -1,8 +1,8 @@
-"""Locks run folders, one writing process at a time, and sets overwritten runs aside.
+"""Locks run folders, so that one process at a time writes into each, and moves overwritten runs aside.
 
-The lock is a `flock` of the folder itself: it adds no file, stays with a folder that is renamed, and the operating
-system releases it when the process ends, however it ends. A file system without such locks refuses nobody. Nothing here
-imports TensorFlow.
+The lock is a `flock` on the folder itself: it adds no file, stays with a folder that is renamed, and the operating
+system releases it when the process ends in any way. Some file systems have no such locks. This module does not import
+TensorFlow.
 """
 
 import contextlib
@@ -14,17 +14,17 @@ import tempfile
 
 from applications.common.errors import InputError
 
-# Descriptors of the folders that this process writes to.
+# File descriptors of the folders that this process has locked.
 _locked = []
 
 
 def lock(path):
-    """Lock a run folder for this process, until `unlock`; `InputError` if another process writes to it."""
+    """Lock a run folder for this process, until `unlock`; `InputError` if another process is writing to it."""
     _locked.append(_flock(path, fcntl.LOCK_EX))
 
 
 def require_unlocked(path):
-    """Raise `InputError` if another process writes to a run folder."""
+    """Raise `InputError` if another process is writing to a run folder."""
     if os.path.isdir(path):
         os.close(_flock(path, fcntl.LOCK_SH))
 
@@ -36,8 +36,8 @@ def unlock():
 
 
 def _flock(path, operation):
-    """Return a descriptor that locks a folder."""
-    # Python's descriptors are closed in programs that this process starts.
+    """Return a file descriptor that locks a folder."""
+    # Subprocesses do not inherit the lock, because Python closes the descriptor in them.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
@@ -47,13 +47,13 @@ def _flock(path, operation):
             f"{path} is being written by another process. Wait until it has ended, or choose another folder."
         ) from error
     except OSError:
-        # Some network disks have no locks of folders.
+        # Some network file systems cannot lock folders.
         pass
     return descriptor
 
 
 def require_writable(option, path):
-    """Raise `InputError`, which names the option, if nothing can be written into a folder, which may not exist yet."""
+    """Raise `InputError`, which names the option, if a folder cannot be written or created."""
     path = pathlib.Path(path).absolute()
     if path.exists() and not path.is_dir():
         raise InputError(f"{option}: {path} is a file. Name a folder.")
@@ -67,15 +67,15 @@ def require_writable(option, path):
 
 
 def aside_of(path):
-    """Return where the run in a folder is while a new one is trained there."""
+    """Return the path to which the run in a folder is moved while a new run is trained there."""
     path = pathlib.Path(path).absolute()
     return path.with_name(f"{path.name}.overwritten")
 
 
 def set_aside(path):
-    """Rename the folder of a run that is overwritten. It is deleted when a run in its place has finished.
+    """Rename the folder of a run that is overwritten. `delete_aside` deletes it when the new run has finished.
 
-    An unfinished run does not take the place of a finished one that was set aside before: it is deleted.
+    If a finished run is already aside, an unfinished run in the folder is deleted instead.
     """
     path, aside = pathlib.Path(path), aside_of(path)
     if not _is_run(path):
@@ -90,7 +90,7 @@ def set_aside(path):
 
 
 def delete_aside(path):
-    """Delete the run that was set aside for the finished one in a folder, if it can be deleted."""
+    """Delete the run that was moved aside for the finished run in a folder, if possible."""
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):
@@ -99,17 +99,17 @@ def delete_aside(path):
 
 def _delete(folder):
     require_unlocked(folder)
-    # config.yaml goes last: the rest of a folder still counts as a run after a kill.
+    # Delete config.yaml last, so that the folder still counts as a run if the process is killed.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     folder.rmdir()
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if something other than a run is where the run in a folder would be set aside."""
+    """Raise `InputError` if the path to which the run in a folder would be moved contains anything other than a run."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
-        raise InputError(f"--overwrite: {aside}, the place for the old run, has something else; rename it.")
+        raise InputError(f"--overwrite: the old run would be moved to {aside}, which is not a run; rename that.")
 
 
 def _is_run(path):

@@ -57,8 +57,8 @@ def calls_of_toy(run, folder):
         (["train", "--data", missing], 2, "no such file"),
         (["train", "--start-from", missing], 2, "is not the folder of a run"),
         (["train", "--resume", "--out", missing], 2, "is not the folder of a run"),
-        (["train", "--resume", "--out", run, "--seed", "3"], 2, "holds a run with other options"),
-        (["train", "--out", str(ROOT / "tests")], 2, "is not empty and holds no run"),
+        (["train", "--resume", "--out", run, "--seed", "3"], 2, "contains a run with other options"),
+        (["train", "--out", str(ROOT / "tests")], 2, "is not empty and contains no run"),
         (["evaluate", "--run", missing], 2, "--run: must be the folder of a run, with its config.yaml. Received: "),
         (["evaluate"], 2, "--run STR Folder of the run. (required)"),
         (["predict", "--run", run], 2, "weights.npz is missing"),
@@ -102,7 +102,7 @@ def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_p
         (InputError("file:3: no\nnumber"), 2, "error: file:3: no number\n"),
         (FloatingPointError("The loss became nan"), 3, "error: The loss became nan\n"),
         (OSError(errno.ENOSPC, "No space left", "a.npz"), 4, "error: [Errno 28] No space left: 'a.npz'\n"),
-        (KeyboardInterrupt(), 130, "error: interrupted. A run that was training goes on with train --resume\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted. Continue a training run with train --resume\n"),
     ],
 )
 def test_an_expected_error_is_a_line_and_a_status(toy, monkeypatch, capsys, error, status, line):

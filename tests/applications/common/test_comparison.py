@@ -80,17 +80,22 @@ BAD = {
     "--models: expected one of deterministic, gaussian, or MODEL@START. Received: a@a": ("--models", "a@a"),
     "--models: gaussian:units: expected option=value after the colon. Received: units": ("--models", "gaussian:units"),
     "--models: gaussian:units=[: units=[ cannot be read": ("--models", "gaussian:units=["),
-    "compare: a comparison sets seed, resume of each run itself.": ("--seed", "3", "--resume"),
-    "--models: gaussian:seed=3: a comparison sets seed of each run itself.": ("--models", "gaussian:seed=3"),
+    "compare: `compare` sets seed, resume of each run; omit them here.": ("--seed", "3", "--resume"),
+    "--models: gaussian:seed=3: `compare` sets seed of each run; omit them here.": ("--models", "gaussian:seed=3"),
     "--start-epochs: none of the models is MODEL@START": ("--models", "gaussian", "--start-epochs", "1"),
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
-    "--models: every model once": ("--models", "gaussian", "gaussian"),
-    "--models: gaussian@gaussian needs an epoch": ("--models", "gaussian@gaussian", "--start-epochs", "2"),
-    "needs a step for its start. It has --max-steps 1.": ("--models", "gaussian@gaussian:max_steps=1"),
+    "--models: name every model once": ("--models", "gaussian", "gaussian"),
+    "--models: gaussian@gaussian needs more than the 2 epochs": (
+        "--models",
+        "gaussian@gaussian",
+        "--start-epochs",
+        "2",
+    ),
+    "has no step left for its start. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
     "--baseline: expected one of deterministic": ("--baseline", "seq2seq"),
-    "--results: must be a .json in a folder that exists": ("--results", "results"),
+    "--results: must be a .json file in an existing folder": ("--results", "results"),
 }
 
 
@@ -118,7 +123,10 @@ def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictur
     printed = toy.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
-    assert "; one seed, no claim" in printed and "No differences: the baseline gaussian is not among the" in printed
+    assert (
+        "; one seed, no claim" in printed
+        and "No table of differences: the baseline gaussian is not among the" in printed
+    )
     folder = out / "gaussian_learning_rate_0.01_seed_0"
     assert [path for path in out.iterdir() if path.is_dir()] == [folder]
     record = read_json(folder / "metrics.json")
@@ -170,11 +178,11 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(apart, together, strict=True))
     # Other options and other data are another comparison; a damaged file is named.
     before = files_of(out)
-    toy.fails("these options out: units: 4 in the folder, 5 asked for", *compare_words(toy, *words[5:], units=5))
+    toy.fails("omit these options: units: 4 in the folder, 5 requested", *compare_words(toy, *words[5:], units=5))
     path = next(tmp_path.glob("data.*"))
     words = compare_words(toy, *words[5:])
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
-    toy.fails("the data are not those of this run", *words)
+    toy.fails("the data have changed since this run was trained", *words)
     assert files_of(out) == before
     words = compare_words(toy, *words[5:])
     (out / "gaussian_seed_0/metrics.json").write_text('{"options": {')
@@ -190,7 +198,9 @@ def test_more_steps_go_on_but_not_from_a_start(toy, tmp_path):
         folder.mkdir()
         (folder / "config.yaml").write_text(json.dumps(config_of(run_options)))
     options.train_values = {"max_steps": 5}
-    with pytest.raises(InputError, match=r"holds a run with other options.*max_steps: None in the folder, 5 asked for"):
+    with pytest.raises(
+        InputError, match=r"contains a run with other options.*max_steps: None in the folder, 5 requested"
+    ):
         plan(toy.program, options)
     assert len(plan(toy.program, dataclasses.replace(options, models=("gaussian",)))) == 1
 

@@ -165,7 +165,7 @@ def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
     """With a TF_CONFIG every machine would train a model of its own, without a word."""
     monkeypatch.setenv("TF_CONFIG", "{}")
     replicas.strategy_of.cache_clear()
-    assert "TF_CONFIG is not read: --strategy is none" in toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
+    assert "TF_CONFIG is ignored because --strategy is none" in toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
 
 
 @pytest.mark.slow
@@ -215,15 +215,15 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     """Another size, other options, no epoch left, no end and no state of training."""
     for changes, message in (
-        ({"units": 9}, f"--start-from: {copied_toy} is another model: "),
-        ({"standardize": False}, f"--start-from: {copied_toy} has other options: standardize differ."),
-        ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other options: optimizer, learning_rate differ."),
-        ({"epochs": 2}, f"--epochs: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
-        ({"max_steps": 10}, "--max-steps: the run has taken 10 steps already. Received: 10"),
+        ({"units": 9}, f"--start-from: {copied_toy} does not fit this model: "),
+        ({"standardize": False}, f"--start-from: {copied_toy} has other values of standardize; use the same."),
+        ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other values of optimizer, learning_rate; use the same."),
+        ({"epochs": 2}, f"--epochs: must be more than the 2 epochs of {copied_toy}, which count. Received: 2"),
+        ({"max_steps": 10}, "--max-steps: the run has already taken 10 steps. Received: 10"),
     ):
         words = {"epochs": 3, "start_from": str(copied_toy), **changes}
         toy.fails(message, *toy.train(tmp_path / "run", **words))
     words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy))
     (copied_toy / "checkpoints/checkpoint.npz").unlink()
-    toy.fails(f"{copied_toy} has not been trained to its end, or has no checkpoints/checkpoint.npz.", *words)
+    toy.fails(f"{copied_toy} has not finished training, or has no checkpoints/checkpoint.npz.", *words)
     assert not (tmp_path / "run").exists()

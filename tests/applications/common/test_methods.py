@@ -102,7 +102,7 @@ def test_members_have_seeds_of_their_own(comparison):
     ("words", "message"),
     [
         (("--ensemble", 1), "--ensemble: must be 0, or 2 at least"),
-        (("--models", "wc"), "--baseline: the ensembles are of one of the models. Received: gat"),
+        (("--models", "wc"), "--baseline: must be one of the models, to train ensembles. Received: gat"),
         (("--layout", "fan", "--corruption", 1), "--corruption belongs to --layout uncertainty"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_is_refused(comparison, words, message):
 
 def test_a_table_needs_test_data(comparison, commands_run):
     _, words = comparison(CASES["finetuning"], test=None)
-    CASES["finetuning"].fails("A table of the uncertainty needs test data", *words)
+    CASES["finetuning"].fails("The uncertainty table needs test data", *words)
     assert not commands_run
 
 

@@ -130,8 +130,8 @@ def test_workers_that_are_not_named(toy, tmp_path, monkeypatch):
         far,
     ):
         monkeypatch.delenv("TF_CONFIG", raising=False) if text is None else monkeypatch.setenv("TF_CONFIG", text)
-        toy.fails("--strategy multi_worker: the variable TF_CONFIG must name the workers and this one", "train", *words)
-    toy.fails("--strategy multi_worker: train such a run by itself", "compare", "--out", tmp_path / "runs", *words)
+        toy.fails("--strategy multi_worker: the environment variable TF_CONFIG must name the workers", "train", *words)
+    toy.fails("--strategy multi_worker: run `train` instead", "compare", "--out", tmp_path / "runs", *words)
 
 
 @dataclasses.dataclass
@@ -204,7 +204,7 @@ def test_nested_groups_have_one_level_of_names():
         rate: float = 1.0
         deep: Deep = group(Deep)
 
-    with pytest.raises(TypeError, match="Twice has two options of one name: rate"):
+    with pytest.raises(TypeError, match="Twice has several options of the same name: rate"):
         fields_of(Twice)
 
 

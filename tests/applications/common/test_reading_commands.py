@@ -52,7 +52,7 @@ def test_names_of_reports(toy, copied_toy):
     (copied_toy / "thesis.json").write_text('["mine"]')
     before = files_of(copied_toy)
     for name, message in (
-        ("metrics", "--name: must name a file that the run's folder has not"),
+        ("metrics", "--name: must not be the name of another file of the run"),
         ("../metrics", "--name: must be the name of a file, without a folder"),
         ("thesis", "is no report; choose another name"),
     ):
@@ -82,7 +82,7 @@ def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
     toy.fails("there is no line", "predict", "--run", trained_toy, standard_input=b"")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("hidden_units: 3\n")
-    message = "config.yaml, of a run of another program than spotlight? names an unknown option: "
+    message = "config.yaml (is it a run of spotlight?) names an unknown option: "
     toy.fails(message, "predict", "--run", tmp_path / "run")
 
 

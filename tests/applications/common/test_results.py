@@ -56,15 +56,15 @@ def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, w
             del run[name]
     assert both == at_once
     # Another command, other data, and no file of results.
-    message = "is of another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
+    message = "is from another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
     toy.fails(message, *words, "deterministic", "--units", 5, "--results", path)
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"data": {"train": {"rows": 7}}}))
     status, _, err = toy.call(*words, models[1], "--results", path)
-    assert status == 2 and err.endswith("are of other data; name another file.\n")
+    assert status == 2 and err.endswith("has results on other data; name another file.\n")
     for content in ("[]", "{", '{"runs": []}'):
         path.write_text(content)
-        toy.fails("is no file of results", *words, models[1], "--results", path)
+        toy.fails("is not a results file", *words, models[1], "--results", path)
 
 
 def test_six_digits_and_no_long_lists():

@@ -22,7 +22,7 @@ def test_stopped_within_an_epoch(toy, trained_toy, tmp_path, interrupted, monkey
     assert len(read_history(out)) == 1
     words = ("train", "--resume", "--out", out)
     with interrupted(1, 2):
-        message = "interrupted. A run that was training goes on with train --resume"
+        message = "interrupted. Continue a training run with train --resume"
         toy.fails(message, *words, "--epochs", 2, "--checkpoint-steps", 7, status=130)
     record, _ = read_checkpoint(out)
     assert (record["epoch"], record["step"]) == (1, 2)
@@ -110,7 +110,7 @@ def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_onl
     record, _ = read_checkpoint(tmp_path / "run")
     assert (record["epoch"], record["step"]) == (1, 2)
     assert len(read_history(tmp_path / "run")) == 2
-    toy.fails("--max-steps: the run has taken 7 steps already. Received: 6", *words, 6)
+    toy.fails("--max-steps: the run has already taken 7 steps. Received: 6", *words, 6)
     toy.succeeds(*words, "none")
     assert_same_run(tmp_path / "run", trained_toy)
 
@@ -169,7 +169,7 @@ def test_a_loss_that_is_no_number_ends_the_run(toy, tmp_path):
     words = toy.train(tmp_path / "run", learning_rate=1e30, clip_norm=None, optimizer="sgd")
     toy.fails("The loss became", *words, status=3)
     assert not (tmp_path / "run/weights.npz").exists()
-    toy.fails("no epoch has been finished, weights.npz is missing. Go on", "evaluate", "--run", tmp_path / "run")
+    toy.fails("no epoch is finished, weights.npz is missing. Continue", "evaluate", "--run", tmp_path / "run")
 
 
 def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy, tmp_path, weights_only):

@@ -70,11 +70,11 @@ def test_other_options_are_named_with_both_values(tmp_path):
     del other["note"]
     with pytest.raises(InputError) as error:
         RunFolder.open(tmp_path, other, resume=True)
-    assert str(error.value).partition("options out: ")[2].split("; ") == [
-        "hidden_units: 8 in the folder, 16 asked for",
-        "rates: [0.001, 0.0001] in the folder, [0.001] asked for",
-        "note: None in the folder, nothing asked for",
-        "seed: nothing in the folder, 3 asked for",
+    assert str(error.value).partition("omit these options: ")[2].split("; ") == [
+        "hidden_units: 8 in the folder, 16 requested",
+        "rates: [0.001, 0.0001] in the folder, [0.001] requested",
+        "note: None in the folder, nothing requested",
+        "seed: nothing in the folder, 3 requested",
     ]
     assert RunFolder.load(tmp_path).config == CONFIG
     unlock()
@@ -90,7 +90,7 @@ def test_what_is_no_run_folder(tmp_path):
             RunFolder.check(path, CONFIG, resume=True)
     assert not (tmp_path / "missing").exists()
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="not empty and holds no run"):
+    with pytest.raises(InputError, match="not empty and contains no run"):
         RunFolder.open(tmp_path, CONFIG)
     with pytest.raises(InputError, match=r"thesis\.txt"):
         RunFolder.open(tmp_path / "thesis.txt", CONFIG)
@@ -114,9 +114,9 @@ def test_what_a_run_knows_of_itself(tmp_path):
     folder.require_data(digest_of("anything"))
     folder.remember_data(digest_of("data"))
     folder.require_data(digest_of("data"))
-    with pytest.raises(InputError, match="the data are not those of this run"):
+    with pytest.raises(InputError, match="the data have changed since this run was trained"):
         folder.require_data(digest_of("others"))
-    with pytest.raises(InputError, match=r"no epoch has been finished, weights\.npz is missing"):
+    with pytest.raises(InputError, match=r"no epoch is finished, weights\.npz is missing"):
         folder.require_weights()
     (tmp_path / WEIGHTS).write_bytes(b"")
     folder.require_weights()
@@ -147,7 +147,7 @@ def test_digests():
     assert digest_of((0, 0)) == digest_of([0, 0])
     assert digest_of({"b", "a", "c"}) == digest_of({"c", "b", "a"})
     assert digest_of(np.arange(6).reshape(2, 3).T) == digest_of(np.arange(6).reshape(2, 3).T.copy())
-    with pytest.raises(TypeError, match="made of plain values and arrays"):
+    with pytest.raises(TypeError, match="must consist of plain values and arrays"):
         digest_of([object()])
 
 

@@ -105,7 +105,7 @@ def test_a_finished_run_stays_until_another_has_finished(toy, copied_toy, interr
             toy.fails("interrupted", *toy.train(copied_toy, overwrite=True), status=130)
         assert {path.relative_to(aside) for path in files_of(aside)} == {x.relative_to(copied_toy) for x in before}
     start = ("--start-from", aside)
-    toy.fails("would be deleted with the folder of this run", *toy.train(copied_toy, overwrite=True, epochs=9), *start)
+    toy.fails("--overwrite would delete", *toy.train(copied_toy, overwrite=True, epochs=9), *start)
     toy.succeeds("train", "--resume", "--out", copied_toy, "--no-export")
     assert not aside.exists()
     other_writer(copied_toy)
