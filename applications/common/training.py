@@ -153,8 +153,11 @@ class TrainingRun(Run):
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
         differing = [weight.path for weight in shared if tuple(weight.shape) != shapes[weight.path]]
         if differing or not shared:
-            names = f"other shapes of {', '.join(differing)}" if differing else "no weight has the same name"
-            raise InputError(f"--start-from: {self.options.run.start_from} does not fit this model: {names}.")
+            names = ", ".join(differing) or "all"
+            raise InputError(
+                f"--start-from: {self.options.run.start_from} does not fit this model, which has other names or shapes "
+                f"of weights: {names}. Choose a run of a similar model."
+            )
         return len(shared)
 
     def optimizer(self):

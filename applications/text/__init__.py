@@ -1,1 +1,1 @@
-"""Parts of programs that read and write text: files, tokens, batches, word vectors, metrics of sentences."""
+"""Code shared by programs on text: files, tokens, batches, word vectors, metrics of sentences."""

@@ -1,6 +1,6 @@
-"""Batches of sentence pairs in a handful of fixed shapes, in an order that a resumed run repeats.
+"""Batches of sentence pairs in a few fixed shapes, in an order that a resumed run reproduces.
 
-Shapes: B rows of a batch, S source tokens, T target tokens (one more than the target has words).
+Shapes: B rows of a batch, S source tokens, T target tokens (the words of the target, and start or end).
 """
 
 import weakref
@@ -12,27 +12,27 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Shapes of an epoch's batches, a smaller last one too: XLA compiles a step once for each.
+# Most shapes of the batches of an epoch, including a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
-# Places that are tried as the end of a bucket.
+# Most positions that are considered as the end of a bucket.
 MAX_CUTS = 512
 
 
 def num_batches(num_rows, batch_size):
-    """Return how many batches one epoch of `bucketed_dataset` has."""
+    """Return the number of batches in one epoch of `bucketed_dataset`."""
     return -(-num_rows // batch_size)
 
 
 def num_buckets(num_rows, batch_size):
-    """Return how many lengths full batches may have: a last batch that is smaller has a shape of its own."""
+    """Return the maximum number of shapes of full batches; a smaller last batch has its own shape."""
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
-    """Return the padded lengths (S, T) of the buckets, at most so many rows, growing in both columns.
+    """Return the padded lengths (S, T) of at most `max_parts` buckets, one row each, increasing in both columns.
 
-    The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
-    S x T is least. The last bucket fits every pair.
+    The pairs are sorted by the larger of the ranks of their source length and their target length, and cut so that the
+    sum of S x T is smallest. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
@@ -48,13 +48,13 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Return the rows of a batch in another order: of each the one half a batch away, as a file may have pairs of one
-    source in a row."""
+    """Return the rows of a batch in another order, for each row the one half a batch away: neighbours may share a
+    source."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 
 def has_other(source):
-    """Return which rows of a batch of sources, (B, S), are not what `other_sentence` puts in their place."""
+    """Return whether each row of a batch of sources (B, S) differs from its replacement in `other_sentence`."""
     return tf.reduce_any(source != other_sentence(source), axis=1)
 
 
@@ -66,20 +66,20 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     all epochs together have at most `MAX_SHAPES` shapes.
 
     Args:
-        sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. A batch is read when it is made.
+        sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. Rows are read batch by batch.
         batch_size: Rows of a batch.
         seed: Integer.
-        first_epoch: `None` for all rows once, from the shortest bucket to the longest, in each bucket in their order.
-            Otherwise the number of the epoch to begin with: batches without an end, their rows and their order random,
-            by the seed and the number of the epoch alone.
+        first_epoch: `None` for one pass, from the shortest bucket to the longest, rows in order within a bucket.
+            Otherwise the number of the first epoch: batches without end, with random rows in a random order that
+            depends only on the seed and the number of the epoch.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)
     shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
-    # The first bucket that each row fits into.
+    # The smallest bucket that each row fits into.
     buckets = (lengths[:, None] <= shapes).all(axis=2).argmax(axis=1).astype(np.int32)
     per_epoch = num_batches(len(sources), batch_size)
-    # The order of the rows is made on the CPU, whatever device the model trains on.
+    # The order of the rows is computed on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets)
 
@@ -87,7 +87,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         order = tf.range(len(sources))
         if epoch is not None:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
-        # A stable sort: rows of a bucket keep their random order, and its last rows open the next one's first batch.
+        # A stable sort: rows of a bucket stay in random order; the last ones start the first batch of the next bucket.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
         filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
         batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
@@ -100,7 +100,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
         return teacher_forced(*sides, shapes[buckets[rows].max()])
 
-    # TensorFlow keeps for ever what it calls, and would keep the files with it.
+    # A weak reference, because TensorFlow never releases a function that it calls, and would keep the files open.
     reader = weakref.ref(read)
 
     def batch_of_rows(rows):
@@ -114,14 +114,14 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     else:
         batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
     dataset = prefetched(batches.map(batch_of_rows))
-    # What is made of the dataset, and an iterator, keep it.
+    # Iterators and derived datasets hold a reference to the dataset, and so to the reader.
     dataset.reader = read
     return dataset
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):
-    """Return the int32 arrays source (B, S), target_input and target (B, T) of lists of ids, padded to the longest of
-    them, or to a shape (S, T) if that is larger."""
+    """Return the int32 arrays source (B, S), target_input and target (B, T) for lists of ids, padded to the longest
+    row, or to the `shape` (S, T) if it is larger."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)
@@ -131,7 +131,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Return lists of ids as one int32 array (B, longest), at least of one column, or of a length."""
+    """Return lists of ids as a padded int32 array (B, T): T is the longest row, at least 1 and `length`."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
@@ -139,12 +139,14 @@ def padded(rows, length=1):
 
 
 def cheapest_cuts(counts, costs, max_parts):
-    """Return the last places, growing, of at most `most` parts of a row, the cheapest ones.
+    """Return the last positions, increasing, of the cheapest partition of n positions into at most `max_parts`
+    intervals.
 
-    `counts` (n,) are the members at each place, and `costs` (n,), growing, a member's cost in a part that ends there.
+    `counts` (n,) are the members at each position. `costs` (n,), increasing, is the cost per member of an interval that
+    ends there.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
-    # part[i, j]: the cost of a part of the places i to j.
+    # part[i, j]: the cost of the interval of positions i to j.
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
@@ -162,5 +164,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return (rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
+    """Return (rows, 2): the number of tokens of the source, at least 1, and of the target with its start or end."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

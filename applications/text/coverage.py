@@ -1,31 +1,32 @@
-"""Risk-coverage of written sentences: how good is the part that a model is most certain of?"""
+"""Risk-coverage curves of generated sentences: the quality of the sentences that a model is most certain of."""
 
 import numpy as np
 
 from applications.common.significance import mean_interval, paired_interval
 from applications.common.tables import interval_text, table, titled
 
-# Coverages in tenths.
+# Coverages, in tenths.
 TENTHS = range(1, 11)
-# Random orders whose mean is the order "random".
+# Number of random orders that the order "random" averages over.
 NUM_ORDERS = 20
 
 
 def coverage_report(sentences, scores, noise):
-    """Return what the uncertainty of sentences says of their quality.
+    """Return how the quality of sentences depends on their uncertainty.
 
-    The sentences are sorted from the most certain to the least by their mutual information, by their entropy, by
-    minus log p a word under the mean weights, and at random, as equally certain ones are. A curve is the quality of the
-    first 10%, 20%, ... 100%, and its area the mean of the ten.
+    The sentences are sorted from the most to the least certain: by mutual information, by entropy, by negative log p
+    per word under the mean weights, and at random; ties are in random order. A curve is the quality of the first 10%,
+    20%, ... 100% of the sentences, and its area the mean of the ten.
 
     Args:
         sentences: Results of `uncertainty.written_of`.
-        scores: Dictionary from the name of a metric to its function of an array of rows, the score of these sentences.
-        noise: What was drawn, "attention" or "dropout"; `None` for nothing, and then there is no mutual information.
+        scores: Dictionary from the name of a metric to a function of an array of rows that scores these sentences.
+        noise: The source of draws, "attention" or "dropout"; `None` for no draws, and then there is no mutual
+            information.
 
     Returns:
-        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats a word, and of each metric
-        of "quality" and each order {"area", "curve"}.
+        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats per word, and "quality", for
+            each metric and each order {"area", "curve"}.
     """
     column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731
     uncertainties = {name: column(name) for name in ("mutual_information", "entropy") if name in sentences[0]}
@@ -44,9 +45,9 @@ def coverage_report(sentences, scores, noise):
 
 
 def coverage_lines(reports, metrics):
-    """Return the tables of `reports`, a dictionary from a model to the `coverage_report` of each seed; Markdown.
+    """Return the Markdown tables of `reports`, a dictionary from a model to the `coverage_report` of each seed.
 
-    `metrics` is a dictionary from the metric of a table to its title and a factor; one that a report lacks is left out.
+    `metrics` is a dictionary from a metric to the title of its table and a factor; unreported metrics are skipped.
     """
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []

@@ -1,4 +1,4 @@
-"""Pretrained word vectors for a vocabulary, from the formats in which they are published."""
+"""Pretrained word vectors for a vocabulary, from their published formats."""
 
 import gzip
 import pathlib
@@ -14,19 +14,19 @@ RANDOM_SCALE = 0.1
 def load_embeddings(path, vocabulary, dimension, seed=0):
     """Return an embedding matrix for the vocabulary, filled from a file of word vectors.
 
-    An .npz holds an array `vectors` (N, D), and the one file named words*.txt in its folder has a word a line. Anything
-    else is text, plain or .gz: a word and its D numbers a line, with word2vec's header line or without (GloVe). Words
-    match exactly, upper case too; the first of several vectors of a word counts.
+    An .npz contains an array `vectors` (N, D); the only file words*.txt in its folder has one word per line. All other
+    files are text, plain or .gz: a word and its D numbers per line, with the header line of word2vec or without
+    (GloVe). Words are matched with case; the first vector of a word counts.
 
     Args:
         path: The file.
         vocabulary: `Vocabulary`.
-        dimension: The D that the model expects.
+        dimension: The dimension D that the model expects.
         seed: Integer, for the vectors of missing words.
 
     Returns:
         `(matrix, num_known)`: float32 (V, D) with zeros for padding, id 0, and normal(0, 0.1) draws for words without a
-        vector; and the number of words with one.
+        vector; and the number of words with a vector.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -34,7 +34,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
-    filled = {0}  # Padding stays zero even if the file has a word that is spelled like it.
+    filled = {0}  # Padding stays zero even if the file has the word "<pad>".
     vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
     with reading(path, f"vectors of dimension {dimension}"):
         for line, word, vector in vectors_of(path, dimension):
@@ -45,12 +45,12 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
                 except ValueError as error:
                     raise ValueError(f"{error} (line {line})") from error
                 if not np.isfinite(matrix[index]).all():
-                    raise ValueError(f"a number that is not finite (line {line})")
+                    raise ValueError(f"NaN or infinity (line {line})")
     return matrix, len(filled) - 1
 
 
 def _text_vectors(path, dimension):
-    """Yield each line's number, its word and its vector, as bytes."""
+    """Yield the number, the word and the vector of each line, as bytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         require_text(path, file)
         for number, line in enumerate(file, start=1):
@@ -63,17 +63,17 @@ def _text_vectors(path, dimension):
                 if has_header:
                     continue
             if len(fields) <= dimension:
-                raise ValueError(f"line {number} of {len(fields) - 1} numbers")
-            # The word may hold spaces (GloVe 840B has such), so the numbers are cut off from the right.
+                raise ValueError(f"line {number} with {len(fields) - 1} numbers")
+            # The numbers are split off from the right, because words may contain spaces (GloVe 840B).
             yield number, b" ".join(fields[:-dimension]), fields[-dimension:]
 
 
 def _npz_vectors(path, dimension):
     word_files = sorted(path.parent.glob("words*.txt"))
     if len(word_files) != 1:
-        raise InputError(f"{path}: its words, one a line, must stand in one file words*.txt beside it")
+        raise InputError(f"{path}: its words, one per line, must be in a single file words*.txt in the same folder")
     words = word_files[0].read_bytes().splitlines()
-    # Never allow_pickle: unpickling runs code from the file.
+    # Without pickle: unpickling would run code from the file.
     with np.load(path, allow_pickle=False) as arrays:
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):

@@ -1,7 +1,7 @@
 """Metrics of generated text.
 
 Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. *Draws* are a list with one
-entry per input, each entry the list of sentences drawn for it. Entropy is in nats; BLEU lies between 0 and 100.
+entry per input, each a list of sentences sampled for this input. Entropy is in nats; BLEU is between 0 and 100.
 """
 
 import collections
@@ -14,11 +14,11 @@ import scipy.stats
 
 
 def distinct(draws, n, published=False):
-    """Return Dist-n: the share of different ones among the n-grams of the draws for an input, averaged over inputs.
+    """Return Dist-n: the fraction of distinct n-grams in the draws for an input, averaged over inputs.
 
-    An input without an n-gram counts as 0. By default n-grams lie inside one draw, and are divided by the number of
-    n-grams. `published` computes what the code of Bahuleyan et al. 2018 does: the tokens of all draws are one sequence,
-    so n-grams cross from one draw into the next, and they are divided by the number of *tokens*.
+    An input without n-grams counts as 0. By default n-grams lie inside one draw, and are divided by the number of
+    n-grams. `published` is the computation in the code of Bahuleyan et al. 2018: the tokens of all draws are one
+    sequence, so that n-grams cross draws, and they are divided by the number of *tokens*.
     """
 
     def share(sentences):
@@ -35,17 +35,17 @@ def distinct(draws, n, published=False):
 def unigram_entropy(draws):
     """Return the entropy, in nats, of the words drawn for an input, pooled over its draws; averaged over inputs.
 
-    An input with empty draws only counts as 0.
+    An input whose draws are all empty counts as 0.
     """
     counts = [collections.Counter(" ".join(sentences).split()) for sentences in draws]
     return float(np.mean([scipy.stats.entropy(list(count.values())) if count else 0.0 for count in counts]))
 
 
 def self_bleu(draws):
-    """Return how much the draws for an input, two or more, resemble each other: BLEU-4 of each against the others.
+    """Return the similarity of the draws for an input, two or more: the BLEU-4 of each draw against the others.
 
-    The BLEU is sacrebleu's sentence BLEU (exponential smoothing, effective order): 100 for equal draws. The mean is
-    over the draws of an input, then over inputs. An empty draw scores 0.
+    The BLEU is the sentence BLEU of sacrebleu (exponential smoothing, effective order): 100 for equal draws. It is
+    averaged over the draws of an input, then over inputs. An empty draw scores 0.
     """
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 
@@ -57,20 +57,20 @@ def self_bleu(draws):
 
 
 class BleuResult(typing.NamedTuple):
-    """A corpus BLEU, a percentage, and sacrebleu's signature with the n-gram order."""
+    """A corpus BLEU in per cent, and sacrebleu's signature with the n-gram order."""
 
     score: float
     signature: str
 
 
 def bleu_table(hypotheses, references, lowercase=False):
-    """Return the corpus BLEU-1 to BLEU-4 of tokenised hypotheses, with a list of references each, a dictionary from the
-    order to a `BleuResult`.
+    """Return BLEU-1 to BLEU-4 of tokenised hypotheses with lists of references: a dictionary from orders to
+    `BleuResult`s.
 
-    BLEU-n is the geometric mean of the precisions up to n. `lowercase` compares lower case, which the signature calls
+    BLEU-n is the geometric mean of the precisions up to order n. `lowercase` compares in lower case, in the signature
     case:lc.
     """
-    # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
+    # sacrebleu expects one list per reference number, with None for hypotheses that have fewer references.
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)
@@ -80,7 +80,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
 
 def group_references(sources, targets):
-    """Return all different targets of each source: a dictionary, in the order in which both first occur."""
+    """Return all distinct targets of each source: a dictionary, in the order of first occurrence."""
     # A dict serves as an ordered set.
     groups = collections.defaultdict(dict)
     for source, target in zip(sources, targets, strict=True):

@@ -1,4 +1,4 @@
-"""Options that programs on pairs of sentences share."""
+"""Options shared by programs on pairs of sentences."""
 
 import dataclasses
 from typing import Annotated
@@ -10,50 +10,50 @@ from applications.common.errors import InputError
 
 PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
-# Seed of the cuts of data: models of all seeds are compared on the same data.
+# Seed of splits of the data; it is fixed, so that models with different seeds are compared on the same data.
 DATA_SEED = 0
-# There are 4 special tokens.
+# Larger than the number of special tokens.
 VocabularySize = Annotated[int, Field(gt=4)]
 
 
 @dataclasses.dataclass
 class PairOptions:
-    """Pairs of sentences; without them, the built-in ones"""
+    """Pairs of sentences; built-in pairs by default"""
 
     train_source: common.File | None = None
-    """Training sources, one a line, plain or .gz; beside train_target."""
+    """Training sources, one per line, plain or .gz; needs train_target."""
     train_target: common.File | None = None
-    """Training targets, one a line."""
+    """Training targets, one per line."""
     train_table: common.File | None = None
-    """Training pairs, a CSV or TSV with named columns, plain or .gz, instead of two files."""
+    """Training pairs instead of two files: a CSV or TSV with named columns, plain or .gz."""
     valid_source: common.File | None = None
-    """Validation sources; where there are no validation pairs they are cut from train."""
+    """Validation sources; without validation pairs, a part of the training pairs is held out."""
     valid_target: common.File | None = None
     """Validation targets."""
     valid_table: common.File | None = None
     """Validation pairs, a table."""
     test_source: common.File | None = None
-    """Test sources, touched once at the end of training and by `evaluate`."""
+    """Test sources, used only at the end of training and by `evaluate`."""
     test_target: common.File | None = None
     """Test targets."""
     test_table: common.File | None = None
     """Test pairs, a table."""
     source_column: str = "source"
-    """Column of the tables with the sources."""
+    """Name of the source column in tables."""
     target_column: str = "target"
-    """Column of the tables with the targets."""
+    """Name of the target column in tables."""
     group_column: str | None = None
-    """Column of a table that says which rows belong together (an article, a conversation) when validation is cut."""
+    """Column of a table with group labels (an article, a conversation); validation is split off by whole groups."""
     valid_fraction: common.Fraction = 0.1
-    """Share of train that is held out where there are no validation pairs."""
+    """Fraction of the training pairs to hold out if there are no validation pairs."""
     max_train_pairs: common.Positive | None = None
-    """Use that many training pairs, chosen at random."""
+    """Use at most this many training pairs, chosen at random."""
     max_valid_pairs: common.Positive | None = None
-    """Use that many validation pairs."""
+    """Use at most this many validation pairs."""
     skip_invalid: bool = False
-    """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping; `evaluate` does as the run."""
+    """Skip and count pairs with an empty side or invalid UTF-8, instead of stopping; also applies to `evaluate`."""
     lowercase: bool = True
-    """Read and write lower case."""
+    """Convert all text to lower case."""
 
     def check(self):
         for part in PARTS:
@@ -63,53 +63,53 @@ class PairOptions:
 
     @property
     def has_training_pairs(self):
-        """Whether training pairs are named; if not, the built-in ones are used."""
+        """Whether training pairs are named; if not, the built-in pairs are used."""
         return self.train_source is not None or self.train_table is not None
 
 
 @dataclasses.dataclass
 class EvaluatePairsOptions(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other pairs of sentences."""
+    """Report on a split of a run's data, or on other pairs of sentences."""
 
     source: common.File | None = None
-    """Report on other pairs: sources, one a line, plain or .gz; beside target."""
+    """Report on other pairs: sources, one per line, plain or .gz; needs target."""
     target: common.File | None = None
-    """Targets of the other pairs, one a line."""
+    """Targets of the other pairs, one per line."""
     table: common.File | None = None
-    """Other pairs, a table with the columns of the run's own."""
+    """Other pairs: a table with the same columns as the training table."""
 
     def check(self):
         _named_files(self)
 
     @property
     def names_other(self):
-        """Whether the report is on other pairs."""
+        """Whether to report on other pairs."""
         return self.source is not None or self.table is not None
 
 
 @dataclasses.dataclass
 class DecodeOptions:
-    """Decoding of validation while training"""
+    """Decoding of validation inputs during training"""
 
     decode_every: common.NotNegative = 1
-    """Decode validation inputs every so many epochs; 0 for never."""
+    """Decode validation inputs after every this many epochs; 0 for never."""
     num_decoded: common.Positive = 100
-    """Number of validation inputs that are decoded then."""
+    """Number of validation inputs to decode."""
 
     def decodes_after(self, epoch):
-        """Return whether validation is decoded after this epoch, counted from 0."""
+        """Return whether validation inputs are decoded after this epoch, counted from 0."""
         return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0
 
 
 @dataclasses.dataclass
 class UncertaintyOptions:
-    """Uncertainty of written sentences"""
+    """Uncertainty of generated sentences"""
 
     uncertainty: bool = False
-    """Also how sure the model is of what it writes: likelihood, entropy and mutual information."""
+    """Also report the uncertainty of generated sentences: likelihood, entropy and mutual information."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none,
-    and 10 where it is left out."""
+    """Number of draws for the uncertainty, of the attention or, if it is deterministic, of the dropout; 10 by default,
+    0 for no draws."""
 
     def check(self):
         if self.num_draws is not None and not self.uncertainty:
@@ -117,7 +117,7 @@ class UncertaintyOptions:
 
 
 def _named_files(options, prefix=""):
-    """Return which of a part's files are named: two sides, a table, or nothing."""
+    """Return the files that are named, among the source, target and table of a split: two sides, a table, or none."""
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]
     flag = "--" + prefix.replace("_", "-")
     if "table" in named and len(named) > 1:

@@ -1,4 +1,4 @@
-"""Pairs of sentences as programs read, encode and batch them, and the lines that a user gives them."""
+"""Pairs of sentences: how programs read, encode and batch them, and read the lines of a user."""
 
 import dataclasses
 import sys
@@ -12,12 +12,12 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Return the `ParallelText` of a part that `PairOptions` name, or `None`."""
+    """Return the `ParallelText` of a split in `PairOptions`, or `None`."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
-    """Return the `ParallelText` that `EvaluatePairsOptions` name, or `None`."""
+    """Return the `ParallelText` of the files in `EvaluatePairsOptions`, or `None`."""
     return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
@@ -29,13 +29,13 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return whether a report of `PairOptions`, perhaps of an `EvaluatePairsOptions`, is on the built-in pairs."""
+    """Return whether a report uses the built-in pairs, for `PairOptions` and, optionally, `EvaluatePairsOptions`."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 
 @dataclasses.dataclass
 class EncodedPairs:
-    """Pairs and their ids; `report` has counts of pairs, tokens, unknown tokens and truncated sentences."""
+    """Pairs and their ids; `report` counts pairs, tokens, unknown tokens and truncated sentences."""
 
     pairs: ParallelText
     sources: IdRows
@@ -56,32 +56,31 @@ class EncodedPairs:
         return len(self.sources)
 
     def rows(self, indices):
-        """Return the pairs of these indices."""
+        """Return the pairs with these indices."""
         sides = self.sources.take(indices), self.targets.take(indices)
         return EncodedPairs(self.pairs.rows(indices), *sides, self.report)
 
     def num_batches(self, batch_size):
-        """Return how many batches an epoch has."""
+        """Return the number of batches per epoch."""
         return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None):
-        """Return batches, all pairs once; for training without an end, from the first epoch on."""
+        """Return batches: one pass over the pairs or, for training, an endless dataset starting with `first_epoch`."""
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
     def training_batches(self, options, first_epoch=None):
-        """Return the batches of a model that reads the target: ({"source", "target_input", "target"}, target)."""
+        """Return the batches of a model that also reads the target: ({"source", "target_input", "target"}, target)."""
         batches = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the lines that `GenerateOptions` name, and the ids of those with a word, `IdRows`; print how much encoding
-    lost."""
+    """Return the lines of `GenerateOptions`, and the `IdRows` of lines with a word; print how many tokens are lost."""
     lines = read_input(options)
     ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:
         print(
-            f"{report.num_truncated} lines were truncated to {max_length} tokens, "
+            f"{report.num_truncated} lines are truncated to {max_length} tokens, "
             f"{report.num_unknown} of {report.num_tokens} tokens are unknown",
             file=sys.stderr,
         )
@@ -89,11 +88,11 @@ def read_inputs(options, encoder, max_length):
 
 
 def write_samples(path, rows):
-    """Write samples.txt, and return the lines of five samples, drawn at random, for report.txt.
+    """Write samples.txt, and return the lines of five random samples for report.txt.
 
-    `rows` are the samples, each a list of (label, sentence), which takes one line.
+    `rows` are the samples, each a list of (label, sentence). Each sentence takes one line.
     """
-    # A text of a table may have lines of its own.
+    # A text from a table may contain line breaks.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")

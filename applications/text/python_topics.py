@@ -1,4 +1,4 @@
-"""Real English: sentences of the topics of Python's documentation, which `tools.make_topic_sentences` wrote.
+"""English sentences from the topics of Python's documentation, collected by `tools.make_topic_sentences`.
 
 `python_topics.tsv.gz` is a table with the columns topic and sentence.
 """
@@ -10,7 +10,7 @@ import pathlib
 
 @functools.cache
 def topics():
-    """Return the sentences of each topic, in their order: a dictionary of lists of str."""
+    """Return a dictionary from each topic to its sentences, in order."""
     content = gzip.decompress(pathlib.Path(__file__).with_name("python_topics.tsv.gz").read_bytes()).decode()
     sentences = {}
     for line in content.removesuffix("\n").split("\n")[1:]:

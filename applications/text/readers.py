@@ -1,9 +1,9 @@
-"""Reads sentences and pairs of sentences from files, and cuts pairs into training and held-out parts.
+"""Reads sentences and pairs of sentences from files, and splits pairs into training and held-out data.
 
-A reader checks its whole input before it returns, and raises `InputError` with the file and, where there is one, the
-line. Files may end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a reader leaves out and
-counts rows with a sentence without a word, bytes that are not UTF-8 or, in a table, a wrong number of fields; `None`
-says that the command has no such option.
+A reader checks its whole input before it returns, and raises `InputError` with the file and, if possible, the line.
+Files may end in .gz; a byte-order mark is dropped. With `skip_invalid`, a reader skips and counts rows that have a
+sentence without a word, invalid UTF-8 or, in a table, a wrong number of fields; `None` means that the command has no
+such option, and error messages do not mention it.
 """
 
 import csv
@@ -25,19 +25,19 @@ from pydantic import TypeAdapter, ValidationError
 from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, take_rows
 
-# Only a line feed ends a line: others, such as U+2028, stand inside a sentence. A byte that is not UTF-8 becomes a lone
+# Only a line feed ends a line; U+2028, for instance, may occur inside a sentence. An invalid UTF-8 byte becomes a lone
 # surrogate.
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
 _GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-# Unicode categories of white space and of characters that nobody sees.
+# Unicode categories of white space and of invisible characters.
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
 # The default is 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
 
 def has_word(text):
-    """Return whether a text has a visible character: without one it is a blank line, or an empty field.
+    """Return whether a text has a visible character; otherwise it is a blank line or an empty field.
 
     >>> has_word("?"), has_word(" \\t\\0 \\u200b")
     (True, False)
@@ -46,20 +46,20 @@ def has_word(text):
 
 
 def repair_hint(skip_invalid):
-    """Return the end of an error about a line: how to mend it."""
-    return "mend the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
+    """Return the end of an error message about a line: how to repair it."""
+    return "fix the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
 
 @dataclasses.dataclass
 class ParallelText:
-    """Pairs of sentences, one a row. A column is a list or, of a file, `TextRows`.
+    """Pairs of sentences, one per row. A column is a list or, if read from a file, `TextRows`.
 
     Args:
         sources: The sentences that the model reads.
         targets: The sentences that the model learns to write.
         groups: Labels; a split keeps rows with the same label together. Defaults to the sources, so that all targets of
-            a source are in one part.
-        skipped: Number of rows that the reader left out.
+            a source are in the same split.
+        skipped: Number of rows that the reader skipped.
     """
 
     sources: list | TextRows
@@ -75,7 +75,7 @@ class ParallelText:
         return len(self.sources)
 
     def rows(self, indices):
-        """Return a copy with these rows only."""
+        """Return a copy with only these rows."""
         columns = {name: column for name, column in vars(self).items() if isinstance(column, list | TextRows)}
         selected = {id(column): take_rows(column, indices) for column in columns.values()}
         return dataclasses.replace(self, **{name: selected[id(column)] for name, column in columns.items()})
@@ -91,8 +91,8 @@ def read_parallel(source_path, target_path, skip_invalid=None):
             if None in pair:
                 shorter, longer = paths if pair[0] is None else paths[::-1]
                 raise InputError(
-                    f"{shorter} has {number - 1} lines, fewer than {longer}: line n of the one must be the source of "
-                    "line n of the other"
+                    f"{shorter} has {number - 1} lines, fewer than {longer}: line n of one file must be the source of "
+                    "line n of the other file"
                 )
             yield number, pair
 
@@ -103,7 +103,7 @@ def read_parallel(source_path, target_path, skip_invalid=None):
 def read_table(path, source_column, target_column, group_column=None, skip_invalid=None):
     """Return the `ParallelText` of two named columns of a table with a header line.
 
-    .csv means commas and double quotes, and quoted fields may span lines; .tsv means tabs and no quoting. Blank lines
+    A .csv has commas and double quotes, and quoted fields may span lines; a .tsv has tabs and no quoting. Blank lines
     between rows are ignored. The values of `group_column` (an article, a conversation) are the groups.
     """
     rows = table_rows(path, skip_invalid=skip_invalid)
@@ -131,9 +131,9 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 
 
 def read_sentences(path, column="text", skip_invalid=None):
-    """Return the sentences of a file, and the number of lines left out.
+    """Return the sentences of a file, and the number of skipped lines.
 
-    A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line.
+    In a table, whose name ends in .csv or .tsv, the sentences are a column; other files have one sentence per line.
     """
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
@@ -144,7 +144,7 @@ def read_sentences(path, column="text", skip_invalid=None):
 
 
 def read_lines(path):
-    """Return the lines of a file, inputs of generation; a line may be blank."""
+    """Return the lines of a file with inputs for generation; lines may be blank."""
     return list(_file_lines(path))
 
 
@@ -159,10 +159,10 @@ def read_json(path):
 
 
 def json_entries(path, content, name, kind, layout):
-    """Return the list of a name in the content of a JSON file, its entries checked by pydantic.
+    """Return the list under `name` in the content of a JSON file, with entries validated by pydantic.
 
-    `kind` is the type of an entry, for instance a `TypedDict` of the fields that are used; `layout` is what the
-    `InputError` says was expected.
+    `kind` is the type of an entry, for instance a `TypedDict` of the fields that are used; `layout` describes the
+    expected content in the `InputError`.
     """
     entries = content.get(name) if isinstance(content, dict) else None
     try:
@@ -174,12 +174,12 @@ def json_entries(path, content, name, kind, layout):
 
 
 def read_input(options, is_text=True):
-    """Return the lines that `GenerateOptions` name, text or names, from a file or from standard input."""
+    """Return the lines that `GenerateOptions` name, text or names, from a file or standard input."""
     if options.input is not None:
         return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)
     lines = list(_checked_lines("standard input", file))
-    # The buffer stays open.
+    # Detach the buffer, so that standard input stays open.
     file.detach()
     if not lines:
         raise InputError("standard input: there is no line to read")
@@ -187,9 +187,9 @@ def read_input(options, is_text=True):
 
 
 def aligned(lines, answers, blank=""):
-    """Yield for each line with a word the next answer, for a blank line `blank`: answers stand beside their lines.
+    """Yield the next answer for each line with a word, and `blank` for a blank line, so that answers match their lines.
 
-    >>> list(beside(["one", "", "two"], ["eins", "zwei"]))
+    >>> list(aligned(["one", "", "two"], ["eins", "zwei"]))
     ['eins', '', 'zwei']
     """
     answers = iter(answers)
@@ -197,23 +197,23 @@ def aligned(lines, answers, blank=""):
 
 
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
-    """Return `(train, held_out)`, two parts of a `ParallelText` in the order of the rows; a group is in one of them.
+    """Return `(train, held_out)`, two parts of a `ParallelText` in the order of its rows; each group is in one of them.
 
-    Random groups are held out as long as they fit; the first one is, even if it is larger than the share. The same seed
-    and text give the same split on every machine. Skipped rows count for `train`.
+    Random groups are held out as long as they fit; the first group is held out even if it is too large. The same seed
+    and text give the same split on every machine. Skipped rows are counted in `train`.
 
     Args:
         text: `ParallelText`.
-        fraction: Share of the rows to hold out.
+        fraction: Fraction of the rows to hold out.
         seed: Integer.
-        maximum: Most rows to hold out, or `None`.
-        option, group: The option that asks for the cut, and what the rows of a group share, for the `InputError`.
+        maximum: Largest number of rows to hold out, or `None`.
+        option, group: For the `InputError`, the option that requests the split, and the name of what a group shares.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)
     if len(sizes) < 2:
         raise InputError(
-            f"{option}: cannot divide {len(text)} rows with the same {group}; name a separate file for the other part."
+            f"{option}: cannot split {len(text)} rows with the same {group}; name a separate file for the other split."
         )
     is_held = np.zeros(len(sizes), bool)
     capacity = min(fraction * len(text), maximum or len(text))
@@ -228,19 +228,19 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Cut a text in two as `split_by_group` does, with no sentence of the side `read` in both parts, in any case."""
+    """Split a text as `split_by_group` does, without any sentence of the side `read` in both parts, ignoring case."""
     rest, held_out = split_by_group(text, fraction, seed, maximum)
-    # A group is an article or a conversation; two of them may share a sentence.
+    # Groups such as articles and conversations may share a sentence.
     held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}
     is_new = np.fromiter((folded(sentence) not in held_sentences for sentence in getattr(rest, read)), bool, len(rest))
     rest = rest.rows(np.flatnonzero(is_new))
     if not len(rest):
-        raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
+        raise InputError(f"--valid-fraction: all {read} are also held out; no training data are left.")
     return rest, held_out
 
 
 def folded(sentence):
-    """Return the words of a sentence in lower case: a model may read sentences with the same ones as equal."""
+    """Return the words of a sentence in lower case; sentences with the same words may be equal for a model."""
     return " ".join(sentence.lower().split())
 
 
@@ -249,15 +249,15 @@ def _suffix(path):
 
 
 def _text_lines(path, skip_invalid=None):
-    """Return the `_file_lines` of plain text; the quotes and braces of records would be words."""
+    """Return the `_file_lines` of plain text. Other formats are refused: their quotes and braces would become words."""
     kind = _suffix(path)
     if kind in (".json", ".jsonl", ".csv"):
-        raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
+        raise InputError(f"{path}: expected plain text; write the texts into a .txt, one per line. Received: {kind}")
     return _file_lines(path, skip_invalid)
 
 
 def _file_lines(path, skip_invalid=None):
-    """Yield the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
+    """Yield the lines of a file. If invalid lines are skipped, an invalid UTF-8 byte stays as a lone surrogate."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -266,42 +266,42 @@ def _file_lines(path, skip_invalid=None):
             require_text(path, file.buffer)
             yield from _checked_lines(path, file, skip_invalid)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: not a whole gzip file ({error})") from error
+        raise InputError(f"{path}: not a complete gzip file ({error})") from error
 
 
 def require_text(path, file):
-    """Raise an `InputError` unless the start of a binary file looks like lines of UTF-8."""
+    """Raise `InputError` unless the start of a binary file looks like lines of UTF-8."""
     start = file.peek(1)
     if not start:
         raise InputError(f"{path}: the file is empty")
     if start.startswith(_GZIP):
         raise InputError(f"{path}: the file is compressed; its name must end in .gz")
-    # UTF-16 without a mark: every second byte of English text is 0.
+    # In UTF-16 without a byte-order mark every second byte of English text is 0.
     if start.startswith(_UTF_16) or b"\0" in start[:2]:
         raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
     lines = start.strip()
     if b"\r" in lines and b"\n" not in lines:
-        raise InputError(f"{path}: its lines end with carriage returns alone; save it with line feeds")
+        raise InputError(f"{path}: its lines end with carriage returns only; save it with line feeds")
 
 
 def _checked_lines(place, file, skip_invalid=None):
     for number, line in enumerate(file, start=1):
         if not skip_invalid and not _is_utf8(line):
-            raise InputError(f"{place}:{number}: bytes that are not UTF-8; {repair_hint(skip_invalid)}")
+            raise InputError(f"{place}:{number}: invalid UTF-8; {repair_hint(skip_invalid)}")
         yield line.removesuffix("\n").removesuffix("\r")
 
 
 def table_rows(path, kind=None, skip_invalid=None):
     """Yield (number of the row's first line, fields) for the header and every row that is not blank.
 
-    `kind` is ".csv" or ".tsv" where the name of the file does not say it.
+    `kind` is ".csv" or ".tsv" if the name of the file does not end in it.
     """
     lines = _file_lines(path, skip_invalid)
     suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
-        raise InputError(f"{path}: a table's name must end in .csv or .tsv, or in one of them and .gz")
-    # strict: an unclosed quote would otherwise swallow the rest of the file into one field.
+        raise InputError(f"{path}: the name of a table must end in .csv, .tsv, .csv.gz or .tsv.gz")
+    # Without strict an unclosed quote would turn the rest of the file into one field.
     form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader, first_line = csv.reader((line + "\n" for line in lines), **form), 1
     try:
@@ -311,12 +311,12 @@ def table_rows(path, kind=None, skip_invalid=None):
             first_line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{path}:{first_line}: broken quoting or line ends in the row that begins here ({error})"
+            f"{path}:{first_line}: invalid quoting or line ends in the row that begins here ({error})"
         ) from error
 
 
 def _read_columns(paths, rows, skip_invalid):
-    """Return the `TextRows` of each field, without white space at its ends, and the number of rows that are left out.
+    """Return the `TextRows` of each field, stripped of white space, and the number of skipped rows.
 
     `paths` are the files of the fields, and `rows` yields (number of the line, fields).
     """

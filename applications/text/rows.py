@@ -1,6 +1,6 @@
-"""Sequences of sentences and of their ids: a data set of a million pairs in memory, a larger one in files.
+"""Sequences of sentences and of their ids: up to about a million pairs in memory, larger data sets in temporary files.
 
-A file without a name in the folder TMPDIR holds the bytes; in memory are then 12 bytes a row.
+An unnamed file in the folder TMPDIR holds the bytes; 12 bytes per row stay in memory.
 """
 
 import array
@@ -16,35 +16,35 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Bytes of rows that are in memory: some 150 a sentence of a million.
+# Most bytes of a column in memory; a sentence takes about 150.
 MOST_IN_MEMORY = 2**28
 
 
 class _Writer:
-    """Rows that are added one after the other, until `finish` is called."""
+    """Collects rows until `finish` is called."""
 
     def __init__(self):
         self._sizes = array.array("i")
-        # Without `dir` Python takes another folder where it cannot write to the folder of TMPDIR.
+        # Without `dir` Python silently uses another folder if it cannot write to TMPDIR.
         folder = os.environ.get("TMPDIR") or None
         self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY, dir=folder)  # noqa: SIM115
-        # Python warns of a file that an error leaves open.
+        # Close the file after an error, or Python warns of an open file.
         weakref.finalize(self, self._file.close)
 
     def extend(self, content, sizes):
-        """Add several rows, joined, of these sizes in bytes."""
+        """Add several concatenated rows, with these sizes in bytes."""
         self._sizes.extend(sizes)
         try:
             self._file.write(content)
         except OSError as error:
             folder = os.environ.get("TMPDIR") or "the temporary folder"
             raise InputError(
-                f"{folder}: cannot keep a copy of the data there ({error}). Set the variable TMPDIR to a folder on a "
-                "disk with room for three times the text."
+                f"{folder}: cannot store a copy of the data ({error}). Set the environment variable TMPDIR to a folder "
+                "with free space for three times the text."
             ) from error
 
     def finish(self):
-        """Return the bytes of all rows, and the starts, int64, and the sizes, int32, of the rows among them."""
+        """Return the bytes of all rows, and the start (int64) and the size (int32) of each row."""
         sizes = np.array(self._sizes, np.int32)
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         with self._file as file:
@@ -56,9 +56,9 @@ class _Writer:
 
 
 class Rows(collections.abc.Sequence):
-    """A sequence of rows; a slice of it is a list.
+    """A sequence of rows; its slices are lists.
 
-    A subclass has the functions `_encoded` and `_decoded`, from a row to its bytes and back.
+    A subclass defines `_encoded` and `_decoded`, which convert a row to bytes and back.
     """
 
     def __init__(self, writer):
@@ -71,7 +71,7 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def columns(cls, rows, number):
-        """Return each of the columns of an iterable of tuples, in a list."""
+        """Return the columns of an iterable of tuples, as a list."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):
@@ -94,7 +94,7 @@ class Rows(collections.abc.Sequence):
         return len(self) == len(other) and all(map(operator.eq, map(self._encoded, self), map(self._encoded, other)))
 
     def take(self, indices):
-        """Return the rows of these indices, in their order; they are not copied."""
+        """Return the rows with these indices, in that order, without copying them."""
         take_rows = copy.copy(self)
         take_rows._starts, take_rows._sizes = self._starts[indices], self._sizes[indices]
         return take_rows
@@ -108,11 +108,11 @@ class TextRows(Rows):
 
 
 class IdRows(Rows):
-    """A sequence of int32 arrays, which cannot be written to."""
+    """A sequence of read-only int32 arrays."""
 
     @classmethod
     def joined(cls, parts):
-        """Return the rows of an iterable of (ids of neighbouring rows, int32, and their lengths)."""
+        """Return the rows of an iterable of (ids of consecutive rows, int32; their lengths)."""
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())
@@ -120,7 +120,7 @@ class IdRows(Rows):
 
     @property
     def lengths(self):
-        """Number of ids of each row, int32."""
+        """Number of ids in each row, int32."""
         return self._sizes // 4
 
     @staticmethod
@@ -138,12 +138,12 @@ def take_rows(column, indices):
 
 
 def distinct(column):
-    """Return the different rows of a column of str, in the order in which they come first."""
+    """Return the distinct rows of a column of str, in the order of first occurrence."""
     hashes = np.fromiter(map(hash, column), np.int64, len(column))
     return take_rows(column, np.sort(np.unique(hashes, return_index=True)[1]))
 
 
 def ranks(values):
-    """Return the place of each value among the different ones in ascending order, an int64 array."""
+    """Return the rank of each value among the distinct values, ascending, an int64 array."""
     place = {value: rank for rank, value in enumerate(sorted(set(values)))}
     return np.array([place[value] for value in values], np.int64)

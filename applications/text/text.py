@@ -1,6 +1,6 @@
-"""From strings to word ids and back, in graph, so that an exported model takes and returns strings.
+"""Converts strings to word ids and back, in graph, so that an exported model takes and returns strings.
 
-Shapes: B sentences, T tokens of the longest of them.
+Shapes: B sentences, T tokens of the longest sentence.
 """
 
 import collections
@@ -20,7 +20,7 @@ PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
 
 _SPACE = r"[\s\p{Z}\p{Cc}]+"
-# A corpus that writes its unknown words as <unk> keeps them as one token.
+# "<unk>" in a corpus stays one token.
 _PUNCTUATION = r"<unk>|[\p{P}\p{S}]"
 _TREEBANK_ESCAPES = (
     (r"(?i)-lrb-", "("),
@@ -37,13 +37,13 @@ _CHUNK = 4096
 class Tokenizer(tf.Module):
     """Splits sentences into word and punctuation tokens.
 
-    Bytes that are not UTF-8 become U+FFFD, text is brought to NFC, and the Penn Treebank's escapes (``-lrb-``, double
-    backquotes, ...) become the characters that they stand for.
+    Invalid UTF-8 becomes U+FFFD, text is normalized to NFC, and escapes of the Penn Treebank (``-lrb-``, double
+    backquotes, ...) become the characters that they denote.
 
     Args:
         lowercase: Whether text is lower-cased.
-        split_punctuation: Whether every punctuation mark or symbol is a token of its own; off for text that is
-            tokenised already.
+        split_punctuation: Whether every punctuation mark or symbol is a separate token; set it to `False` for text that
+            is already tokenised.
     """
 
     def __init__(self, lowercase=True, split_punctuation=True):
@@ -54,11 +54,11 @@ class Tokenizer(tf.Module):
     def tokenize(self, strings):
         """Return the tokens of strings (B,), a `tf.RaggedTensor` (B, None)."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Before lower-casing, which cuts a string at a NUL character.
+        # Before lower-casing, which truncates a string at a NUL character.
         strings = tf.strings.regex_replace(strings, r"\p{Cc}", " ")
         if self.lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
-        # After lower-casing, which can itself leave a letter decomposed.
+        # After lower-casing, which can produce decomposed letters.
         strings = tensorflow_text.normalize_utf8(strings, "NFC")
         for escape, character in _TREEBANK_ESCAPES:
             strings = tf.strings.regex_replace(strings, escape, character)
@@ -72,7 +72,7 @@ class Tokenizer(tf.Module):
         return [[token.decode() for token in row] for row in rows]
 
     def count(self, strings):
-        """Return how often each token is in the str of a sequence, a `collections.Counter`. Eager only."""
+        """Return the number of occurrences of each token in a sequence of str, a `collections.Counter`. Eager only."""
         counts = collections.Counter()
         for chunk in chunks(strings):
             counts.update(self.tokenize(tf.constant(chunk, tf.string)).flat_values.numpy())
@@ -80,13 +80,13 @@ class Tokenizer(tf.Module):
 
 
 class Vocabulary:
-    """The words that a model knows, in the order of their ids: `<pad>` 0, `<unk>` 1, `<start>` 2, `<end>` 3, words.
+    """The words that a model knows, by id: `<pad>` 0, `<unk>` 1, `<start>` 2, `<end>` 3, then words.
 
     Args:
-        words: List of the words from id 4 on: different, not empty, without white space.
+        words: List of the words from id 4 on: distinct, not empty, without white space.
 
     Attributes:
-        tokens, ids: List of all tokens by id, and dictionary from a token to its id.
+        tokens, ids: List of all tokens by id, and dictionary from tokens to ids.
     """
 
     def __init__(self, words):
@@ -98,20 +98,20 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, counts, max_size, min_count=1):
-        """Return the most frequent words of the *training* text; equally frequent ones in alphabetical order.
+        """Return the vocabulary of the most frequent words of the *training* text; ties are in alphabetical order.
 
-        `counts` is a dictionary from a token to its number, and `max_size` counts the four special tokens.
+        `counts` is a dictionary from tokens to their number, and `max_size` includes the four special tokens.
         """
         words = [(-count, word) for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS]
         return cls([word for _, word in sorted(words)[: max_size - len(SPECIAL_TOKENS)]])
 
     def save(self, path):
-        """Write one token per line, UTF-8, in the order of the ids."""
+        """Write one token per line, UTF-8, in the order of ids."""
         write_text_atomically(path, "".join(f"{token}\n" for token in self.tokens))
 
     @classmethod
     def load(cls, path):
-        """Read a file of `save`; another file is an `InputError`."""
+        """Read a file written by `save`; other files raise `InputError`."""
         path = pathlib.Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such vocabulary")
@@ -120,16 +120,16 @@ class Vocabulary:
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: a vocabulary must be UTF-8 text") from error
         if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-            raise InputError(f"{path}: a vocabulary begins with the lines {', '.join(SPECIAL_TOKENS)}")
+            raise InputError(f"{path}: a vocabulary must begin with the lines {', '.join(SPECIAL_TOKENS)}")
         wrong = [token for token, count in collections.Counter(tokens).items() if count > 1 or token.split() != [token]]
         if wrong:
-            raise InputError(f"{path}: {wrong[0]!r} is empty, holds white space, or is there twice")
+            raise InputError(f"{path}: {wrong[0]!r} is empty, contains white space, or occurs twice")
         return cls(tokens[len(SPECIAL_TOKENS) :])
 
 
 @dataclasses.dataclass
 class EncodingReport:
-    """Numbers of sentences cut short, and of unknown words among the tokens that encoding kept."""
+    """Numbers of truncated sentences, and of unknown and all tokens after truncation."""
 
     num_truncated: int
     num_unknown: int
@@ -137,26 +137,27 @@ class EncodingReport:
 
 
 class TextEncoder(tf.Module):
-    """Turns strings into ids and ids into strings. As a `tf.Module`, it is exported with the object that holds it."""
+    """Converts strings to ids and ids to strings. As a `tf.Module`, it is exported with the object that contains it."""
 
     def __init__(self, tokenizer, vocabulary):
         super().__init__(name="text_encoder")
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.vocabulary_size = len(vocabulary)
-        # Strings live on the CPU; a GPU may be the default device.
+        # String tensors must be on the CPU, and a GPU may be the default device.
         with tf.device("CPU:0"):
             self.token_of_id = tf.constant(vocabulary.tokens)
             pairs = tf.lookup.KeyValueTensorInitializer(self.token_of_id, tf.range(len(vocabulary), dtype=tf.int64))
             self.id_of_token = tf.lookup.StaticHashTable(pairs, default_value=UNKNOWN)
 
     def encode_ragged(self, strings):
-        """Return the ids of strings (B,), an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
+        """Return the ids of strings (B,), not truncated, without special tokens: an int32 `tf.RaggedTensor` (B,
+        None)."""
         tokens = self.tokenizer.tokenize(strings)
         return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
 
     def encode(self, strings, max_length=None):
-        """Return the ids of strings (B,), at most `max_length` of each: int32 (B, T), T >= 1, padded with 0."""
+        """Return at most `max_length` ids of each string (B,): int32 (B, T), T >= 1, padded with 0."""
         padded = self.encode_ragged(strings)[:, :max_length].to_tensor(default_value=PAD)
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
@@ -186,15 +187,15 @@ class TextEncoder(tf.Module):
         return IdRows.joined(encoded()), report
 
     def tokens(self, ids):
-        """Return the tokens of int ids, strings of their shape."""
+        """Return the tokens of integer ids, strings of the same shape."""
         with tf.device("CPU:0"):
             return tf.gather(self.token_of_id, ids)
 
     def decode(self, ids):
-        """Return the sentences (...) of int ids (..., T), strings.
+        """Return the sentences (...) of integer ids (..., T), strings.
 
-        A sentence stops before its first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens
-        are joined by a space.
+        A sentence ends before the first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens are
+        joined by a space.
         """
         ids = tf.cast(ids, tf.int32)
         is_end = tf.cast(tf.equal(ids, END), tf.int32)
@@ -208,5 +209,5 @@ class TextEncoder(tf.Module):
 
 
 def chunks(strings):
-    """Return the parts of a data set that are encoded at once."""
+    """Yield the chunks of a data set that are encoded at once."""
     return (strings[start : start + _CHUNK] for start in progress(range(0, len(strings), _CHUNK), "encoding"))

@@ -1,4 +1,4 @@
-"""How sure a model is of the sentences that it has written.
+"""Uncertainty of a model about the sentences that it has generated.
 
 Shapes: B sentences, T tokens with the end, V words, M draws.
 """
@@ -11,26 +11,27 @@ from applications.text.text import PAD, START
 from keras_vattn import random
 from keras_vattn.metrics import sequence_uncertainty
 
-# The figures of a sentence without draws, the figures that need draws, and the figures of each word.
+# Figures per sentence without draws, figures per sentence that need draws, and figures per word.
 PLAIN = ("num_words", "log_likelihood", "entropy")
 DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
 OF_WORDS = ("word_entropy", "word_mutual_information")
 
 
 def require_noise(noise, num_draws):
-    """Raise InputError for a number of draws that somebody gave, of a model in which nothing is random."""
+    """Raise `InputError` if the user requests draws of a deterministic model."""
     if num_draws and noise is None:
-        raise InputError(f"--num-draws: nothing is drawn in this model, and no dropout. Received: {num_draws}")
+        raise InputError(f"--num-draws: must be 0, as the model has no noise and no dropout. Received: {num_draws}")
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
-    """Return the figures of `keras_vattn.metrics.sequence_uncertainty` of written words, and "log_likelihood" (B,), log
-    p without noise; in graph.
+    """Return the figures of `keras_vattn.metrics.sequence_uncertainty` of generated sentences, and "log_likelihood"
+    (B,), log p without noise; in graph.
 
     Args:
-        log_words: Function that returns log p of every word given those of `target` before it, (B, T, V).
-        target: Written ids (B, T), padding after the end.
-        noise: `keras_vattn.Sampler`, which draws whole sentences; `None` for `PLAIN` figures and entropies of words.
+        log_words: Function that returns log p (B, T, V) of every word given the words of `target` before it.
+        target: Generated ids (B, T), with padding after the end.
+        noise: `keras_vattn.Sampler` whose draws are fixed over a sentence; `None` for `PLAIN` figures and word
+            entropies.
         num_samples: M.
         seed: Integer, or a scalar tensor.
     """
@@ -50,15 +51,15 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return the inputs of a decoder that is taught written ids (B, T): the start and the words before each."""
+    """Return the decoder inputs of generated ids (B, T), for teacher forcing: the start and all ids but the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 
 
 def written_of(texts, words, figures):
-    """Return a dictionary of each sentence of a batch: its "text", its "words" with the end, and its figures.
+    """Return a dictionary for each sentence of a batch: its "text", its "words" with the end, and its figures.
 
-    They are of strings (B,), of strings (B, T), and of the result of `uncertainty_of`.
+    `texts` are strings (B,), `words` strings (B, T), and `figures` the result of `uncertainty_of`.
     """
     figures = {name: np.array(x) for name, x in figures.items()}
     if "log_likelihoods" in figures:
@@ -72,15 +73,14 @@ def written_of(texts, words, figures):
 
 
 def words_with_nats(sentence):
-    """Return the words of a result of `written_of` with what the model is unsure of at each of them, (word, nats): the
-    part of the entropy that draws disagree on, or the whole of it where there are none."""
+    """Return (word, nats) for each word of a result of `written_of`: mutual information, or entropy without draws."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
     return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 
 
 def lines_of(sentences):
-    """Return a table of sentences as `generate` writes it: a line of heads, and a line of each with tabs between its
-    columns, blank for `None`. The words and their figures are columns with spaces between the entries."""
+    """Return the lines of a table of sentences for `generate`: a line of headings, and a line for each sentence, with
+    tabs between columns; blank for `None`. Words and their figures are columns with spaces between entries."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

@@ -1,1 +1,1 @@
-"""What programs on images share: images, features of their regions, rendered scenes."""
+"""Code shared by programs on images: images, features of their regions, rendered scenes."""

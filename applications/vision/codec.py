@@ -1,4 +1,4 @@
-"""Images, the features of their regions, and how a run makes the features of the images.
+"""The codec of a run: images, the features of their regions, and the extractor that computes them.
 
 Shapes: N images, B of a batch, R regions, D width of a region's features.
 """
@@ -21,42 +21,42 @@ from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
-# Entries of it, attributes of a `RegionCodec`.
+# Attributes of a `RegionCodec` that regions.json stores.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
-# Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.
+# Most float32 features in memory, 256 MB; features of a larger file are read batch by batch.
 _MOST_IN_MEMORY = 2**26
-# Batches that are read at a time, and batches that wait: memory does not depend on the number of cores.
+# Batches that are read in parallel, and batches in the queue; fixed, so that memory does not depend on the machine.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
-# Side of the smallest box that is drawn, as a share of the image's side.
+# Side of the smallest box that is drawn, as a fraction of the side of the image.
 _SMALLEST_BOX = 0.01
-# Images that the standard deviation of the features is computed on.
+# Number of images for the standard deviation of the features.
 _NUM_SCALE = 256
 
 
 @dataclasses.dataclass
 class Sources:
-    """Where regions come from: features are made of the `Images` where there are no `Regions` of a file; without images
-    attention is not drawn."""
+    """The sources of regions: features in a file (`regions`), or otherwise features computed from `images`. Without
+    images no attention is drawn over images."""
 
     images: Images | None
     regions: Regions | None
 
     @property
     def source(self):
-        """The regions, or else the images."""
+        """The regions, or the images if there are no regions."""
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return the `Sources` of some ids: no other image is read. An id without an image is an `InputError`."""
+        """Return the `Sources` of some ids; other images are not read. An id without an image raises `InputError`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` that `RegionOptions` name; without names the images of the embedded scenes, and exact
-    features of `attributes` of their objects unless a network makes the features."""
+    """Return the `Sources` that `RegionOptions` name. The default is the built-in scenes: their images, and exact
+    features of `attributes` of their objects unless a network computes features."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
         regions = None if options.network else scenes.regions_of(rendered, attributes)
@@ -69,10 +69,9 @@ def open_sources(options, num_scenes, attributes, size=64):
 
 
 class RegionCodec:
-    """From images to the regions that the model of a run sees: at most R, of width D, perhaps with boxes appended.
+    """Converts images to the regions that the model of a run reads: at most R, of width D, perhaps with boxes.
 
-    `scale` is the standard deviation of the features of training images. Without the `Extractor` that made the features
-    images are refused.
+    `scale` is the standard deviation of training features. Images are refused if the run has no `Extractor`.
     """
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
@@ -85,8 +84,8 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return the codec of `RegionOptions`, `Sources` and the ids of the training images; the network words is
-        trained here, on a dictionary from some of the ids to the words about the image."""
+        """Return the codec for `RegionOptions`, `Sources` and the ids of the training images. The network words is
+        trained here; `words` is a dictionary from some of the ids to the words about the image."""
         if sources.regions is not None:
             extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))
@@ -116,13 +115,13 @@ class RegionCodec:
 
     @property
     def model_width(self):
-        """Width of a region as the model sees it."""
+        """Width of a region as the model reads it."""
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of sources, or the extractor's of their images; made once, in memory if they are few."""
+        """Return the `Regions` of sources, by the extractor if they are images; cached, and in memory if small."""
         source = sources.source
-        # Keeps the source alive, so that its id stays unique.
+        # The cache holds a reference to the source, so that its id stays unique.
         if id(source) not in self._cache:
             self._cache[id(source)] = source, self._regions_of(sources)
         return self._cache[id(source)][1]
@@ -131,7 +130,7 @@ class RegionCodec:
         regions = sources.regions
         if regions is None:
             if self.extractor is None:
-                raise InputError("--images: this run was trained on features, and cannot make them of images.")
+                raise InputError("--images: this run was trained on features and has no extractor; name --features.")
             return extract(self.extractor, sources.images)
         if regions.width != self.width:
             raise InputError(f"--features: expected regions of width {self.width}. Received: {regions.width}")
@@ -142,12 +141,12 @@ class RegionCodec:
         return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
-        """Return the regions as the model sees them, (B, R, D) or (B, R, D + 4), in graph."""
+        """Return the regions as the model reads them, (B, R, D) or (B, R, D + 4), in graph."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Return batches whose inputs, the first of each, have "regions" as the model sees them and "num_regions"
-        instead of "image", rows of `Regions`, int (B,); blind: all regions are zeros."""
+        """Return batches in which the inputs, the first element, have "regions" as the model reads them and
+        "num_regions" instead of "image", the rows (B,) of `Regions`. If `blind`, all regions are zeros."""
 
         def seen(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
@@ -157,7 +156,7 @@ class RegionCodec:
         return prefetched(dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def regions_of_images(self, strings):
-        """Return the regions of encoded images (B,) as the model sees them, and their numbers (B,), in graph."""
+        """Return the regions of encoded images (B,) as the model reads them, and their numbers (B,), in graph."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)
         boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))
@@ -165,8 +164,8 @@ class RegionCodec:
 
 
 def picture_of(codec, sources, row):
-    """Return the image of a row of the regions, (H, W, 3), and the boxes of its regions, float32 (R, 4); `None` where
-    the images or the boxes are unknown. A box has an area even if its region at the edge of an image has no area."""
+    """Return the image of a row of the regions, (H, W, 3), and the boxes of its regions, float32 (R, 4); `None` if the
+    images or the boxes are unknown. Boxes without area, at the edge of an image, are enlarged."""
     regions = codec.regions_of(sources)
     _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
     boxes = boxes[0, : counts[0]]

@@ -1,6 +1,6 @@
-"""From pixels to features of regions, in graph, so that an exported model takes images; and the command `features`.
+"""Computes features of regions from pixels, in graph, for exported models that take images; the command `features`.
 
-Shapes: B images of S pixels a side, G cells a side, R regions, D width of a region's features.
+Shapes: B images of S pixels per side, G cells per side, R regions, D width of a region's features.
 """
 
 import json
@@ -21,21 +21,21 @@ from applications.vision.word_detectors import train_detectors
 
 CONFIG = "extractor.json"
 NETWORK = "network.keras"
-# The folder of the extractor beside a file of features.
+# The folder of the extractor, next to its file of features.
 _EXTRACTOR = "extractor"
 
 
 class Extractor:
-    """Features of regions of images of S pixels a side, the cells of a grid of G a side.
+    """Computes the features of regions: the cells of a grid, G per side, in images with S pixels per side.
 
     Args:
         network: `keras.Model` from float32 images (B, S, S, 3) to maps (B, H, W, D), H and W at least G: the features
-            of a cell are the map's mean over it. `None` for the pixels of a cell, as values from -1 to 1.
+            of a cell are the mean of the map over the cell. `None` for the pixels of a cell, scaled to [-1, 1].
 
     Attributes:
         boxes: float32 (R, 4), x0, y0, x1, y1 of the regions in [0, 1].
         width: D.
-        variables: List of the network's variables, which an exported module has to hold.
+        variables: List of the network's variables, which an exported module must hold.
     """
 
     def __init__(self, side, cells, network=None):
@@ -64,8 +64,8 @@ class Extractor:
             yield self._traced(pixels).numpy()
 
     def decode(self, strings):
-        """Return the images in strings of bytes, resized: (B,) to uint8 (B, S, S, 3)."""
-        # On the CPU wherever the network runs: features are the same as in training.
+        """Return images from encoded strings, resized: (B,) to uint8 (B, S, S, 3)."""
+        # Always on the CPU, so that features are the same as in training.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.side),
@@ -80,33 +80,33 @@ class Extractor:
         if self.network is not None:
             with replacing(folder / NETWORK) as temporary:
                 self.network.save(temporary)
-        # Last, so that a folder with this file holds everything.
+        # Last, so that a folder with this file is complete.
         network = None if self.network is None else NETWORK
         write_json(folder / CONFIG, {"side": self.side, "cells": self.cells, "network": network})
 
     @classmethod
     def load(cls, folder):
-        """Read an extractor from a folder; `InputError` if there is none, or it cannot be read."""
+        """Read an extractor from a folder; `InputError` if it is missing or cannot be read."""
         path, network = pathlib.Path(folder, CONFIG), None
         with reading(path, "an extractor of this program"):
             config = json.loads(path.read_text(encoding="utf-8"))
-            # Earlier versions had more networks, and windows.
+            # Earlier versions had other networks, and windows instead of a grid.
             if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
-                raise InputError(f"{path}: this version has no network {config['name']} of {config['regions']}.")
+                raise InputError(f"{path}: this version does not support {config['name']} with {config['regions']}.")
             if config["network"] is not None:
-                # No code of the file runs.
+                # Keras loads in safe mode: no code from the file runs.
                 network = keras.saving.load_model(path.with_name(config["network"]), compile=False)
             return cls(config["side"], config["cells"], network)
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` that `ExtractorOptions` describe. The network words is trained on `Images` and a
-    dictionary from ids of training images to the words about the image."""
+    """Return the `Extractor` for `ExtractorOptions`. The network words is trained on `Images` and a dictionary from ids
+    of training images to the words about the image."""
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))
         pixels = np.concatenate(list(images.subset(rows).batches(options.side, title="reading images")))
-        # Features do not depend on the precision of the run.
+        # The precision of the run must not affect features.
         keras.config.set_dtype_policy("float32")
         try:
             network = train_detectors(pixels, [words[images.ids[row]] for row in rows], options.side, options.cells)
@@ -123,13 +123,13 @@ def extract(extractor, images):
 
 
 def write_features(options, words=None):
-    """Write the features of images, and the extractor beside them, into the folder of `FeaturesOptions`. The network
-    words learns from `words`, a dictionary from ids of images to lists of words."""
+    """Write the features of images, and their extractor, into the folder of `FeaturesOptions`. The network words is
+    trained on `words`, a dictionary from ids of images to lists of words."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
     features = (image_features for batch in extractor.batches(images) for image_features in batch)
-    # Last, so that a folder with this file holds everything.
+    # Last, so that a folder with this file is complete.
     num_images, num_regions = write_regions(
         out / REGIONS, ((each, x, extractor.boxes) for each, x in zip(images.ids, features, strict=True))
     )
@@ -137,7 +137,7 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that the command `features` left in its folder, beside its file of features, or `None`."""
+    """Return the `Extractor` that the command `features` wrote next to its file of features, or `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -1,6 +1,6 @@
-"""Images of a folder or of an array, by id; a file that is no image is an `InputError` that names it.
+"""Images in a folder or an array, by id; a file that is not an image raises an `InputError` that names it.
 
-Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized one.
+Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized image.
 """
 
 import concurrent.futures
@@ -18,17 +18,17 @@ from applications.common.errors import InputError, reading
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-# Files of features are named after the files of the images.
+# Includes the endings of files with features, which are named after the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
-# EXIF: the tag of the orientation, and the type of its value, 16 bits.
+# EXIF: the tag of the orientation, and the type of its value, a 16-bit integer.
 _ORIENTATION, _SHORT = 0x0112, 3
 
 
 def image_id(name):
-    """Return the id of an image, a str, of its number, or of the path or name of its file, with or without the ending.
+    """Return the id of an image, a str, from its number, or the path or name of its file, with or without ending.
 
-    A number and the name of a COCO image give the number without leading zeros.
+    For a number or the name of a COCO image, the id is the number without leading zeros.
 
     >>> image_id("images/COCO_train2014_000000000139.jpg"), image_id(139), image_id("synpic54610.jpg")
     ('139', '139', 'synpic54610')
@@ -39,31 +39,31 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Entries of different ids, str, which come from a place."""
+    """Entries with distinct ids, str, from a place such as a folder or a file."""
 
     place: dataclasses.InitVar[str]
     ids: list
 
     def __post_init__(self, place):
-        # No field: the digest of the data does not depend on their place.
+        # Not a field, so that the digest of the data does not depend on their place.
         self.place = str(place)
 
     def __len__(self):
         return len(self.ids)
 
     def rows_of(self, ids):
-        """Return the rows of ids, int64 (len(ids),); unknown ids are an `InputError`, which names the first five."""
+        """Return the rows of ids, int64 (len(ids),). Unknown ids raise an `InputError` with the first five of them."""
         row_of = {each: row for row, each in enumerate(self.ids)}
         missing = [each for each in dict.fromkeys(ids) if each not in row_of]
         if missing:
-            received = f"{len(missing)} of {len(set(ids))} ids without one, {', '.join(missing[:5])}"
-            raise InputError(f"{self.place}: expected an image of every id. Received: {received}")
+            received = f"{len(missing)} of {len(set(ids))} ids without an image, {', '.join(missing[:5])}"
+            raise InputError(f"{self.place}: expected an image for every id. Received: {received}")
         return np.array([row_of[each] for each in ids], np.int64)
 
 
 @contextlib.contextmanager
 def silenced_stderr():
-    """Hide the line that libjpeg writes to standard error about a damaged file, which our error names."""
+    """Suppress what libjpeg writes to standard error about a damaged file; our error names the file."""
     sys.stderr.flush()
     standard_error = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -77,13 +77,13 @@ def silenced_stderr():
 
 @dataclasses.dataclass
 class Images(ById):
-    """Images, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
+    """Images, either `files` in a folder, a list of N paths, or an array `pixels`, uint8 (N, H, W, 3)."""
 
     files: list | None = None
     pixels: np.ndarray | None = None
 
     def read(self, row):
-        """Return an image, uint8 (H, W, 3); `InputError` if it does not decode."""
+        """Return an image, uint8 (H, W, 3); `InputError` if it cannot be decoded."""
         if self.files is None:
             return self.pixels[row]
         path = pathlib.Path(self.place, self.files[row])
@@ -91,7 +91,7 @@ class Images(ById):
             with tf.device("CPU:0"):
                 return decode_image(path.read_bytes()).numpy()
         except tf.errors.OpError as error:
-            raise InputError(f"{path}: expected an image that decodes, a JPEG or PNG.") from error
+            raise InputError(f"{path}: expected a valid JPEG or PNG.") from error
 
     def subset(self, rows):
         """Return the `Images` of some rows."""
@@ -100,7 +100,7 @@ class Images(ById):
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def batches(self, size, batch_size=64, title="images"):
-        """Yield the images resized, uint8 (B, S, S, 3), under a progress line; errors as in `read`."""
+        """Yield resized images, uint8 (B, S, S, 3), and show progress with a title; errors as in `read`."""
 
         def resized_row(row):
             with tf.device("CPU:0"):
@@ -117,7 +117,7 @@ class Images(ById):
 def open_images(path):
     """Return the `Images` of a folder, with its subfolders, or of an .npz file with one uint8 array (N, H, W, 3).
 
-    `image_id` makes the ids of the names of files; hidden files are left out. A file is decoded when it is read.
+    Ids are `image_id` of the file names; hidden files are ignored. Files are decoded when they are read.
     """
     path = pathlib.Path(path)
     if not path.is_dir():
@@ -129,17 +129,17 @@ def open_images(path):
         if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: a folder without any")
+        raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: no such file")
     file_of = {}
     for file in files:
         if (other := file_of.setdefault(image_id(file), file)) != file:
-            raise InputError(f"{path}: expected one image of the id {image_id(file)}. Received: {other} and {file}")
+            raise InputError(f"{path}: expected one image with id {image_id(file)}. Received: {other} and {file}")
     return Images(path, list(file_of), files=files)
 
 
 def _read_array(path):
-    expected = "a folder of images, or an .npz of one uint8 array (N, H, W, 3)"
-    # Opened here: NumPy leaves a file that it cannot read open. Never allow_pickle: unpickling runs code of the file.
+    expected = "a folder of images, or an .npz with one uint8 array (N, H, W, 3)"
+    # If NumPy opens a file that it cannot read, it does not close it. Without pickle: unpickling would run code.
     with reading(path, expected), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         (name,) = archive.files
         array = archive[name]
@@ -151,9 +151,9 @@ def _read_array(path):
 def decode_image(content):
     """Return the JPEG or PNG in a string of bytes, uint8 (H, W, 3), in graph.
 
-    Grey becomes RGB, 16 bits become 8, transparency is left out, and an image is turned upright as its EXIF says.
+    Grey becomes RGB, 16 bits become 8, transparency is dropped, and the image is rotated according to its EXIF.
     """
-    # This operation reads JPEG too, and refuses a BMP, whose palette it would read as grey.
+    # This operation also reads JPEG, and refuses BMP, whose palettes TensorFlow would read as grey.
     return _upright(tf.io.decode_png(content, channels=3), content)
 
 
@@ -162,7 +162,7 @@ def decode_image(content):
     autograph=False,
 )
 def _upright(image, content):
-    """Return an image (H, W, 3) turned as the EXIF of its file says."""
+    """Return an image (H, W, 3) rotated according to the EXIF of its file."""
     orientation = _orientation(content)
 
     def turned():
@@ -176,7 +176,7 @@ def _upright(image, content):
 def _orientation(content):
     """Return the orientation in the EXIF of a JPEG or PNG, 1 to 8; 1, upright, without EXIF. In graph."""
     before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
-    # EXIF is a TIFF. Padded, so that every field of a damaged one can be read.
+    # EXIF is a TIFF. Padding allows reading every field of a damaged TIFF.
     tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
     size, is_little = tf.strings.length(tiff), tf.strings.substr(tiff, 0, 4) == b"II*\0"
     is_tiff = is_little | (tf.strings.substr(tiff, 0, 4) == b"MM\0*")
@@ -188,7 +188,7 @@ def _orientation(content):
     start = numbers(4, tf.int32)[0]
     start = tf.where((start >= 8) & (start < size - 14), start, size - 14)
     num_entries = tf.minimum(numbers(start, tf.uint16)[0], (size - start - 2) // 12)
-    # An entry is a tag, the type of its value, their number in 32 bits, and the value in 32 bits.
+    # An entry is a tag (16 bits), the type of its values (16), their number (32), and the value (32).
     entries = tf.reshape(numbers(start + 2, tf.uint16, 6 * num_entries), (-1, 6))
     values = tf.boolean_mask(entries[:, 4], (entries[:, 0] == _ORIENTATION) & (entries[:, 1] == _SHORT))
     value = tf.concat([values, [1]], axis=0)[0]
@@ -196,6 +196,6 @@ def _orientation(content):
 
 
 def resized(image, size):
-    """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; an image of that size is returned as it is."""
+    """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; an image of this size is unchanged."""
     scaled = tf.image.resize(image, (size, size), antialias=True)
     return tf.saturate_cast(tf.round(scaled), tf.uint8)

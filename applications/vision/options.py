@@ -1,4 +1,4 @@
-"""Options that programs on images share. Nothing here imports Keras."""
+"""Options shared by programs on images. This module does not import Keras."""
 
 import dataclasses
 import pathlib
@@ -8,7 +8,7 @@ from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-# In the folder that the command `features` writes.
+# Name of the file in the folder that the command `features` writes.
 REGIONS = "regions.h5"
 
 Existing = Annotated[str, common.OnDisk("no such file or folder", lambda path: path.exists())]
@@ -23,19 +23,19 @@ ImageSource = Annotated[
 
 @dataclasses.dataclass
 class ExtractorOptions:
-    """From images to features of their regions, the cells of a grid"""
+    """Features of image regions, the cells of a grid"""
 
     network: Literal["pixels", "words"] = "pixels"
-    """pixels: none, the colours of a cell. words: a small network that learns here to detect words about the training
-    images."""
+    """pixels: no network, the colours of a cell. words: a small network, first trained to detect words about the
+    training images."""
     grid: common.Positive | None = None
-    """Cells a side; none for 6."""
+    """Cells per side; none for 6."""
     image_size: common.Positive | None = None
-    """Side in pixels to which images of any shape are resized; none for 48 of pixels, 96 of words."""
+    """Side of the resized images, in pixels; none for 48 with pixels and 96 with words."""
 
     @property
     def cells(self):
-        """Cells a side."""
+        """Cells per side."""
         return self.grid or 6
 
     @property
@@ -48,41 +48,41 @@ class ExtractorOptions:
             expected = f"a multiple of --grid, {self.cells}, for the network pixels"
             raise InputError(f"--image-size: expected {expected}. Received: {self.side}")
         if self.side < 2 * self.cells:
-            raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
+            raise InputError(f"--image-size: expected at least twice --grid, {self.cells}. Received: {self.side}")
 
 
-# They make a run's features: a run that starts from another has the same.
+# They determine the features, so a run must agree in them with the run that it starts from.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 
 @dataclasses.dataclass
 class RegionOptions(ExtractorOptions):
-    """Image regions; features of a file, or made here of images"""
+    """Image regions; features in a file, or computed from images"""
 
     network: Literal["pixels", "words"] | None = None
-    """pixels or words, as for the command features; none: words for images, and exact features, without a network, for
+    """pixels or words, as for the command features; none: words for images, and exact features without a network for
     rendered scenes."""
     features: Existing | None = None
-    """Region features: an .h5 file of `python -m tools.convert_regions`, or a folder of the command `features`; the
-    network is not used then."""
+    """Region features, instead of a network: an .h5 file of `python -m tools.convert_regions`, or a folder of the
+    command `features`."""
     images: ImageSource | None = None
-    """Folder of images, or an .npz with one array (N, H, W, 3): without --features, features are made of them;
-    attention is drawn over them."""
+    """Folder of images, or an .npz with one array (N, H, W, 3). Features are computed from them, unless --features is
+    set, and pictures of the attention show them."""
     max_regions: common.Positive = 36
-    """Regions of an image that are read, the first ones."""
+    """Use the first this many regions of an image."""
     use_boxes: bool = False
-    """Append the corners of its box, between 0 and 1, to the features of a region."""
+    """Append the corners of the box, between 0 and 1, to the features of a region."""
 
     @property
     def resolved(self):
-        """The network that makes the features, `None` for exact features of rendered scenes."""
+        """The network that computes the features, `None` for exact features of rendered scenes."""
         return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):
         super().check()
         if self.features is None and self.cells**2 > self.max_regions:
             raise InputError(
-                f"--max-regions: expected {self.cells**2} at least, the regions of an image. "
+                f"--max-regions: expected at least {self.cells**2}, the regions of an image. "
                 f"Received: {self.max_regions}"
             )
 
@@ -94,18 +94,18 @@ class RegionOptions(ExtractorOptions):
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none for the value that the paper has for the model"""
+    """Attention; none for the paper's value for the model"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """What is subtracted from the reward of a drawn region. soft: the log-likelihood under the expected regions, which
-    captioning needs a second decoder for."""
+    """Baseline of the reward for a sampled region. soft: the log-likelihood of the expected regions, which needs a
+    second decoder in captioning."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """sum: the ELBO of an example. mean: divided by all pairs of a query and a key, as in the code of Fan et al. 2020.
-    query_mean: divided by the queries."""
+    """Reduction of the KL of an example. sum: as in the ELBO; mean: over all pairs of a query and a key, as in the code
+    of Fan et al. 2020; query_mean: over queries."""
 
     def arguments(self, distribution, published, prior="contextual"):
         """Return the arguments of an attention layer for "weibull" or "lognormal" weights and their KL, with the values
-        that are published for the model; the prior is "contextual", "fixed" or `None`."""
+        published for the model; the prior is "contextual", "fixed" or `None`."""
         drawn = self.with_published(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction
@@ -117,19 +117,19 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class FeaturesOptions:
-    """Turn images into region features, a file and what made it, to train on with --features."""
+    """Compute region features of images, and write them with their extractor, for training with --features."""
 
     images: ImageSource
     """Folder of images, or an .npz with one array (N, H, W, 3)."""
     out: str = "features"
-    """Folder that is written."""
+    """Output folder."""
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` unless the network words and the option `name`, its file of words, are named together."""
+        """Raise `InputError` unless the network words and the option `name`, its file of words, are used together."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
-            raise InputError(f"--{name}: the network words, and no other, learns from it. Received: {received}")
+            raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")
 
     def check(self):
         if pathlib.Path(self.out, REGIONS).exists() or pathlib.Path(self.out).is_file():

@@ -1,4 +1,4 @@
-"""What the programs on images share: the codec of a run, answers about named images, the exported module."""
+"""Code shared by programs on images: the codec of a run, answers about named images, the exported module."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ from applications.vision.codec import RegionCodec
 from applications.vision.extractors import extract
 from applications.vision.images import Images, image_id
 
-# Images that are answered about at once.
+# Number of images in a batch of answers.
 BATCH = 32
 STRINGS = tf.TensorSpec([None], tf.string)
 INTEGER = tf.TensorSpec([], tf.int32)
@@ -24,7 +24,7 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """From texts and images to tensors, and back; `answers` are the known answers, in a program that has them."""
+    """Converts texts and images to tensors, and back; `answers` are the known answers, in a program that has them."""
 
     vocabulary: Vocabulary
     regions: RegionCodec
@@ -40,21 +40,22 @@ class Codec:
 
 
 def load_codec(options, folder):
-    """Return the `Codec` of a `RunFolder`."""
+    """Return the `Codec` in a `RunFolder`."""
     config = read_record(folder.path / CODEC)
     return Codec(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
 
 def answers_about(codec, names, sources_of, place, answer):
-    """Return an answer about each of the images that lines name, a list.
+    """Return a list with an answer about the image on each line.
 
     Args:
         codec: `RegionCodec`.
-        names: For each line the id of an image, or the path of a file where features can be made of images; or "",
-            whose answer is `None`.
-        sources_of: Function that returns the `Sources` of the ids; called if there are ids.
-        place: First words of the `InputError` for a name without an image, before the number of the line.
-        answer: Function from the numbers of some lines and the result of `Regions.read` for them to as many answers.
+        names: For each line the id of an image; or the path of a file, if the codec has an extractor; or "", whose
+            answer is `None`.
+        sources_of: Function that returns the `Sources` of the ids; called only if there are ids.
+        place: First words of the `InputError` for a name without an image, followed by the number of the line.
+        answer: Function from the numbers of some lines, and the result of `Regions.read` for them, to a list of
+            answers.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
     id_lines = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
@@ -62,7 +63,7 @@ def answers_about(codec, names, sources_of, place, answer):
     if files:
         if codec.extractor is None:
             raise InputError(
-                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
+                f"{place}:{files[0] + 1}: expected the id of an image, because this run has no extractor for files. "
                 f"Received: {names[files[0]]}"
             )
         images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
@@ -73,7 +74,7 @@ def answers_about(codec, names, sources_of, place, answer):
         for number, each in zip(id_lines, ids, strict=True):
             if each not in available_ids:
                 raise InputError(
-                    f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
+                    f"{place}:{number + 1}: expected the id of an image in {sources.source.place}, or a file. "
                     f"Received: {names[number]!r}"
                 )
         regions = codec.regions_of(sources.subset(ids))
@@ -88,8 +89,8 @@ def answers_about(codec, names, sources_of, place, answer):
 
 
 class ImageModule(tf.Module):
-    """An exported module of a `Run`: endpoints of encoded images, if the run can make features of images, and of
-    features; with the variables of a model."""
+    """An exported module of a `Run`, with the variables of a model and endpoints for features and, if the run has an
+    extractor, for encoded images."""
 
     def __init__(self, name, run, model):
         super().__init__(name=name)
@@ -101,11 +102,11 @@ class ImageModule(tf.Module):
         self._names = []
 
     def add_endpoint(self, name, *signature):
-        """Make the endpoint `name`, and `NAME_features` if `name` takes images.
+        """Add the endpoint `name`, and `NAME_features` if `name` takes images.
 
-        The method `_NAME` returns the result, of the regions as the model sees them (B, R, D), their numbers (B,), and
-        the arguments of `signature`. Features are (B, R, D), boxes (B, R, 4), x0, y0, x1, y1 in [0, 1], or zeros where
-        the model was trained without boxes.
+        The method `_NAME` computes the result. Its arguments are the regions as the model reads them (B, R, D), their
+        numbers (B,), and the arguments of `signature`. The endpoint takes features (B, R, D) and boxes (B, R, 4), x0,
+        y0, x1, y1 in [0, 1], or zeros if the model was trained without boxes.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]
@@ -132,7 +133,7 @@ class ImageModule(tf.Module):
         return names if self._regions.value.extractor is None else (*names, *(f"{name}_features" for name in names))
 
     def _padded(self, regions, num_regions):
-        """Return the first regions, as many as the model takes, and their numbers."""
+        """Return the first `max_regions` regions, padded, and their numbers."""
         most = self._regions.value.max_regions
         missing = tf.maximum(most - tf.shape(regions)[1], 0)
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])

@@ -1,11 +1,11 @@
-"""Region features in one HDF5; `tools.convert_regions` makes it of published files.
+"""Region features in an HDF5 file; `tools.convert_regions` converts published files to it.
 
-`image_features` (_, D) are the regions of all images one after the other, `spatial_features` (_, 6) their boxes as x0,
-y0, x1, y1 from 0 to 1, width and height, or zeros; `pos_boxes` (N, 2) are the rows where an image begins and ends, and
-`image_ids` (N,) the ids. This is the layout of bottom-up attention's adaptive features, with ids. Features (N, R, D),
-with boxes (N, R, 6) and `num_boxes` (N,) or R regions of every image, can be read too.
+`image_features` (_, D) are the regions of all images, concatenated; `spatial_features` (_, 6) are their boxes as x0,
+y0, x1, y1 in [0, 1], width and height, or zeros; `pos_boxes` (N, 2) are the first row and the end of each image, and
+`image_ids` (N,) the ids. This is the layout of the adaptive features of bottom-up attention, plus ids. A second layout
+can also be read: features (N, R, D), boxes (N, R, 6), and `num_boxes` (N,) or R regions for every image.
 
-Shapes: N images, n regions of an image, R at most, D width of a region's features.
+Shapes: N images, n regions of an image, at most R, D width of a region's features.
 """
 
 import dataclasses
@@ -22,22 +22,22 @@ from applications.vision.regions import Regions
 
 FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes", "image_ids"
 COUNTS = "num_boxes"
-# How far a box may lie outside the image, as a share of its side.
+# How far a box may extend beyond the image, as a fraction of its side.
 _TOLERANCE = 0.05
-# Bytes of a block of the checksum, which runs compare, and regions that HDF5 reads at once.
+# Bytes of a block in the checksum that identifies a run's data, and rows of an HDF5 chunk.
 _BLOCK, _CHUNK = 1024, 32
 
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """One HDF5: the first row of each image, int (N,), or `None` for features (N, R, D); and the size and checksum."""
+    """Regions in an HDF5: the first row of each image (N,), or `None` for features (N, R, D); its size and checksum."""
 
     starts: np.ndarray | None
     samples: tuple
 
     def __post_init__(self, place):
         super().__post_init__(place)
-        # h5py lets one thread at a time into HDF5.
+        # h5py has a global lock, so threads may share the file.
         self._file = h5py.File(self.place, "r")
 
     def read(self, rows, max_regions):
@@ -56,18 +56,18 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Return boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` begins the error for features
-    (n, D) that are not finite, and for boxes that lie outside."""
+    """Return boxes (n, 4), x0, y0, x1, y1, clipped to the image. Raise an `InputError` that begins with `place` for
+    features (n, D) that are not finite, and for boxes outside the image."""
     if not np.isfinite(features).all():
-        raise InputError(f"{place}: expected finite features. Received: others")
+        raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
-        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 in the image, from 0 to 1. Received: others")
+        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: other boxes")
     return boxes.clip(0.0, 1.0)
 
 
 def open_regions(path):
-    """Return the `Regions` of an HDF5: its headers are checked here, its values when they are read."""
+    """Return the `Regions` of an HDF5 file. Its structure is checked here, its values when they are read."""
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
         raise InputError(f"{path}: expected an .h5 file of region features; python -m tools.convert_regions writes it.")
@@ -79,14 +79,14 @@ def open_regions(path):
         if len(shape) == 1:
             spans = file[SPANS][:].astype(np.int64)
             if spans.shape != (len(ids), 2) or (spans < 0).any() or (spans > shape[0]).any():
-                raise ValueError(f"{SPANS} that are no rows of {shape[0]} regions for {len(ids)} images")
+                raise ValueError(f"{SPANS} that do not fit {shape[0]} regions and {len(ids)} images")
             starts, counts = spans[:, 0], spans[:, 1] - spans[:, 0]
         else:
             num_images, max_regions = shape
             starts = None
             counts = file[COUNTS][:].astype(np.int64) if COUNTS in file else np.full(num_images, max_regions)
             if not len(ids) == len(counts) == num_images or (counts > max_regions).any():
-                raise ValueError(f"{IDS} or {COUNTS} that are not of {num_images} images of {max_regions} regions")
+                raise ValueError(f"{IDS} or {COUNTS} that do not fit {num_images} images of {max_regions} regions")
         if not ids or (counts < 1).any():
             raise ValueError("an image without regions, or no image")
         if len(set(ids)) < len(ids):
@@ -95,9 +95,9 @@ def open_regions(path):
 
 
 def write_regions(path, images):
-    """Write the regions of images into one HDF5, atomically, and return the numbers of images and of regions.
+    """Write the regions of images into an HDF5 file, atomically, and return the numbers of images and of regions.
 
-    `images` yields (id, features (n, D), boxes (n, 4) from 0 to 1 or `None`).
+    `images` yields (id, features (n, D), boxes (n, 4) in [0, 1] or `None`).
     """
     ids, ends = {}, [0]
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
@@ -118,7 +118,7 @@ def write_regions(path, images):
                 file[name][ends[-2] :] = rows
         if not ids:
             raise InputError(f"{path}: expected images to write. Received: none")
-        # Of one length: HDF5 reads damaged strings of any length for ever.
+        # Strings of fixed length, because HDF5 may hang on damaged strings of variable length.
         names = np.array([each.encode() for each in ids])
         file[IDS] = names.astype(h5py.string_dtype(length=names.itemsize))
         file[SPANS] = np.stack([ends[:-1], ends[1:]], axis=1)
@@ -126,7 +126,7 @@ def write_regions(path, images):
 
 
 def _sample(path):
-    """Return the size of a file and a checksum of four blocks of it, which tell it from another file."""
+    """Return the size of a file and a checksum of four of its blocks, which identify its content."""
     with open(path, "rb", buffering=0) as file:
         size, checksum = file.seek(0, 2), 0
         for start in np.linspace(0, max(size - _BLOCK, 0), 4).astype(int).tolist():

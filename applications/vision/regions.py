@@ -1,4 +1,4 @@
-"""Features of the regions of images, by id: what all kinds of them share, and the features in memory.
+"""Features of the regions of images, by id: the base class, and features in memory.
 
 Shapes: N images, B of a batch, R regions of an image with padding, n without, D width of a region's features.
 """
@@ -14,39 +14,39 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
-# An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. An iterator
-# that only a cycle holds, an error's for instance, is freed before.
+# An iterator that is freed while Python exits would wait for a read that no thread can finish. Collecting garbage first
+# frees iterators in reference cycles, for instance those of an exception.
 atexit.register(gc.collect)
 
 
 @dataclasses.dataclass
 class Regions(ById):
-    """Features of the regions of images in a file: N different ids, the regions of each image, int (N,), and D."""
+    """Base class of features of the regions of images: N distinct ids, the number of regions of each image, and D."""
 
     counts: np.ndarray
     width: int
 
     def num_cut(self, max_regions):
-        """Return how many images have more regions than `read` returns."""
+        """Return the number of images that have more regions than `read` returns."""
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):
-        """Return the first R regions of the images of rows, int (B,); several threads may call it at once.
+        """Return the first R regions of the images in rows, int (B,). Several threads may call it at once.
 
         Returns:
             features: float32 (B, R, D), zeros after the last region.
-            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros where they are unknown.
+            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros for unknown boxes.
             num_regions: int32 (B,).
 
         Raises:
-            InputError: If a file can no longer be read, for features that are not finite, and for wrong boxes.
+            InputError: If the file can no longer be read, if features are not finite, and for invalid boxes.
         """
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
         """Return the result of `read` for a tensor of rows, int (B,), in graph.
 
-        An `InputError` becomes the error of the graph, in which `input_error_in` finds it.
+        An `InputError` becomes an error of the graph; `input_error_in` recovers it.
         """
 
         def read(rows):
@@ -57,7 +57,7 @@ class Regions(ById):
                 return *nothing, pass_through(error).encode(errors="replace")
 
         *arrays, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
-        # Raised here and not in Python, whose traceback TensorFlow would write for every thread.
+        # Raised in the graph, because TensorFlow would print a traceback of Python for every thread.
         with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
             arrays = [tf.identity(x) for x in arrays]
         for x, shape in zip(arrays, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
@@ -67,7 +67,7 @@ class Regions(ById):
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Features in memory, float32 (N, R, D), and boxes (N, R, 4), or (R, 4), the same for all images."""
+    """Features in memory, float32 (N, R, D), and boxes (N, R, 4), or (R, 4) if they are the same for all images."""
 
     features: np.ndarray
     boxes: np.ndarray
@@ -83,5 +83,5 @@ class MemoryRegions(Regions):
 
 
 def region_mask(num_regions, max_regions):
-    """Return which of R regions an image has, boolean (B, R), of their numbers (B,)."""
+    """Return the mask of existing regions, boolean (B, R), for their numbers (B,)."""
     return ops.less(ops.arange(max_regions, dtype="int32")[None], num_regions[:, None])

@@ -1,13 +1,13 @@
-"""Rendered scenes whose captions, questions and true regions are known: data without a download.
+"""Rendered scenes with known captions, questions and regions: data without a download.
 
-A scene is a grid of 4 x 4 cells; 4 to 6 of them hold one object each, jittered in place and size. An object is a
-colour and a shape, and no two of a scene are the same in both, so that "the red circle" is one object. A scene has four
-colours and four shapes at most, so that some occur several times. Captions and answers are true, and relations have
-clear margins: an object left of another is columns away from it, and more columns than rows. Every type of question,
-and yes as well as no, can be asked of every scene.
+A scene is a grid of 4 x 4 cells; 4 to 6 cells contain one object each, jittered in position and size. An object has a
+colour and a shape, and no two objects of a scene agree in both, so that "the red circle" is unique. A scene has at most
+four colours and four shapes, so that some occur several times. Captions and answers are true, and relations are
+unambiguous: if an object is left of another, they are further apart in columns than in rows. Every type of question,
+and both yes and no, can be asked about every scene.
 
-Cells are counted row by row, as the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` has them as boxes.
-Scene i of a seed, its image, its captions and its questions are the same however many others there are.
+Cells are numbered row by row, like the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` are their boxes.
+Scene i of a seed, with its image, captions and questions, does not depend on the number of scenes.
 """
 
 import collections
@@ -36,34 +36,34 @@ QUESTION_TYPES = ("color", "shape", "presence", "number", "relation", "one of se
 NUM_VOTES = 10
 
 _TIPS = [(np.sin(angle), -np.cos(angle)) for angle in 2 * np.pi / 5 * np.arange(5)]
-# The points of the square from -1 to 1 in a shape, x to the right and y down.
+# Tests whether points of the square [-1, 1] x [-1, 1] are inside a shape; x points right and y down.
 _INSIDE = {
     "circle": lambda x, y: x**2 + y**2 <= 1.0,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
     "triangle": lambda x, y: (2.0 * abs(x) <= y + 1.0) & (y <= 0.9),
     "cross": lambda x, y: np.minimum(abs(x), abs(y)) <= 0.3,
-    # A point of a five-pointed star is beyond one of its five lines at most.
+    # A point inside a five-pointed star is beyond at most one of its five lines.
     "star": lambda x, y: sum((x * right + y * down > 0.309).astype(int) for right, down in _TIPS) <= 1,
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.8) <= 0.2,
 }
 _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
-_SAMPLES = 4  # of a pixel, along each side
+_SAMPLES = 4  # per pixel and side, against aliasing
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
-# How many of six people call 1, 2, 3 and 4 objects many.
+# Number of people, out of six, who call 1, 2, 3 and 4 objects "many".
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# Purposes of the random numbers of a scene.
+# Purposes of random numbers, each with its own generator.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene: one of `COLORS`, one of `SHAPES`, the cell (row * 4 + column), the centre and half the side
-    of the square around it, as shares of the image's side."""
+    """An object of a scene: one of `COLORS`, one of `SHAPES`, the cell (row * 4 + column), and its centre and half the
+    side of its bounding square, as fractions of the image's side."""
 
     color: str
     shape: str
@@ -83,7 +83,7 @@ class Object:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Scene `index` of the seed `seed`: its objects, a tuple in the order of their cells."""
+    """Scene `index` of the seed `seed`: a tuple of its objects, in the order of their cells."""
 
     objects: tuple
     seed: int
@@ -91,8 +91,8 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement: words with spaces between them, and for each word the cell of its object. An object's words are
-    its colour and its shape, or its shape; words about no object, or about several ("two circles"), have -1."""
+    """A true statement: words separated by spaces, and for each word the cell of its object. The words of an object are
+    its colour and shape, or only its shape; other words, and words about several objects ("two circles"), have -1."""
 
     text: str
     cells: tuple
@@ -101,10 +101,10 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    They agree, except for two types, where a calibrated model is unsure: "one of several" ("what color is one of the
-    circles ?"), where each has drawn one of the right answers, and "opinion" ("are there few or many circles ?"). The
-    answer type is "yes/no", "number" or "other"; the cell has the object whose colour, shape or presence is the answer,
-    and is -1 for no object or several.
+    They agree, except for two types, about which a calibrated model should be uncertain: for "one of several" ("what
+    color is one of the circles ?") each person draws one of the right answers, and for "opinion" ("are there few or
+    many circles ?") people differ. The answer type is "yes/no", "number" or "other". The cell contains the object whose
+    colour, shape or presence is the answer; it is -1 for no object or several.
     """
 
     text: str
@@ -116,12 +116,12 @@ class Question(typing.NamedTuple):
 
 @functools.lru_cache(1)
 def scenes(count, seed=0):
-    """Return scenes 0 to count - 1 of a seed, a tuple of `Scene`; all runs have the scenes of seed 0."""
+    """Return scenes 0 to count - 1 of a seed, a tuple of `Scene`; all runs use the scenes of seed 0."""
     return tuple(_scene(seed, index) for index in range(count))
 
 
 def render(scene, size=64):
-    """Return the image of a `Scene`, uint8 (size, size, 3); size is a multiple of 4, and shapes differ from 48 on."""
+    """Return the image of a `Scene`, uint8 (size, size, 3); size is a multiple of 4, and shapes are legible from 48."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID
@@ -138,14 +138,14 @@ def render(scene, size=64):
 
 
 def images_of(scenes, size=64):
-    """Return the `Images` of scenes, with the ids 0, 1, ..."""
+    """Return the `Images` of scenes, with ids 0, 1, ..."""
     pixels = np.stack([render(scene, size) for scene in scenes])
     return Images("scenes", [str(row) for row in range(len(scenes))], pixels=pixels)
 
 
 def regions_of(scenes, attributes):
-    """Return the exact features of the cells of scenes, `MemoryRegions`: each of some attributes of an object, "color",
-    "shape", "row" and "column", and how many objects of the scene share it, one-hot; zeros for an empty cell."""
+    """Return the exact features of the cells of scenes, `MemoryRegions`: for each attribute, out of "color", "shape",
+    "row" and "column", its value and how many objects of the scene share it, one-hot; zeros for empty cells."""
     values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
     values = {name: values[name] for name in attributes}
     columns = [(name, value) for name in values for value in values[name]]
@@ -163,8 +163,8 @@ def regions_of(scenes, attributes):
 
 
 def captions_of(scene, generator, count, kind):
-    """Draw different captions of a scene, of the templates of "lines" or "relations" in turn, a list of `Caption`; a
-    scene has 4 lines and 12 relations at least."""
+    """Draw `count` distinct captions of a scene, from the templates of "lines" or "relations" in turn, a list of
+    `Caption`. Every scene has at least 4 lines and 12 relations."""
     templates = {}
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
@@ -173,12 +173,12 @@ def captions_of(scene, generator, count, kind):
 
 
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
-    """Draw different questions about a scene, a list of `Question`: of some types in turn, in a type of its answers.
+    """Draw `count` distinct questions about a scene, `Question`s: from each type in turn, and from its answers in turn.
 
-    So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. The best score
-    without the scene is 50% on "presence" and "attribute", 30% on "number", 35% on "one of several", 90% on "opinion",
-    where three of ten votes are enough, and 17% on the others: 28% on `QUESTION_TYPES`. A scene has 24 questions of
-    these at least.
+    So types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as scenes allow. The
+    best score without the scene is 50% for "presence" and "attribute", 30% for "number", 35% for "one of several", 90%
+    for "opinion", where three of ten votes are enough, and 17% for the others: 28% for `QUESTION_TYPES`. Every scene
+    has at least 24 questions of these.
     """
     inquiries = {}
     for question in _inquiries(scene):
@@ -197,17 +197,17 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
 
 
 def caption_columns(scenes, count, kind):
-    """Return `count` captions of each scene as columns: "row", the scene's, and the fields of `Caption`."""
+    """Return `count` captions of each scene as columns: "row", the scene's number, and the fields of `Caption`."""
     return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count, types=QUESTION_TYPES):
-    """Return `count` questions about each scene as columns: "row", the scene's, and the fields of `Question`."""
+    """Return `count` questions about each scene as columns: "row", the scene's number, and the fields of `Question`."""
     return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` for scenes are their cells, whose objects are known."""
+    """Return whether the regions of a `RegionCodec` for scenes are the cells, whose objects are known."""
     if codec.max_regions != len(CELL_BOXES):
         return False
     boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes
@@ -215,7 +215,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return every caption that a scene can have, a dictionary from its text to its cells."""
+    """Return all true captions of a scene, a dictionary from the text to the cells."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 
@@ -230,7 +230,7 @@ def _scene(seed, index):
         colors, shapes = (generator.permutation(list(names))[:_NUM_KINDS].tolist() for names in (COLORS, SHAPES))
         kinds = generator.choice(_NUM_KINDS**2, number, replace=False)
         cells = np.sort(generator.choice(GRID**2, number, replace=False))
-        # In cells. A twentieth of the cell stays free on each side.
+        # Radii and shifts in units of a cell; each side of the cell has a margin of 1/20.
         radii = generator.uniform(0.36, 0.44, number)
         right, down = generator.uniform(-1.0, 1.0, (2, number)) * (0.45 - radii)
         places = np.stack([cells % GRID + 0.5 + right, cells // GRID + 0.5 + down, radii], axis=1) / GRID
@@ -245,7 +245,7 @@ def _scene(seed, index):
 
 
 def _lines(scene):
-    """Yield (template, caption) of the shapes of the first two objects, or the only one, of each row and column."""
+    """Yield (template, caption) for each row and column: the shapes of its first two objects, or of its only object."""
     for line, names, relation in (("row", _ROWS, "left of a"), ("column", _COLUMNS, "above a")):
         for number, name in enumerate(names):
             shapes = [(thing.shape, thing.cell) for thing in scene.objects if getattr(thing, line) == number]
@@ -255,7 +255,7 @@ def _lines(scene):
 
 
 def _relations(scene):
-    """Yield (template, caption) of how objects lie to each other."""
+    """Yield (template, caption) for relations between objects."""
     for first, second in itertools.permutations(scene.objects, 2):
         relation = _relation(first, second)
         if relation is not None:
@@ -283,7 +283,7 @@ def _inquiries(scene):
     for color, things in _objects_by(scene, "color", COLORS).items():
         yield from _questions_about(things, "shape", f"{color} object", f"{color} objects")
     cells = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
-    # The colour and the shape of an absent object are in the scene: neither alone gives the answer away.
+    # An absent object has a colour and a shape that occur in the scene, so that neither alone reveals the answer.
     for color, shape in sorted(itertools.product(*map(set, zip(*cells, strict=True)))):
         cell = cells.get((color, shape), -1)
         yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
@@ -314,7 +314,7 @@ def _objects_by(scene, attribute, values):
 
 
 def _relation(first, second):
-    """Return how the first object lies to the second; `None` on a diagonal, where two relations would be as true."""
+    """Return the relation of the first object to the second; `None` on a diagonal, where it would be ambiguous."""
     down, right = first.row - second.row, first.column - second.column
     if abs(down) == abs(right):
         return None
@@ -330,7 +330,7 @@ def _is_between(first, second, third):
 
 
 def _caption(*parts):
-    """Return the `Caption` of objects, of pairs of words about an object and its cell, and of other words."""
+    """Return the `Caption` of a sequence of objects, (words, cell) pairs, and words without a cell."""
     words, cells = [], []
     for part in parts:
         if isinstance(part, Object):
@@ -346,7 +346,7 @@ def _shuffled(generator, items):
 
 
 def _round_robin(generator, groups):
-    """Yield an item of each group, in random order of the groups, and again until all have none left."""
+    """Yield one item of each group per round, with the groups in random order, until all groups are empty."""
     for row in itertools.zip_longest(*_shuffled(generator, groups)):
         yield from (item for item in row if item is not None)
 

@@ -1,9 +1,9 @@
-"""A small network that learns to see the words about images, by multiple-instance learning.
+"""A small network that learns to detect words about images, by multiple-instance learning.
 
-Fang et al. 2015: a word is in an image if it is in one of its cells, with the probability of the noisy-OR,
-1 - prod_cells (1 - p(word | cell)). So the network learns where a word is from labels of whole images.
+Fang et al. 2015: a word is about an image if it is about at least one cell, with the noisy-OR probability 1 -
+prod_cells (1 - p(word | cell)). The network thereby learns the cells of a word from labels of whole images.
 
-Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width of a cell's features, V words.
+Shapes: N images, B of a batch, S their side in pixels, G cells per side, D width of a cell's features, V words.
 """
 
 import collections
@@ -16,28 +16,28 @@ from keras import ops
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-# A word of fewer images cannot be learned; a word of nearly all images tells them apart in nothing.
+# A word about fewer images cannot be learned; a word about nearly all images does not distinguish them.
 MIN_IMAGES = 5
 MAX_SHARE = 0.9
 MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
 EPOCHS = 10
-# Apart from the model's, so that its seeds are compared on the same features.
+# Not the seed of the run, so that models with different seeds are compared on the same features.
 SEED = 0
 FIRST_FILTERS = 16
 WIDTH = 128
-# The logarithm of a smaller sum would be -inf.
+# Lower bound of a sum, so that its logarithm is finite.
 _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Return the network of `build`, trained on images, uint8 (N, S, S, 3), and the lists of words about each; print a
-    line an epoch. Without a word about enough images, and not about nearly all, this is an `InputError`."""
+    """Return the network of `build`, trained on images, uint8 (N, S, S, 3), and a list of words about each; print a
+    line per epoch. Raise `InputError` if no word is about enough images, but not nearly all of them."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
-            f"--network: words needs a word that is said about {MIN_IMAGES} images at least, and not about nearly all. "
+            f"--network: words needs a word about at least {MIN_IMAGES} images, and not about nearly all images. "
             f"Received: {len(set().union(*words))} words about {len(words)} images"
         )
     index = {word: number for number, word in enumerate(vocabulary)}
@@ -58,7 +58,7 @@ def train_detectors(pixels, words, side, cells):
 
 
 def vocabulary_of(words):
-    """Return the words that are learned, the most frequent first, equally frequent words in alphabetical order."""
+    """Return the words to learn, the most frequent first, and equally frequent words in alphabetical order."""
     counts = collections.Counter(word for said in words for word in set(said))
     most = MAX_SHARE * len(words)
     frequent = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
@@ -66,11 +66,11 @@ def vocabulary_of(words):
 
 
 def build(side, cells, shares):
-    """Return two models of images (B, S, S, 3), values from 0 to 255: the network, to maps (B, G', G', D), G' >= G, and
-    the model that is trained, to the log-odds of words in the image (B, V).
+    """Return two models of images (B, S, S, 3) with values from 0 to 255: the network, whose outputs are maps (B, G',
+    G', D), G' >= G, and the trained model, whose outputs are the log-odds of words about the image (B, V).
 
-    The network halves the images down to the grid's cells, with twice the filters each time, at most D. The noisy-OR
-    starts at the `shares` (V,) of the images that the words are about.
+    The network halves the resolution down to the grid, and doubles the filters each time, up to D. Initially the
+    noisy-OR of each word is the fraction of images that the word is about, `shares` (V,).
     """
     halvings = int(math.log2(side // cells))
     images = keras.Input((side, side, 3), name="images")
@@ -79,9 +79,9 @@ def build(side, cells, shares):
         last = number == halvings
         maps = keras.layers.Conv2D(
             WIDTH if last else min(FIRST_FILTERS * 2**number, WIDTH),
-            # A cell's features are its own, and not its neighbours'.
+            # A 1 x 1 convolution does not mix neighbouring cells.
             1 if last else 3,
-            # The largest maps are most of the work.
+            # A stride in the first layer, because the largest maps cost most of the time.
             strides=2 if number == 0 and not last else 1,
             padding="same",
             use_bias=False,
@@ -92,7 +92,7 @@ def build(side, cells, shares):
         maps = keras.layers.ReLU(name="map" if last else f"relu_{number}")(maps)
         if 0 < number < halvings:
             maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
-    # The noisy-OR of all cells is then the share.
+    # With this rate per cell, the noisy-OR over all cells equals the share.
     cell_rate = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
     bias = np.log(np.expm1(cell_rate))
     logits = keras.layers.Dense(
@@ -105,10 +105,10 @@ def build(side, cells, shares):
 
 
 def noisy_or(logits):
-    """Return the log-odds that a word is in one cell at least, (B, V), of those in each cell (B, G, G, V).
+    """Return the log-odds that a word is about at least one cell, (B, V), from the log-odds for each cell (B, G, G, V).
 
-    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
-    log(exp(s) - 1) = s + log(1 - exp(-s)): a large s does not overflow.
+    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are log(exp(s) -
+    1) = s + log(1 - exp(-s)), which does not overflow for large s.
     """
     total = ops.maximum(ops.sum(ops.softplus(logits), axis=(1, 2)), _LEAST)
     return total + ops.log(-ops.expm1(-total))

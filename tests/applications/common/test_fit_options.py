@@ -215,7 +215,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     """Another size, other options, no epoch left, no end and no state of training."""
     for changes, message in (
-        ({"units": 9}, f"--start-from: {copied_toy} does not fit this model: "),
+        ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
         ({"standardize": False}, f"--start-from: {copied_toy} has other values of standardize; use the same."),
         ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other values of optimizer, learning_rate; use the same."),
         ({"epochs": 2}, f"--epochs: must be more than the 2 epochs of {copied_toy}, which count. Received: 2"),

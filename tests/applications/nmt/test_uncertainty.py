@@ -67,7 +67,7 @@ def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, ea
     first = translate_with_uncertainty(translator, run.data["valid"].sources[:2], 3)[0]
     assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4
     monkeypatch.setattr(run.options.network, "dropout", 0.0)
-    with pytest.raises(InputError, match=r"nothing is drawn in this model, and no dropout\. Received: 3"):
+    with pytest.raises(InputError, match=r"must be 0, as the model has no noise and no dropout\. Received: 3"):
         list(APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=3, input=str(lines))))
 
 

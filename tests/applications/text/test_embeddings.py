@@ -64,9 +64,9 @@ def test_first_of_two_lines_counts_and_words_may_hold_spaces(tmp_path):
         ("v.txt", b"the 1 2\n", "of dimension 3. Received: vectors of dimension 2"),
         ("v.txt", b"the 1 2 3 4\n", "vectors of dimension 4"),
         ("v.txt", b"4 50\nthe 1 2 3\n", "vectors of dimension 50"),
-        ("v.txt", b"a 1 2 3\nthe 1 2\n", "line 2 of 2 numbers"),
+        ("v.txt", b"a 1 2 3\nthe 1 2\n", "line 2 with 2 numbers"),
         ("v.txt", b"a 1 2 3\nthe 1 x 3\n", r"could not convert .* \(line 2\)"),
-        ("v.txt", b"the 1 nan 3\n", r"not finite \(line 1\)"),
+        ("v.txt", b"the 1 nan 3\n", r"NaN or infinity \(line 1\)"),
         ("v.txt", b"", "the file is empty"),
         ("v.txt.gz", b"the 1 2 3\n", "gzip"),
         ("v.txt.gz", gzip.compress(TEXT * 500, mtime=0)[:-20], "ended before"),
@@ -87,7 +87,7 @@ def test_arrays_that_are_no_vectors(tmp_path):
     with pytest.raises(InputError, match=r"shape \(1, 3\) for the 4 words"):
         load_embeddings(path, VOCABULARY, 3)
     (tmp_path / "words_more.txt").write_text("the\n")
-    with pytest.raises(InputError, match=r"^[^:]*: its words, one a line, must stand in one file words\*\.txt beside"):
+    with pytest.raises(InputError, match=r"^[^:]*: its words, one per line, must be in a single file words\*\.txt"):
         load_embeddings(path, VOCABULARY, 3)
     with pytest.raises(InputError, match="no such file"):
         load_embeddings(tmp_path / "none", VOCABULARY, 3)

@@ -140,7 +140,7 @@ def test_lines_of_a_user(tmp_path, capsys):
     options = GenerateOptions("", input=str(path))
     lines, ids = pairs.read_inputs(options, CODEC.source, 2)
     assert lines == ["a b", "", "q b c"] and [row.tolist() for row in ids] == [[4, 5], [UNKNOWN, 5]]
-    message = "1 lines were truncated to 2 tokens, 1 of 4 tokens are unknown\n"
+    message = "1 lines are truncated to 2 tokens, 1 of 4 tokens are unknown\n"
     assert capsys.readouterr() == ("", message)
     path.write_text("a b\n")
     pairs.read_inputs(options, CODEC.source, 2)

@@ -30,7 +30,7 @@ def test_missing_empty_and_damaged_files(tmp_path):
     fails(lambda: readers.read_parallel(good, write(tmp_path / "void", "")), "void: the file is empty")
     for name, content in (("cut.gz", gzip.compress(b"abc\n" * 999)[:-9]), ("plain.gz", b"abc")):
         (tmp_path / name).write_bytes(content)
-        fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a whole gzip file")
+        fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a complete gzip file")
 
 
 def test_records_are_no_text(tmp_path):
@@ -49,13 +49,13 @@ def test_records_are_no_text(tmp_path):
 def test_bad_lines_are_named_or_counted(tmp_path):
     source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
     target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
-    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8; mend the line")
-    fails(lambda: readers.read_parallel(source, target, skip_invalid=False), "mend the line, or skip", "--skip-invalid")
+    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "invalid UTF-8; fix the line")
+    fails(lambda: readers.read_parallel(source, target, skip_invalid=False), "fix the line, or skip", "--skip-invalid")
     text = readers.read_parallel(source, target, skip_invalid=True)
     assert (text.sources, text.targets, text.skipped) == (["x", "z"], ["1", "5"], 3)
     good = write(tmp_path / "c", "1\n2\n3\n4\n5\n")
     fails(lambda: readers.read_parallel(good, target), f"{target}:4:", "empty")
-    fails(lambda: readers.read_lines(source), f"{source}:2:", "not UTF-8")
+    fails(lambda: readers.read_lines(source), f"{source}:2:", "invalid UTF-8")
     assert readers.read_lines(write(tmp_path / "d", "x\n\ny\n")) == ["x", "", "y"]
 
 
@@ -74,7 +74,7 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
             (lambda skip, lines=lines: readers.read_sentences(lines, skip_invalid=skip)[0], f"{lines}:2: "),
             (lambda skip, table=table: readers.read_table(table, "n", "text", skip_invalid=skip).targets, "t.csv:3: "),
         ):
-            fails(lambda call=call: call(None), place, "without a word; mend the line")
+            fails(lambda call=call: call(None), place, "without a word; fix the line")
             assert call(True) == ["x", "z"]
     assert list(readers.aligned(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
 
@@ -82,7 +82,7 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        (b"x\ry\r", "its lines end with carriage returns alone; save it with line feeds"),
+        (b"x\ry\r", "its lines end with carriage returns only; save it with line feeds"),
         *(("x\ny\n".encode(f"utf-16{kind}"), "the file is UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
         (gzip.compress(b"x\n", mtime=0), "the file is compressed; its name must end in .gz"),
     ],
@@ -95,7 +95,7 @@ def test_files_that_are_no_lines_of_utf8(tmp_path, content, cause):
 
 def test_a_carriage_return_outside_of_quotes(tmp_path):
     mixed = write(tmp_path / "mixed.csv", "a,b\n1,2\r3,4\r")
-    fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: broken quoting")
+    fails(lambda: readers.read_table(mixed, "a", "b"), f"{mixed}:2: invalid quoting")
 
 
 def test_a_cell_of_any_length(tmp_path):

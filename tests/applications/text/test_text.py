@@ -62,8 +62,8 @@ def test_vocabulary_file_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("<pad>\n<unk>\nthe\n", "begins with the lines <pad>, <unk>, <start>, <end>"),
-        ("<pad>\n<unk>\n", "begins with the lines"),
+        ("<pad>\n<unk>\nthe\n", "must begin with the lines <pad>, <unk>, <start>, <end>"),
+        ("<pad>\n<unk>\n", "must begin with the lines"),
         ("<pad>\n<unk>\n<start>\n<end>\na\n\nb\n", "'' is empty"),
         ("<pad>\n<unk>\n<start>\n<end>\na\na\n", "'a' is empty"),
     ],

@@ -137,6 +137,6 @@ def test_draws_of_the_command(loaded, monkeypatch, capsys, eagerly):
         return list(APPLICATION.generate(loaded, GenerateVed(str(loaded.folder.path), **options)))
 
     drawn = generate(num_samples=3, seed=1)
-    assert capsys.readouterr().err.startswith("1 lines were truncated to 10 tokens")
+    assert capsys.readouterr().err.startswith("1 lines are truncated to 10 tokens")
     assert [len(line.split("\t")) for line in drawn] == [3, 1, 3] and drawn[1] == ""
     assert generate(num_samples=3, seed=1) == drawn != generate(num_samples=3, seed=2)

@@ -96,8 +96,8 @@ def test_the_network_words_tells_the_colours_of_cells(extractor):
 
 def test_words_that_are_learned():
     assert vocabulary_of([["b", "a", "rare", "."], *[["a", "b", "all"]] * 5, *[["all"]] * 5]) == ["a", "b"]
-    fails(lambda: make_extractor(OPTIONS, IMAGES, {"i1": ["a"]}), "--network: words needs a word that is said about 5")
-    fails(lambda: make_extractor(OPTIONS, IMAGES, {"other": ["a"]}), "squares: expected an image of every id")
+    fails(lambda: make_extractor(OPTIONS, IMAGES, {"i1": ["a"]}), "--network: words needs a word about at least 5")
+    fails(lambda: make_extractor(OPTIONS, IMAGES, {"other": ["a"]}), "squares: expected an image for every id")
 
 
 def test_the_noisy_or_is_that_of_the_probabilities():
@@ -127,7 +127,7 @@ def test_what_is_no_extractor(tmp_path, extractor):
         path.write_text(text)
         fails(lambda: Extractor.load(tmp_path), f"{path}: expected an extractor of this program. Received: ")
     path.write_text(json.dumps(config | {"name": "VGG16", "regions": "windows"}))
-    fails(lambda: Extractor.load(tmp_path), f"{path}: this version has no network VGG16 of windows.")
+    fails(lambda: Extractor.load(tmp_path), f"{path}: this version does not support VGG16 with windows.")
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_what_does_not_decode_is_named(tmp_path, name, capfd):
     (tmp_path / "fine.png").write_bytes(KINDS["rgb.png"][0])
     (tmp_path / name).write_bytes(BROKEN[name])
     images = open_images(tmp_path)
-    fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected an image that decodes")
+    fails(lambda: list(images.batches(4)), f"{tmp_path / name}: expected a valid JPEG or PNG")
     assert "JPEG" not in capfd.readouterr().err
 
 
@@ -152,10 +152,10 @@ def test_a_folder_is_searched_through(tmp_path):
     missing = ["x1", "2", "x2", "x3", "x1", "x4", "x5", "x6"]
     fails(
         lambda: images.rows_of(missing),
-        f"{tmp_path}: expected an image of every id. Received: 6 of 7 ids without one, x1, x2, x3, x4, x5",
+        f"{tmp_path}: expected an image for every id. Received: 6 of 7 ids without an image, x1, x2, x3, x4, x5",
     )
     (tmp_path / "2.png").write_bytes(b"")
-    fails(lambda: open_images(tmp_path), f"one image of the id 2. Received: 2.png and {os.path.join('b', '0000')}")
+    fails(lambda: open_images(tmp_path), f"one image with id 2. Received: 2.png and {os.path.join('b', '0000')}")
 
 
 def test_images_are_the_same_wherever_they_lie(tmp_path):
@@ -180,7 +180,7 @@ def test_an_array(tmp_path):
 def test_what_is_no_source_of_images(tmp_path):
     fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png. Received")
     path = tmp_path / "images.npz"
-    expected = f"{path}: expected a folder of images, or an .npz of one uint8 array (N, H, W, 3). Received: "
+    expected = f"{path}: expected a folder of images, or an .npz with one uint8 array (N, H, W, 3). Received: "
     fails(lambda: open_images(path), expected)
     wrong = {
         "float32 (1, 6, 5, 3)": {"x": PIXELS[None] / np.float32(255)},

@@ -126,7 +126,7 @@ def test_what_is_read_is_what_was_written(path, tmp_path):
         assert [regions.num_cut(count) for count in (0, 1, 3, 4)] == [3, 2, 1, 0]
         for images, max_regions in (((2, 0, 2, 1), 4), ((0, 1), 2), ((1, 2, 0), 6), ((), 3)):
             same(regions, images, max_regions)
-        fails(lambda regions=regions: regions.rows_of(["7", "139", "7", "8"]), "2 of 3 ids without one, 7, 8")
+        fails(lambda regions=regions: regions.rows_of(["7", "139", "7", "8"]), "2 of 3 ids without an image, 7, 8")
 
 
 @pytest.mark.parametrize("form", [write_npz, functools.partial(write_npz, transposed=True), write_tsv, write_fixed])
@@ -216,11 +216,11 @@ def test_writing_is_atomic(path):
 BAD = {
     "object 'image_features' doesn't exist": {"image_features": None},
     "object 'pos_boxes' doesn't exist": {"pos_boxes": None},
-    "pos_boxes that are no rows of 8 regions for 3 images": {"pos_boxes": [[0, 3], [3, 4], [4, 9]]},
-    "pos_boxes that are no rows of 8 regions for 2 images": {"image_ids": IDS[:2]},
+    "pos_boxes that do not fit 8 regions and 3 images": {"pos_boxes": [[0, 3], [3, 4], [4, 9]]},
+    "pos_boxes that do not fit 8 regions and 2 images": {"image_ids": IDS[:2]},
     "an image without regions": {"pos_boxes": [[0, 3], [3, 3], [4, 8]]},
     "an image that occurs twice": {"image_ids": ["7", "8", "7"]},
-    "image_ids or num_boxes that are not of 3 images of 4 regions": fixed() | {"num_boxes": [3, 1, 5]},
+    "image_ids or num_boxes that do not fit 3 images of 4 regions": fixed() | {"num_boxes": [3, 1, 5]},
 }
 
 
@@ -251,7 +251,7 @@ def test_an_error_in_the_midst_of_training(tmp_path):
     for call in (functools.partial(model.fit, shuffle=False), model.predict):
         with pytest.raises(tf.errors.OpError) as caught:
             call(RegionCodec(WIDTH, 2).with_regions(dataset, open_regions(path)))
-        assert str(input_error_in(caught.value)) == f"{path}, image 1000: expected finite features. Received: others"
+        assert str(input_error_in(caught.value)) == f"{path}, image 1000: expected finite features. Received: NaN or infinity"
 
 
 @pytest.mark.parametrize("box", [[0, 0, np.nan, 1], [0, 0, 1, 1.5], [0.5, 0, 0.2, 1]])
@@ -260,4 +260,4 @@ def test_bad_boxes_are_named_when_they_are_read(box, tmp_path):
     arrays["spatial_features"][3, :4] = box
     regions = open_regions(write_hdf5(tmp_path / "a.h5", **arrays))
     same(regions, (0, 2), 4)
-    fails(lambda: regions.read([1], 4), f"{regions.place}, image 1000: expected boxes x0, y0, x1, y1 in the image")
+    fails(lambda: regions.read([1], 4), f"{regions.place}, image 1000: expected boxes x0, y0, x1, y1 from 0 to 1")
