@@ -48,7 +48,7 @@ def environment_of(gpus, num_jobs, index):
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        size = len(gpus) // num_jobs  # equal for all jobs, so that runs under a strategy have as many replicas
+        size = len(gpus) // num_jobs  # equal for all jobs, for equal numbers of replicas
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size :][:size] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"

@@ -225,8 +225,7 @@ class TrainingRun(Run):
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def finish(self):
-        """Report on the trained model and write all files of a finished run. Of several workers only the first does
-        it."""
+        """Report on the trained model and write all files of a finished run (only in the first worker)."""
         application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return

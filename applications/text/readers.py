@@ -207,7 +207,7 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
         fraction: Fraction of the rows to hold out.
         seed: Integer.
         maximum: Largest number of rows to hold out, or `None`.
-        option, group: For the `InputError`, the option that requests the split, and the name of what a group shares.
+        option, group: For the `InputError`, the option that requests the split, and a description of groups.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)

@@ -148,12 +148,15 @@ class RegionCodec:
         """Return batches in which the inputs, the first element, have "regions" as the model reads them and
         "num_regions" instead of "image", the rows (B,) of `Regions`. If `blind`, all regions are zeros."""
 
-        def seen(inputs, *rest):
+        def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
-            seen = self.inputs(features, boxes)
-            return inputs | {"regions": tf.zeros_like(seen) if blind else seen, "num_regions": num_regions}, *rest
+            region_inputs = self.inputs(features, boxes)
+            return inputs | {
+                "regions": tf.zeros_like(region_inputs) if blind else region_inputs,
+                "num_regions": num_regions,
+            }, *rest
 
-        return prefetched(dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
+        return prefetched(dataset.map(add_regions, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def regions_of_images(self, strings):
         """Return the regions of encoded images (B,) as the model reads them, and their numbers (B,), in graph."""

@@ -15,7 +15,7 @@ from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
 # An iterator that is freed while Python exits would wait for a read that no thread can finish. Collecting garbage first
-# frees iterators in reference cycles, for instance those of an exception.
+# frees iterators in reference cycles, for instance in a traceback.
 atexit.register(gc.collect)
 
 

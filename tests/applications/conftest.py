@@ -1,5 +1,5 @@
-"""For all programs: runs that are trained once for all tests that only read them, a clock, so that what they write does
-not depend on how fast they run, no waiting for the disk, and eager execution."""
+"""Fixtures for all programs: shared trained runs, a simulated clock, so that output does not depend on speed, no disk
+flushes, and eager execution."""
 
 import dataclasses
 import fcntl
@@ -23,7 +23,7 @@ from applications.text import python_topics
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """The programs' clock: each look at it takes a millisecond, so that no line of progress falls due."""
+    """Replace the clock of the programs: each reading advances it by a millisecond, so that no progress line is due."""
     looks = itertools.count()
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000, process_time=time.process_time)
     for module in (callbacks, checkpoint, progress):
@@ -32,7 +32,8 @@ def clock(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk():
-    """A run writes some fifty files, each of which waits for the disk: most of the time of a run of this size."""
+    """Skip `fsync`: a run writes about fifty files, and waiting for the disk would take most of the time of a tiny
+    run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -40,7 +41,7 @@ def no_waiting_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def little_to_pretrain_on():
-    """A vocabulary of a few sentences: that of all takes longer than the tests that use it."""
+    """Pretrain on few sentences: the vocabulary of all sentences takes longer than the tests that use it."""
     with pytest.MonkeyPatch.context() as patch:
         sentences = list(itertools.chain(*python_topics.topics().values()))[:400]
         patch.setattr(pretraining, "pretraining_sentences", lambda: sentences)
@@ -52,7 +53,7 @@ BUNDLE = page.bundle
 
 @pytest.fixture(scope="session", autouse=True)
 def without_the_bundle():
-    """Vega takes more than a second to be bundled, and a browser alone runs it."""
+    """Replace the bundle of Vega, which takes more than a second to build and which only browser tests need."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "bundle", lambda: "// Vega")
         yield
@@ -60,7 +61,7 @@ def without_the_bundle():
 
 @pytest.fixture(scope="session", autouse=True)
 def few_draws():
-    """Two behind the standard deviations of report.html, instead of 16."""
+    """Use 2 draws for the standard deviations in report.html, instead of 16."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.import_module("applications.graphs.report"), "NUM_DRAWS", 2)
         yield
@@ -73,7 +74,7 @@ def with_the_bundle(monkeypatch):
 
 @dataclasses.dataclass
 class Trained:
-    """A finished run, and what its training printed."""
+    """A finished run, and the output of its training."""
 
     path: pathlib.Path
     output: str
@@ -81,13 +82,14 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def once_per_session(tmp_path_factory):
-    """Returns what a function makes, JSON, once for the processes of this test session: the others wait for it."""
+    """Return a function that computes a JSON value once for all processes of the test session; the others wait for
+    it."""
     results = {}
 
     def once_per_session(name, make):
         if name not in results:
             base = tmp_path_factory.getbasetemp()
-            # Of the processes of one session only the folders above their own are the same.
+            # Processes of one session share only the parent of their temporary folders.
             shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{name}.json"
             with shared.with_suffix(".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,12 +103,12 @@ def once_per_session(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_of(once_per_session, tmp_path_factory):
-    """Returns the `Trained` of a case, which may be that of another process."""
+    """Return a function that returns the `Trained` of a case, trained by this or another process."""
 
     def run_of(case):
         def make():
             path = str(tmp_path_factory.mktemp(case.name) / "run")
-            # Without a SavedModel, half of the time of a run: `exported_by` writes one.
+            # Without a SavedModel, which takes half of the time; `exported_by` writes one.
             return path, case.succeeds(*case.train(path, export=case.name == TOY))
 
         path, output = once_per_session(case.name, make)
@@ -117,7 +119,7 @@ def run_of(once_per_session, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported_by(once_per_session, run_of, tmp_path_factory):
-    """Returns the folder of a SavedModel of a case's run, which may be that of another process."""
+    """Return a function that returns the folder of the SavedModel of a case, exported by this or another process."""
 
     def exported_by(case):
         def make():
@@ -132,13 +134,13 @@ def exported_by(once_per_session, run_of, tmp_path_factory):
 
 @pytest.fixture
 def weights_only(monkeypatch):
-    """Leaves the report out of a run."""
+    """Train without writing a report."""
     monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
 
 
 @pytest.fixture
 def eagerly():
-    """Runs every tf.function step by step: at these sizes much faster than to trace it."""
+    """Run every tf.function eagerly: for tiny models this is much faster than tracing."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -147,7 +149,7 @@ def eagerly():
 def pytest_collection_modifyitems(items):
     for item in items:
         if "eagerly" in getattr(item, "fixturenames", ()):
-            # Datasets stay graphs where everything else is run step by step.
+            # Datasets stay graphs even in eager execution.
             item.add_marker(
                 pytest.mark.filterwarnings(
                     "ignore:Even though the `tf.config.experimental_run_functions_eagerly`:UserWarning"

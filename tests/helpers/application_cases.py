@@ -1,4 +1,4 @@
-"""Options and runs for the tests of the programs."""
+"""Options and runs for tests of programs."""
 
 import importlib
 import pathlib
@@ -13,28 +13,28 @@ from applications.common.option_values import fields_of, with_values
 
 
 def changed(options, **values):
-    """Return options with other values, which must be some of theirs."""
+    """Return options with some values changed; unknown options fail."""
     unknown = values.keys() - fields_of(type(options)).keys()
     assert not unknown, unknown
     return with_values(options, values)
 
 
 def codec_of_size(source, target):
-    """Return what a model of text reads of a codec: the numbers of words."""
+    """Return a stand-in for a codec of text with the sizes of its vocabularies, which is all that models read."""
     return types.SimpleNamespace(
         **{name: types.SimpleNamespace(vocabulary_size=size) for name, size in (("source", source), ("target", target))}
     )
 
 
 def codec_of(application, options, data):
-    """Return the codec that training fits."""
+    """Return the codec that training would fit."""
     train = importlib.import_module(f"{application.program.name}.train")
     fit = train.codec_of if hasattr(train, "codec_of") else train.Codec.fit
     return fit(options, data["train"])
 
 
 def prepared(application, options):
-    """Return a run on data that are read and encoded, its model not trained."""
+    """Return a run with encoded data and an untrained model."""
     data = application.read(options)
     codec = codec_of(application, options, data)
     encoded = {name: application.encode(options, codec, part, name == "train") for name, part in data.items()}
@@ -42,23 +42,24 @@ def prepared(application, options):
 
 
 def prepared_anywhere(application, options):
-    """Return the same, with weights that make every part matter."""
+    """Return the same with perturbed weights, so that all parts of the model affect the output."""
     run, generator = prepared(application, options), np.random.default_rng(7)
     for weight in run.models.training.trainable_weights:
         weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
     return run
 
 
-# What the records of tables made by hand have of their data.
+# Entries that artificial records need for titles of tables.
 TRAINED = {"epochs": 2, "data": {"train": {"pairs": 1000}}}
 HERE = "here: 1,000 pairs, 2 epochs"
 
 
 class Compared(Comparison):
-    """A comparison whose runs are not trained: their records are given, and what `evaluate` writes of them.
+    """A comparison with artificial records and reports instead of trained runs.
 
     Attributes:
-        asked: Dictionary from the name of a model to the arguments of its `evaluate`, `None` for one that is left out.
+        evaluate_arguments: Dictionary from the name of a model to the arguments of its `evaluate`, `None` for a skipped
+            run.
     """
 
     def __init__(self, application, options, records, reports=None):
@@ -69,10 +70,10 @@ class Compared(Comparison):
         for run in self.planned:
             pathlib.Path(run.options.run.out).mkdir(parents=True)
 
-    def write(self, name, results_by_model):
-        """Write a text file of every run, lines of a dictionary from a model to those of its seeds."""
+    def write(self, name, lines_by_model):
+        """Write a text file into the folder of every run; `lines_by_model` is {model: [lines of each seed]}."""
         for run in self.planned:
-            text = "".join(f"{line}\n" for line in results_by_model[run.name][run.seed - self.options.first_seed])
+            text = "".join(f"{line}\n" for line in lines_by_model[run.name][run.seed - self.options.first_seed])
             pathlib.Path(run.options.run.out, name).write_text(text, encoding="utf-8")
 
     def evaluate(self, name, arguments_of, **command):
@@ -81,7 +82,8 @@ class Compared(Comparison):
 
 
 def tables_of(text):
-    """Return the tables of a Markdown text, from titles to lines, each a dictionary from heads to cells."""
+    """Return the tables in a Markdown text: a dictionary from titles to rows, each a dictionary from headings to
+    cells."""
     tables, title = {}, None
     for part in text.strip().split("\n\n"):
         if part.startswith("|"):

@@ -1,4 +1,4 @@
-"""Images of a coloured quarter, questions about them and captions of them."""
+"""Images with a coloured quarter, and questions and captions about them."""
 
 import io
 import json
@@ -13,7 +13,7 @@ def color_of(row):
 
 
 def colored_images(count):
-    """Images (count, 8, 8, 3) with a quarter in a colour: which quarter and which colour the row says."""
+    """Return images (count, 8, 8, 3), each with a coloured quarter; the row determines quarter and colour."""
     images = np.full((count, 8, 8, 3), 230, np.uint8)
     for row, image in enumerate(images):
         x, y = 4 * (row % 2), 4 * (row // 2 % 2)
@@ -22,14 +22,14 @@ def colored_images(count):
 
 
 def array_of(array):
-    """The bytes of an .npz of one array."""
+    """Return the bytes of an .npz with one array."""
     file = io.BytesIO()
     np.savez(file, array)
     return file.getvalue()
 
 
 def question_table(rows):
-    """Questions about `colored_images`, a table."""
+    """Return a table of questions about `colored_images`."""
     lines = ["image\tquestion\tanswer"]
     for row in rows:
         color = color_of(row)
@@ -39,7 +39,7 @@ def question_table(rows):
 
 
 def caption_file(rows, more=()):
-    """Captions of `colored_images`, and more pairs of an image and a caption, as COCO's JSON."""
+    """Return captions of `colored_images`, and additional (image, caption) pairs, in the JSON format of COCO."""
     pairs = []
     for row in rows:
         place = f"{('top', 'bottom')[row // 2 % 2]} {('left', 'right')[row % 2]}"

@@ -1,4 +1,4 @@
-"""A program whose commands are tested: its data, its options, and how a command is called in this process."""
+"""Test cases of programs: data, options, and running commands in this process."""
 
 import contextlib
 import dataclasses
@@ -16,18 +16,18 @@ from applications.common.training import TrainingRun
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program with data of a few examples and options of a few weights.
+    """A program with tiny data and options for a model with few weights.
 
     Attributes:
         program: `Program`.
-        options: Options of `train` beside the data.
-        data: Dictionary from the options that name files to the text of these, or the bytes of an .npz.
-        evaluated: The same of `evaluate`.
+        options: Options of `train`, without the data.
+        data: Dictionary from the options that name files to their text, or to the bytes of an .npz.
+        evaluated: The same for `evaluate`.
         lines: Inputs of `generate` or `predict`.
-        answers: Files that the program leaves beside those of the platform.
-        answer_options: Words of `generate` or `predict` that make it answer inputs.
-        steps: Steps of an epoch of the toy.
-        unreadable: Text of an input that the toy cannot read, and its error.
+        answers: Files that the program writes in addition to the common ones.
+        answer_options: Options of `generate` or `predict` that are needed to read inputs.
+        steps: Steps per epoch of the toy program.
+        unreadable: An input that the toy program cannot read, and the error message.
     """
 
     program: object
@@ -46,15 +46,15 @@ class Case:
 
     @property
     def answer(self):
-        """The command that answers inputs."""
+        """The command that reads inputs, "predict" or "generate"."""
         return "predict" if "predict" in self.program.commands else "generate"
 
     def answers_of(self, run, *arguments):
-        """Return the command line that answers inputs."""
+        """Return the command line that computes answers."""
         return [self.answer, "--run", run, *self.answer_options, *arguments]
 
     def train(self, out, **changes):
-        """Return the command line of `train` for a run in the folder `out`, its data in files beside it."""
+        """Return the command line of `train` for a run in the folder `out`, with data files in its parent folder."""
         folder = pathlib.Path(out).parent
         folder.mkdir(parents=True, exist_ok=True)
         values = {"out": str(out), **self.options, **written(self.data, folder), **changes}
@@ -66,7 +66,7 @@ class Case:
         Args:
             arguments: Its words.
             standard_input: Bytes.
-            eager: Whether it runs step by step: at these sizes much faster than to trace a model.
+            eager: Whether to run eagerly, which for tiny models is much faster than tracing.
         """
         out, err = io.StringIO(), io.StringIO()
         with contextlib.ExitStack() as stack:
@@ -82,18 +82,18 @@ class Case:
         return status, out.getvalue(), err.getvalue()
 
     def succeeds(self, *arguments, **options):
-        """Run a command that succeeds; return its standard output."""
+        """Run a command that must succeed; return its standard output."""
         status, out, err = self.call(*arguments, **options)
         assert status == 0, err
         return out
 
     def until_fit(self, out, **changes):
-        """Run `train` until it fits its model; return what `until_fit` does."""
+        """Run `train` up to its call of `fit`, as the function `until_fit` does."""
         with execution(eager=True):
             return until_fit(self.program, self.train(out, **changes))
 
     def fails(self, message, *arguments, status=2, **options):
-        """Run a command that ends with one line of an error, and nothing else."""
+        """Run a command that must fail with a one-line error message; return its standard output."""
         received_status, out, err = self.call(*arguments, **options)
         assert received_status == status, (received_status, err)
         assert err.startswith("error: ") and err.count("\n") == 1, err
@@ -127,7 +127,7 @@ def fewer(text):
 
 
 def written(data, folder):
-    """Write the files that options name; return these with the files' paths."""
+    """Write the files that options name; return the options with the paths."""
     values = {}
     for name, content in data.items():
         kind = ".tsv" if name.endswith(("table", "questions")) else ".json" if name.endswith("captions") else ".txt"
@@ -138,7 +138,7 @@ def written(data, folder):
 
 
 def words_of(values):
-    """Return the words of a command line for options of these values."""
+    """Return the command-line words for a dictionary of options."""
     words = []
     for name, value in values.items():
         flag = name.replace("_", "-")
@@ -153,12 +153,12 @@ def words_of(values):
 
 @contextlib.contextmanager
 def execution(eager):
-    """Run every tf.function step by step, or not."""
+    """Context manager for eager or graph execution of every tf.function."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(eager)
     try:
         with warnings.catch_warnings():
-            # Datasets stay graphs.
+            # Datasets stay graphs even in eager execution.
             warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions_eagerly`")
             yield
     finally:
@@ -167,7 +167,7 @@ def execution(eager):
 
 @contextlib.contextmanager
 def replaced_input(content):
-    """Standard input that holds these bytes."""
+    """Context manager in which standard input contains these bytes."""
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
     try:
         yield

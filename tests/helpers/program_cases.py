@@ -1,4 +1,4 @@
-"""The programs whose commands are tested, each with tiny data and options."""
+"""Test cases of all programs, with tiny data and options."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ from applications.vrae.options import PROGRAM as VRAE
 
 ROOT = pathlib.Path(__file__).parents[2]
 _PAGE = ROOT / "docs" / "new_application.md"
-# The program of that page, from the names of its files to their text: what it shows is what is tested.
+# Dictionary from the names of files to their text, extracted from the page, so that its program is tested.
 SPOTLIGHT_FILES = {
     name.replace("\\", ""): text
     for name, text in re.findall(
@@ -50,7 +50,7 @@ def table_of(pairs):
 
 
 def numbers(rows, seed=0):
-    """Return lines of examples of spotlight."""
+    """Return lines with examples for spotlight."""
     steps = np.random.default_rng(seed).normal(size=(rows, 6, 4)).round(2)
     return [
         " ".join(map(str, [int(row[0, 1:].argmax()), *row.ravel()]))

@@ -1,4 +1,4 @@
-"""What a run has written, as tests read it."""
+"""Reads and compares the files of a run."""
 
 import csv
 import json
@@ -19,29 +19,29 @@ def read_history(folder):
 
 
 def without_time(rows):
-    """Return rows of a history without what a clock says."""
+    """Return rows of a history without their times."""
     return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
 
 
 def read_arrays(path):
-    """Return what an .npz file holds, its text as str."""
+    """Return the arrays in an .npz file, with text as str."""
     with np.load(path) as archive:
         return {name: archive[name] for name in archive.files}
 
 
 def read_checkpoint(folder):
-    """Return the record of a run's checkpoint and its arrays."""
+    """Return the record and the arrays of a run's checkpoint."""
     arrays = read_arrays(pathlib.Path(folder, "checkpoints", "checkpoint.npz"))
     return json.loads(arrays.pop("record").tobytes()), arrays
 
 
 def files_of(folder):
-    """Return what a folder holds, and when it was written."""
+    """Return a dictionary from the files in a folder to their modification times."""
     return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*")}
 
 
 def assert_same_run(one, other, rounding=0.0):
-    """Weights, optimizer, seeds and metrics; and the history up to rounding, the clock's columns aside."""
+    """Assert that weights, optimizer, seeds and metrics are equal, and histories up to rounding, except for times."""
     (record, arrays), (other_record, other_arrays) = (read_checkpoint(folder) for folder in (one, other))
     for row, other_row in zip(without_time(record["rows"]), without_time(other_record["rows"]), strict=True):
         assert row == pytest.approx(other_row, rel=rounding, abs=0.0)
@@ -51,7 +51,7 @@ def assert_same_run(one, other, rounding=0.0):
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
     weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
-    for name in weights.keys() - {"record"}:  # It has seconds.
+    for name in weights.keys() - {"record"}:  # It contains times.
         np.testing.assert_array_equal(weights[name], other_weights[name], err_msg=name)
     for row, other_row in zip(*(without_time(read_history(x)) for x in (one, other)), strict=True):
         assert row == pytest.approx(other_row, rel=rounding, abs=0.0)

@@ -1,6 +1,6 @@
-"""Workers of a run: processes on this machine that train together.
+"""Runs the workers of a distributed run as processes on this machine.
 
-They are copies of one that has imported TensorFlow, which takes longer than most of what they do.
+They are forked from a process that has already imported TensorFlow, which would take most of their time.
 """
 
 import atexit
@@ -18,13 +18,12 @@ FORKS.set_forkserver_preload(["keras_vattn", "applications.common.training", "ap
 
 
 def run_workers(work, arguments, folder):
-    """Call a function in as many processes at once as there are arguments; return the exit status and the output of
-    each.
+    """Call a function in parallel processes, one per tuple of arguments; return the exit status and output of each.
 
     Args:
-        work: Function of a module.
+        work: Function defined in a module.
         arguments: A tuple for each worker.
-        folder: What they have as working directory.
+        folder: Their working directory.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in arguments]
@@ -53,13 +52,13 @@ def _worker(config, folder, log, work, arguments):
     os.dup2(output, 1)
     os.dup2(output, 2)
     status = work(*arguments)
-    # A copy of a process does not come to it.
+    # A forked process would skip exit functions.
     atexit._run_exitfuncs()
     sys.exit(status)
 
 
 def run_program(name, words, dies=None):
-    """Run a command of a program and return its status; with `dies`, (epoch, step), the process is killed there."""
+    """Run a command of a program and return its status; `dies`, (epoch, step), is where the process kills itself."""
     from applications.common import command_line
     from applications.common.checkpoint import Checkpoint
 

@@ -1,4 +1,4 @@
-"""A model with a KL that several workers train."""
+"""A model with a KL, for training with several workers."""
 
 import json
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import keras_vattn
 
-# Batches of 4, 4 and 1: of the last one a worker has no row.
+# Batches of 4, 4 and 1; the last batch leaves a worker without a row.
 INPUTS = np.random.default_rng(0).normal(size=(9, 5, 3)).astype("float32")
 TARGETS = np.random.default_rng(1).normal(size=(9, 1)).astype("float32")
 
@@ -34,7 +34,7 @@ def compiled_model(noise=False, loss_scale=False):
 
 
 def trained(strategy, model):
-    """Return the history of three epochs, and the figures and the weights that they end with."""
+    """Train for three epochs; return the history, the final figures and the final weights."""
     dataset = keras_vattn.distribute.shard(batches(), strategy)
     history = model.fit(dataset, validation_data=dataset, epochs=3, verbose=0, shuffle=False).history
     figures = model.evaluate(dataset, verbose=0, return_dict=True)
@@ -42,7 +42,7 @@ def trained(strategy, model):
 
 
 def results_of_worker():
-    """Train the model as one of two workers, and print what there is to see."""
+    """Train the model as one of two workers, and print the results as JSON."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     results = {}
     with strategy.scope():
@@ -57,7 +57,7 @@ def results_of_worker():
     results["history"], results["figures"], weights = trained(strategy, model)
     results["weights"] = [weight.tolist() for weight in weights]
     results["calls"] = int(model.get_layer("attention").training_calls.numpy())
-    # Both workers give it the same rows.
+    # Both workers pass the same rows.
     outputs = strategy.run(tf.function(lambda: noisy(INPUTS[:2], training=True)))
     results["draws"] = strategy.gather(outputs, axis=0).numpy().tolist()
     print("RESULT" + json.dumps(results))

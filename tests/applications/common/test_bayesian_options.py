@@ -1,4 +1,4 @@
-"""Options of random weights, and the alignments that they describe."""
+"""Options of stochastic weights, and the alignments that they describe."""
 
 from applications.common.bayesian_options import BayesianOptions, PublishedOptions
 

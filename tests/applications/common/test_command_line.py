@@ -1,4 +1,4 @@
-"""From the words of a command to its work: statuses, help, and mistakes before TensorFlow is loaded."""
+"""The command line: exit statuses, help, and mistakes that are reported before TensorFlow is loaded."""
 
 import dataclasses
 import errno
@@ -22,7 +22,7 @@ from applications.common.errors import InputError, pass_through
 from applications.common.options import Positive
 from applications.common.program import Program
 
-# Calls commands of several programs, and lists the heavy packages that they have imported.
+# Runs commands of several programs, and lists the heavy packages that are imported afterwards.
 CALLS = """
 import contextlib, importlib, io, json, sys
 from applications.common.command_line import main
@@ -42,7 +42,7 @@ print(json.dumps(results))
 
 
 def calls_of_toy(run, folder):
-    """Return command lines of the toy, their status, and a part of their output."""
+    """Return command lines of the toy program, with their statuses and parts of their output."""
     missing = str(folder / "missing")
     return [
         ([], 0, "usage: python -m"),
@@ -70,7 +70,7 @@ def calls_of_toy(run, folder):
 
 @pytest.mark.slow
 def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
-    """A mistake is one line."""
+    """A mistake is reported in one line."""
     (tmp_path / "run").mkdir()
     config = {"out": str(tmp_path / "run"), **toy.options, **written(toy.data, tmp_path)}
     (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(config))
@@ -157,7 +157,7 @@ def test_a_program_exits_with_the_status(name, monkeypatch, capsys):
 
 
 def test_the_page_on_a_program_of_ones_own():
-    """It names every function, and its program is short."""
+    """The page names every function, and its program is short."""
     text = (ROOT / "docs" / "new_application.md").read_text(encoding="utf-8")
     for name in (name for names in PLACES.values() for name in names):
         assert f"`{name}`" in text, name

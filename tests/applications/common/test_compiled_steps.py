@@ -1,7 +1,8 @@
-"""The training step under XLA, `--jit on`: of one model of each program, and of the model of every kind of preset.
+"""The training step under XLA, `--jit on`: for one model of each program, and for the model of each kind of preset.
 
-TensorFlow translates each step to XLA's program, which needs ops that XLA has, sizes that do not depend on values, and
-loops of a known form. Machine code, which takes several times as long, is made for one model of each program.
+TensorFlow translates each step to an XLA program. This requires ops that XLA supports, shapes that do not depend on
+values, and loops with a known number of steps. Compilation to machine code, which takes several times as long, is
+tested for one model of each program.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from program_cases import CASES
 
 from applications.finetuning import train as finetuning
 
-# Keras's dropout has other masks under XLA.
+# No dropout: its masks in Keras are different under XLA.
 TRAINED = {
     "ved": {"model": "ved"},
     "nmt": {"model": "soft"},
@@ -25,7 +26,7 @@ TRAINED = {
     "graphs": {"model": "no_kl"},
     "finetuning": {"model": "deterministic", "classifier_dropout": 0.0},
 }
-# Data of a few examples, and one of several equal layers.
+# Options for tiny data, and a single layer instead of several equal layers.
 SIZES = {
     "vqa": {"num_layers": 1, "min_answer_count": 1, "test_from_validation": None},
     "captioning": {"min_word_count": 1},
@@ -54,7 +55,7 @@ def without_pretraining(monkeypatch):
 
 
 def in_preset(case, preset):
-    """Return the case with the values of a preset, but for whole numbers, which are sizes."""
+    """Return the case with the values of a preset, except for integers, which are sizes."""
     values = case.program.preset_values(preset)
     case_options = {name: x for name, x in case.options.items() if name not in values or type(x) is int}
     case_options.pop("neighbors", None)
@@ -66,7 +67,7 @@ def compiled(model, signature):
 
 
 def check_program(model, batches):
-    """Translate the step for one batch, and look for sizes that depend on values."""
+    """Translate the step for one batch, and check that no shape depends on values."""
     batch = next(iter(batches))
     with execution(eager=False):
         step = compiled(model, tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), batch))
@@ -76,7 +77,7 @@ def check_program(model, batches):
 
 
 def stepped(step, batch, variables):
-    """Return the loss of a step and what the variables are after it; put their values back."""
+    """Return the loss of a step and the variables after it; restore the variables."""
     before = [variable.numpy() for variable in variables]
     loss, after = float(step(*batch)["loss"]), [variable.numpy() for variable in variables]
     for variable, value in zip(variables, before, strict=True):
@@ -110,7 +111,7 @@ def test_presets(name, preset, model, tmp_path):
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 @pytest.mark.parametrize("preset", TASKS)
 def test_presets_of_pretrained_transformers(preset, tmp_path):
-    """Each kind of task has a loss of its own, over an ALBERT."""
+    """Each kind of task has its own loss on top of an ALBERT."""
     case, weights = in_preset(CASES["finetuning"], preset), write_albert(tmp_path / "albert")
     options = {"jit": "on", "weights": weights} | TASKS[preset](tmp_path)
     check_program(*case.until_fit(tmp_path / "run", **options)[:2])

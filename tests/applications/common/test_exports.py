@@ -1,4 +1,4 @@
-"""The export of a program without endpoints of its own."""
+"""The export of a program that defines no endpoints."""
 
 import types
 

@@ -1,4 +1,5 @@
-"""What the options of training do: schedules, optimizers, precision, what is kept. On spotlight."""
+"""The effect of training options on the toy program: schedules, optimizers, precision, and the weights that are
+stored."""
 
 import dataclasses
 import json
@@ -22,7 +23,7 @@ def score(row):
 
 
 def rates(num_batches=4, num_steps=12, **options):
-    """The learning rate of each batch."""
+    """Return the learning rate of each step."""
     optimizer = optimizer_of(FitOptions(**options), num_batches, num_steps)
     learning_rates = []
     for step in range(num_steps):
@@ -40,7 +41,7 @@ def test_an_exponential_schedule_is_that_of_keras():
 
 
 def test_a_warm_up_and_a_cosine():
-    # None given is a tenth, of twelve steps one.
+    # The default is a tenth of the steps, here one of twelve.
     assert rates(warmup_steps=None, learning_rate=0.4) == rates(warmup_steps=1, learning_rate=0.4)
     for options in ({"warmup_epochs": 2}, {"schedule": "plateau"}):
         assert rates(warmup_steps=None, **options) == rates(**options)
@@ -54,21 +55,21 @@ def test_a_warm_up_and_a_cosine():
     assert both == pytest.approx(
         [0, 0.1, 0.2, 0.3] + [0.2 * (1 + np.cos(np.pi * step / 8)) for step in range(8)], rel=1e-5
     )
-    # The last of the steps that there are has almost none left.
+    # At the last step the learning rate is almost 0.
     assert rates(schedule="cosine", learning_rate=0.4, num_steps=5)[-1] < 0.05
     decayed = rates(schedule="exponential", learning_rate=0.4, warmup_steps=4)
     assert decayed == pytest.approx([0.1, 0.2, 0.3, 0.4, *(4 * [0.2]), *(4 * [0.1])])
 
 
 def test_the_schedule_of_mcan():
-    """min(2.5e-5 t, 1e-4) in epoch t, and a fifth every two epochs after ten (Fan et al. 2020, B.2.3)."""
+    """min(2.5e-5 t, 1e-4) in epoch t, divided by five every two epochs after epoch ten (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
 
 
 def test_a_plateau():
-    """It is found in the history: a resumed run lowers the rate where the uninterrupted one does, and stops there."""
+    """It is computed from the history, so a resumed run lowers the rate and stops at the same epochs."""
     losses, expected = [3.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.5], [1.0, 1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
     options = FitOptions(schedule="plateau", learning_rate_decay=0.5, patience=1, early_stopping=3)
     model = types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=keras.Variable(1.0)))
@@ -90,9 +91,9 @@ def test_epochs_without_better():
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
 def test_an_optimizer_makes_a_step(name):
-    """As Keras's own of that name, and with a decay of its weights that the gradient does not see."""
+    """The Keras optimizer with the same name takes the same step; weight decay is decoupled from the gradient."""
     assert optimizer_of(FitOptions(optimizer=name), 4, 12).weight_decay == (0.004 if name == "adamw" else None)
-    # Keras's own decay of adamw is 0.004.
+    # The default decay of AdamW in Keras is 0.004.
     options = FitOptions(
         optimizer=name, learning_rate=0.1, clip_norm=1.0, weight_decay=0.0 if name == "adamw" else None
     )
@@ -111,7 +112,7 @@ def test_an_optimizer_makes_a_step(name):
 
 
 def test_a_gradient_is_clipped():
-    """By its norm, which keeps its direction, or instead every element."""
+    """Clipping by norm preserves the direction; clipping by value changes each element."""
     for clipped, expected in (
         ({"clip_norm": 1.0}, [-0.06, -0.08]),
         ({"clip_norm": None}, [-0.6, -0.8]),
@@ -127,7 +128,7 @@ def test_a_gradient_is_clipped():
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_weights_that_are_kept(toy, tmp_path, keep):
-    """Training that gets worse: reported on is the best epoch, or the last one."""
+    """Training gets worse; the report uses the weights of the best epoch, or of the last one."""
     words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)
     toy.succeeds(*words)
     losses = [row["val_loss"] for row in read_history(tmp_path / "run")]
@@ -147,7 +148,7 @@ def test_the_weights_that_are_kept(toy, tmp_path, keep):
 
 @pytest.mark.slow
 def test_half_precision(toy, tmp_path, weights_only):
-    """Losses and weights are float32, and the scale of the loss is part of the state."""
+    """Losses and weights are float32, and the loss scale is part of the state."""
     toy.succeeds(*toy.train(tmp_path / "run", mixed_precision="float16"))
     assert all(np.isfinite(value) for row in read_history(tmp_path / "run") for value in row.values())
     record, _ = read_checkpoint(tmp_path / "run")
@@ -162,7 +163,7 @@ def test_half_precision(toy, tmp_path, weights_only):
 
 @pytest.mark.slow
 def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
-    """With a TF_CONFIG every machine would train a model of its own, without a word."""
+    """With TF_CONFIG but no strategy, every machine trains its own model; a message says so."""
     monkeypatch.setenv("TF_CONFIG", "{}")
     replicas.strategy_of.cache_clear()
     assert "TF_CONFIG is ignored because --strategy is none" in toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
@@ -170,7 +171,7 @@ def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
-    """They train one model: its weights are those of one replica, the noise apart."""
+    """They train one model: without noise they give the weights of a single replica."""
     strategies = {"none": tf.distribute.get_strategy(), "mirrored": two_replicas}
     monkeypatch.setattr(training, "strategy_of", strategies.get)
     words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
@@ -186,12 +187,12 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
 
 @pytest.mark.slow
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
-    """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
-    schedule, one order of the batches. It may be killed before its first checkpoint."""
+    """A run that continues another run ends like a single run of all epochs, with the same optimizer, schedule and
+    order of batches. It may be killed before its first checkpoint."""
     options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "exponential", "warmup_steps": 7}
     uninterrupted, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
     toy.succeeds(*toy.train(uninterrupted, **options))
-    # 3 of 8 steps are in the second epoch.
+    # Three of the 8 steps are in the second epoch.
     toy.succeeds(*toy.train(start, **options | {"epochs": 2, "max_steps": 8}))
     (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))
     with interrupted(1, 4):
@@ -213,7 +214,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 @pytest.mark.slow
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
-    """Another size, other options, no epoch left, no end and no state of training."""
+    """A run cannot start from a run with another size, other options, no epoch left, no end or no state."""
     for changes, message in (
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
         ({"standardize": False}, f"--start-from: {copied_toy} has other values of standardize; use the same."),

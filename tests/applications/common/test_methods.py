@@ -1,4 +1,4 @@
-"""The layout uncertainty: its figures by hand, its runs on a tiny graph, and what it refuses."""
+"""The layout uncertainty: its figures against formulas, its runs on a tiny graph, and invalid options."""
 
 import dataclasses
 import pathlib
@@ -41,7 +41,8 @@ def sets_of(seed, num_draws=1):
 
 
 def test_figures_of_a_method():
-    """Accuracy and calibration of the examples with a known class; the entropy tells all of them from others."""
+    """Accuracy and calibration use the examples with a known class; the entropy separates all of them from other
+    data."""
     sets = sets_of(1, 4)
     labels, draws = sets["test"]["labels"], sets["test"]["attention"]
     results, is_labelled = methods.figures(sets, 11.0, "attention"), labels >= 0
@@ -78,7 +79,8 @@ def test_a_temperature_is_fitted_on_validation():
 
 @pytest.fixture
 def comparison(compare_words, tmp_path):
-    """Returns a comparison of a program's tiny runs with the layout, and the words of `compare` for it."""
+    """Return a function that returns the options and the words of `compare` for tiny runs with the layout
+    uncertainty."""
 
     def comparison(case, *words, **changes):
         graph = {"neighbors": ()} if case.name == "graphs" else {}
@@ -118,7 +120,7 @@ def test_a_table_needs_test_data(comparison, commands_run):
 
 
 def test_rows_of_methods(comparison, monkeypatch):
-    """Seeds are paired, and the members of an ensemble are those of its seed."""
+    """Seeds are paired, and an ensemble has the members of its seed."""
     words = ("--models", "gat", "wc", "--seeds", 2, "--ensemble", 3)
     options, _ = comparison(CASES["graphs"], *words)
     compared = Compared(CASES["graphs"].program.application(), options, {"gat": [], "wc": []})
@@ -157,7 +159,7 @@ def test_rows_of_methods(comparison, monkeypatch):
 
 
 def table_of(printed):
-    """Return the methods of a table, and its columns."""
+    """Return the methods of a table, and the set of its columns."""
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if "|" in line)
     return [row[0] for row in rows], set(head)
 
@@ -169,12 +171,12 @@ def methods_of(model, *drawn):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["finetuning", "graphs"])
 def test_the_table_of_a_run(run_of, tmp_path, name):
-    """Other data and a corruption are a program's own."""
+    """Other data and corruption are defined by each program."""
     case = CASES[name]
     run = shutil.copytree(run_of(case).path, tmp_path / "run")
     other = written(case.evaluated, tmp_path).get("data")
     if name == "graphs":
-        # Labels of another graph do not count.
+        # Labels of another graph are ignored.
         features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
     rows, columns = table_of(case.succeeds("uncertainty", "--run", run, "--other", other, "--num-draws", 2))
@@ -195,10 +197,10 @@ def test_the_table_of_a_comparison(comparison, commands_run, tmp_path, without_p
     expected_rows = methods_of("soft", "dropout") + methods_of("marginal", "dropout", "attention", "both")
     assert rows == [*expected_rows, "soft, ensemble of 2"]
     assert {"AUROC, other data", "AUROC, corrupted"} <= columns
-    # What was predicted is read again.
+    # A second call reads the stored predictions.
     count = len(commands_run)
     assert case.succeeds(*words) == results and len(commands_run) == count
-    # Another file of the same name is predicted anew.
+    # Predictions are recomputed if the content of the file changes.
     path = pathlib.Path(other)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     case.succeeds(*words)

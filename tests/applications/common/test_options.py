@@ -47,7 +47,7 @@ def test_a_value_that_an_option_cannot_have(toy, name, value, message):
 
 
 def test_no_value_and_the_choice_none(toy, tmp_path):
-    """`none` is no value where there may be none, and a choice where it is one, on the command line and in a file."""
+    """For an optional value `none` means no value; otherwise it may be a choice. The same holds in files."""
     words = ["--clip-norm", "none", "--max-steps=none", "--mixed-precision", "none", "--jit", "off"]
     options = read_options(toy.program, "train", words)
     assert (options.fit.clip_norm, options.fit.max_steps, options.fit.mixed_precision) == (None, None, "none")
@@ -82,7 +82,7 @@ def test_a_file_has_the_options_of_the_command_line(program, tmp_path):
 def test_presets_and_experiments(program, tmp_path, monkeypatch):
     for name in program.presets:
         options = read_options(program, "train", ["--preset", name])
-        # Presets of graphs are values for a graph, which has a file.
+        # Presets of graphs need the file of a graph.
         check(with_values(options, {"npz": __file__}) if "npz" in fields_of(program.options) else options)
         assert values_of(options) == values_of(program.default) | program.preset_values(name)
         assert not program.preset_values(name).keys() & {"out", "seed", "train_table", "data"}
@@ -92,14 +92,14 @@ def test_presets_and_experiments(program, tmp_path, monkeypatch):
         home = tmp_path / path.stem
         home.mkdir()
         for name in values:
-            # Their files are a user's own.
+            # Experiments name files of the user.
             if is_file(fields_of(program.options)[name]):
                 file = home / values[name]
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.touch() if file.suffix else file.mkdir(exist_ok=True)
         with monkeypatch.context() as context:
             context.chdir(home)
-            # `compare` names the models.
+            # Experiments do not name the model, which `compare` does.
             model = {"model": "soft"} if values.get("architecture") == "mcan" else {}
             check(with_values(program.default, values | model))
 
@@ -209,7 +209,7 @@ def test_nested_groups_have_one_level_of_names():
 
 
 def test_the_command_line_the_file_and_the_preset(toy, tmp_path, monkeypatch):
-    """In this order."""
+    """They override each other in this order."""
     presets = tmp_path / "preset.yaml"
     presets.write_text("units: 8\nlearning_rate: 0.5\nepochs: 3\n")
     (tmp_path / "file.yaml").write_text("learning_rate: 0.25\nepochs: 4\n")

@@ -1,4 +1,4 @@
-"""report.html: what it shows of a record, and that what it shows is text."""
+"""report.html: its content, and that all content is escaped."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from applications.common.shown import Alignment, Shown, joined, random_rows
 from applications.common.tables import table, titled
 
 ATTACK = "</script><script>alert('x')</script><img src=x onerror=alert(1)> & \"q\""
-# A picture of one grey pixel.
+# A PNG with one grey pixel.
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 
 
@@ -28,7 +28,7 @@ def sentence(title="one", source=("ein", ATTACK), target=("a", ATTACK), **panels
 
 
 def written(tmp_path, **fields):
-    """Write a page, and return its text."""
+    """Write a page and return its text."""
     path = tmp_path / "report.html"
     figures = table(("figure", "value"), [("a", 1)])
     write_page(path, Page(**{"title": "run", "heading": "head", "tables": figures, **fields}))
@@ -36,7 +36,7 @@ def written(tmp_path, **fields):
 
 
 class Elements(html.parser.HTMLParser):
-    """The elements of a page with their attributes, their texts, and the JSON of its charts."""
+    """Parses a page into elements with attributes, texts, scripts and the JSON of charts."""
 
     def __init__(self, text):
         super().__init__()
@@ -55,7 +55,7 @@ class Elements(html.parser.HTMLParser):
 
 
 def test_what_a_page_shows_is_text(tmp_path):
-    """The title, tables, samples, options, and the data of the chart."""
+    """Titles, tables, samples, options and chart data are escaped."""
     (tmp_path / "curves.png").write_bytes(PNG)
     text = written(
         tmp_path,
@@ -76,7 +76,7 @@ def test_what_a_page_shows_is_text(tmp_path):
     assert elements.texts.count(ATTACK) >= 9 and "1 | 2" in elements.texts
     (chart,) = map(json.loads, elements.charts)
     assert chart["datasets"]["cells"][0]["example"] == f"1. {ATTACK}"[:83]
-    # What runs is what the policy has the digest of, and nothing is loaded.
+    # The policy allows only scripts with these digests, and no network access.
     policy = next(attributes["content"] for _, attributes in elements.tags if "http-equiv" in attributes)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in elements.scripts]
     assert len(digests) == 2 and re.findall("'sha256-(.*?)'", policy) == digests
@@ -96,7 +96,7 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path):
 
 @pytest.mark.parametrize("field", ["weights", "spread"])
 def test_an_alignment_that_is_not_finite_is_left_out(tmp_path, field):
-    """A chart with it would show nothing of the others."""
+    """Otherwise the whole chart would be empty."""
     bad = sentence("bad", q=weights(2))
     setattr(bad, field, {"q": np.full((2, 2), np.nan)})
     text = written(tmp_path, shown=Shown([], [sentence("good"), bad, Alignment("none", [], {})]))
@@ -135,7 +135,7 @@ def test_what_is_shown_is_read_again():
 
 
 def test_random_rows():
-    """The same rows at every call; a smaller choice is part of a larger one."""
+    """The rows are the same at every call; a smaller choice is a subset of a larger one."""
     assert random_rows(17, 5).tolist() == random_rows(17, 5).tolist() == [0, 2, 3, 10, 11]
     assert set(random_rows(1000, 5)) < set(random_rows(1000, 24))
 
@@ -143,7 +143,7 @@ def test_random_rows():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_browser(tmp_path, with_the_bundle):
-    """Nothing that is shown runs, nothing is asked for, and what is clicked changes the picture."""
+    """Shown text is not executed, no network is used, and selections change the picture."""
     from browser import browser
 
     q = np.stack([weights(2, seed=1), weights(2, seed=2)])
@@ -159,7 +159,7 @@ def test_in_a_browser(tmp_path, with_the_bundle):
         assert ATTACK in read
         (image,) = window.elements("img")
         assert image.get_property("naturalWidth") == 1 and len(window.elements("body > script")) == 2
-        # Labels of words, with what keeps them from ending a script.
+        # A word joiner in labels prevents them from closing the script element.
         assert "<\N{WORD JOINER}/script>" in "".join(window.texts("svg text"))
 
         def rows_of_words():

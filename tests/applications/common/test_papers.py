@@ -1,4 +1,4 @@
-"""The papers' figures."""
+"""Published figures."""
 
 import pathlib
 
@@ -21,7 +21,7 @@ KNOWN = {**CAPTIONING, **FINETUNING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
 def test_a_figure_is_as_it_is_printed():
     assert papers.published_figure("deng_1", "variational_enum", "BLEU") == "33.10"
     assert papers.published_figure("bahuleyan_2_map", "ved_dattn@ved:epochs=3", "BLEU-4") == "4.16"
-    # From a start that the paper does not have.
+    # The paper has no model with this start.
     assert papers.published_figure("bahuleyan_2_map", "ved_dattn@ded", "BLEU-4") == "5.02"
     assert (
         papers.published_figure("bahuleyan_2_map", "ved_wc", "BLEU-4")

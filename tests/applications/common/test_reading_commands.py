@@ -48,7 +48,7 @@ def test_evaluate_on_other_files(toy, copied_toy, tmp_path):
 
 
 def test_names_of_reports(toy, copied_toy):
-    """No other file of a run is overwritten."""
+    """Other files of a run are not overwritten."""
     (copied_toy / "thesis.json").write_text('["mine"]')
     before = files_of(copied_toy)
     for name, message in (
@@ -88,7 +88,7 @@ def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version(toy, copied_toy):
-    """Dropped options are ignored, unless they made another model."""
+    """Dropped options are ignored, unless they changed the model."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
@@ -99,7 +99,7 @@ def test_a_run_of_an_earlier_version(toy, copied_toy):
 
 
 def test_a_value_that_a_run_cannot_have(toy, copied_toy):
-    """Each command names config.yaml and the option; the data of a run may be gone."""
+    """Each command names config.yaml and the option; the data files of a run may be missing."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for values, message in (
@@ -140,7 +140,7 @@ def test_weights_that_are_damaged(toy, copied_toy, damage):
 
 
 def test_export(toy, copied_toy, tmp_path):
-    """An export replaces another one, and nothing else."""
+    """An export replaces an existing SavedModel, and nothing else."""
     for words, path in (((), copied_toy / "saved_model"), (("--out", tmp_path / "served"), tmp_path / "served")):
         printed = toy.succeeds("export", "--run", copied_toy, *words)
         assert printed == f"written: {path}, endpoints predict, serving_default\n"
@@ -154,7 +154,7 @@ def test_export(toy, copied_toy, tmp_path):
 
 @pytest.fixture
 def read_only(monkeypatch):
-    """Makes a folder read-only, which root could write into by its permissions."""
+    """Return a function that makes a folder read-only, even for root."""
 
     def read_only(folder):
         temporary_file = tempfile.TemporaryFile
@@ -170,7 +170,7 @@ def read_only(monkeypatch):
 
 
 def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_only, without_pictures):
-    """Commands say so before any work; `evaluate` writes into another folder."""
+    """Commands report this before any work; `evaluate` can write into another folder."""
     before, run = files_of(copied_toy), ["--run", copied_toy]
     read_only(copied_toy)
     for words, out in (

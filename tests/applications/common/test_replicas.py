@@ -1,4 +1,4 @@
-"""Several workers train one model, which is that of one process with the same batches."""
+"""Several workers train one model, with the same result as a single process with the same batches."""
 
 import shutil
 import signal
@@ -25,7 +25,7 @@ def resumed_by(case, out, folder, count):
 
 
 def assert_near(one, other):
-    """Weights and history are equal up to rounding, the clock's columns aside."""
+    """Assert that weights and history are equal up to rounding, except for times."""
     weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
     for name in weights.keys() - {"names", "record"}:
         np.testing.assert_allclose(weights[name], other_weights[name], atol=1e-5, err_msg=name)
@@ -36,7 +36,7 @@ def assert_near(one, other):
 
 
 def test_two_workers_are_one_process(tmp_path):
-    """Uneven batches, a clipped gradient and all; without noise, which every replica has its own of."""
+    """With uneven batches and a clipped gradient; without noise, which differs between replicas."""
     case, options = CASES[TOY], {"model": "deterministic", "batch_size": 13}
     case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
     for status, output in trained_by(case, tmp_path / "two", tmp_path, **options):
@@ -48,7 +48,7 @@ def test_two_workers_are_one_process(tmp_path):
 
 @pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
-    """They stop before there is a folder, and show their own values of options."""
+    """They stop before they create a folder, and print their own values of options."""
     case = CASES[TOY]
     words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
     if what != "data":
@@ -65,14 +65,14 @@ def test_workers_that_have_not_the_same(what, tmp_path):
 
 
 def test_the_first_worker_is_lost(tmp_path):
-    """It is the one that all others ask whether the rest is there."""
+    """All other workers ask the first one whether the rest is alive."""
     dies = (0, 1), None
     (killed, _), (status, output) = trained_by(CASES[TOY], tmp_path / "run", tmp_path, dies=dies, export=False)
     assert (killed, status) == (-signal.SIGKILL, 5), output
 
 
 def test_a_lost_worker(tmp_path):
-    """The others stop, and the run goes on with as many workers bit for bit, or with one."""
+    """The other workers stop. The run can be resumed with the same number of workers, bit for bit, or with one."""
     case, options = CASES[TOY], {"epochs": 2, "checkpoint_steps": 1, "export": False}
     uninterrupted, out = tmp_path / "whole", tmp_path / "run"
     for status, output in trained_by(case, uninterrupted, tmp_path, **options):
@@ -85,7 +85,7 @@ def test_a_lost_worker(tmp_path):
     other = shutil.copytree(out, tmp_path / "other")
     for status, output in resumed_by(case, out, tmp_path, 2):
         assert status == 0 and "resuming after epoch 1, step 1" in output, output
-    # The sums of an epoch that was begun are dealt out anew.
+    # The metric sums of the unfinished epoch are distributed differently.
     assert_same_run(out, uninterrupted, rounding=1e-6)
     ((status, output),) = resumed_by(case, other, tmp_path, 1)
     assert status == 0, output

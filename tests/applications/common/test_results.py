@@ -1,4 +1,4 @@
-"""The small file of a comparison: it repeats the command and has the figures of every run."""
+"""Results files: they contain the command and the figures of every run."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def test_the_results_of_a_comparison(toy, compare_words, tmp_path, commands_run,
 
 @pytest.mark.slow
 def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, without_pictures):
-    """Two comparisons in one file leave what one of both models would."""
+    """Two comparisons with the same file give the same results as one comparison of both models."""
     models = ("gaussian", "gaussian:learning_rate=0.02")
     path, other = tmp_path / "results.json", tmp_path / "other.json"
     words = compare_words(toy, "--seeds", 1, "--baseline", "gaussian", "--models")
@@ -42,7 +42,7 @@ def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, w
     stored = json.loads(path.read_text())
     stored["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
     path.write_text(json.dumps(stored))
-    # The runs of before may be gone.
+    # The folders of earlier runs may be missing.
     shutil.rmtree(tmp_path / "out" / "gaussian_seed_0")
     toy.succeeds(*words, models[1], "--results", path)
     both, at_once = read_results(path), read_results(other)
@@ -55,7 +55,7 @@ def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, w
         for name in ("step_seconds", "train_seconds", "cpu_seconds"):
             del run[name]
     assert both == at_once
-    # Another command, other data, and no file of results.
+    # Another command, other data, and a file that is not a results file are refused.
     message = "is from another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
     toy.fails(message, *words, "deterministic", "--units", 5, "--results", path)
     stored = json.loads(path.read_text())

@@ -33,7 +33,7 @@ def unlocked():
 
 
 def full_disk(monkeypatch):
-    """Makes every flush to the disk fail, after the bytes have been written."""
+    """Make every flush to the disk fail, after the bytes are written."""
 
     def fsync(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -108,7 +108,7 @@ def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch
 
 
 def test_what_a_run_knows_of_itself(tmp_path):
-    """Its data, its epochs, its weights."""
+    """The digest of its data, its epochs, its weights."""
     folder = RunFolder.open(tmp_path, CONFIG)
     assert not folder.has_data() and folder.num_epochs() == 0
     folder.require_data(digest_of("anything"))
@@ -129,7 +129,7 @@ def test_what_a_run_knows_of_itself(tmp_path):
 
 
 def test_digests():
-    """Of values, types and arrays; names of attributes count, the order of a set does not."""
+    """They depend on values, types and arrays, and on names of attributes, but not on the order of a set."""
 
     @dataclasses.dataclass
     class Part:

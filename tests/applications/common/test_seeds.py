@@ -12,7 +12,7 @@ def weights_of(names, seed):
         "encoder": lambda: keras.layers.Bidirectional(
             keras.layers.LSTM(4, return_sequences=True, name="lstm"), name="encoder"
         ),
-        # Its cells and its score draw their weights when they are built, with copies of one initializer.
+        # Its cells and its score draw their weights in `build`, with copies of one initializer.
         "decoder": lambda: keras_vattn.AttentionDecoder(
             8, keras_vattn.GaussianAttention("additive", name="attention"), num_layers=3, name="decoder"
         ),
@@ -36,6 +36,6 @@ def test_initial_weights_do_not_depend_on_the_order_of_creation():
         np.testing.assert_array_equal(weight, reordered[path], err_msg=path)
     kernels = [path for path, weight in weights.items() if weight.ndim == 2]
     assert all((weights[path] != reseeded[path]).any() for path in kernels)
-    # Weights of one shape differ within a layer, too.
+    # Weights with the same shape in one layer also differ.
     upper = [weights[path] for path in kernels if path.endswith(("cell_1/kernel", "cell_2/kernel"))]
     assert len(upper) == 2 and (upper[0] != upper[1]).any()

@@ -14,7 +14,7 @@ from applications.text.text import END, START
 
 def pairs(num_rows=203, seed=0):
     generator = np.random.default_rng(seed)
-    # Word ids are unique per row, so that a row can be recognised in its batch.
+    # Word ids are unique per row, which identifies a row in its batch.
     sources = [np.full(generator.integers(1, 40), 10 + row, np.int32) for row in range(num_rows)]
     targets = [np.full(generator.integers(1, 20), 10 + row, np.int32) for row in range(num_rows)]
     return sources, targets
@@ -73,7 +73,7 @@ def test_few_shapes_and_one_trace_each():
 
 
 def test_the_buckets_have_the_least_padding():
-    """Of all ways to cut the lengths that occur."""
+    """Compared with all other ways to split the lengths that occur."""
     generator = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)
@@ -121,7 +121,7 @@ def test_length_is_known():
 
 
 def test_the_rows_of_a_dataset_go_with_it():
-    """TensorFlow keeps for ever what `tf.numpy_function` calls."""
+    """TensorFlow never releases what `tf.numpy_function` calls."""
     rows = IdRows.of([[4, 5], [6], [7, 8, 9]])
     weak, batches = weakref.ref(rows), iter(bucketed_dataset(rows, rows, 2))
     assert [len(target) for _, target in batches] == [2, 1]

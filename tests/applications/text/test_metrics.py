@@ -49,7 +49,7 @@ def test_bleu_by_hand():
         assert result.score == pytest.approx(100 * math.prod(precisions[:order]) ** (1 / order))
         assert f"order:{order}" in result.signature
         assert "tok:none" in result.signature
-    # The brevity penalty exp(1 - 4/2); every n-gram that is there matches.
+    # The brevity penalty is exp(1 - 4/2); every n-gram matches.
     assert metrics.bleu_table(["a b"], [["a b c d"]])[2].score == pytest.approx(100 * math.exp(-1))
 
 
@@ -67,7 +67,7 @@ def test_bleu_of_several_references():
 
 
 def test_bleu_does_not_tokenise_again():
-    # Of four tokens three match; six of the reference.
+    # Three of four tokens match; the reference has six.
     expected = 100 * 0.75 * math.exp(1 - 6 / 4)
     assert metrics.bleu_table(["it 's a.b c"], [["it 's a . b c"]])[1].score == pytest.approx(expected)
 

@@ -1,4 +1,4 @@
-"""Pairs of sentences: what the options name, their ids and batches, samples to read, lines of a user."""
+"""Pairs of sentences: reading files, encoding, samples, and lines of a user."""
 
 import dataclasses
 import gzip
@@ -31,7 +31,7 @@ CODEC = Codec(*(TextEncoder(Tokenizer(), Vocabulary(words.split())) for words in
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of pairs, one side compressed, and a table of the same ones."""
+    """Files of pairs, one of them compressed, and a table of the same pairs."""
     (tmp_path / "source.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in TEXT.sources).encode()))
     (tmp_path / "target").write_text("".join(f"{line}\n" for line in TEXT.targets))
     rows = zip(TEXT.targets, TEXT.sources, ("one", "two"))
@@ -134,7 +134,7 @@ def test_padded_rows():
 
 
 def test_lines_of_a_user(tmp_path, capsys):
-    """What is lost of them is said once; nothing is said of nothing."""
+    """Lost tokens are reported once; without losses nothing is printed."""
     path = tmp_path / "lines"
     path.write_text("a b\n\nq b c\n")
     options = GenerateOptions("", input=str(path))

@@ -34,7 +34,7 @@ def test_missing_empty_and_damaged_files(tmp_path):
 
 
 def test_records_are_no_text(tmp_path):
-    """Their quotes and braces would be words."""
+    """Their quotes and braces would become words."""
     text = write(tmp_path / "a.txt", "good\n")
     for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
         records = write(tmp_path / name, '{"text": "good"}\n')
@@ -60,7 +60,7 @@ def test_bad_lines_are_named_or_counted(tmp_path):
 
 
 def test_a_sentence_has_a_character_that_is_seen(tmp_path):
-    """The same rule for pairs, tables and sentences, which name the line."""
+    """The same rule applies to pairs, tables and sentences, and errors name the line."""
     blank = ["", " ", "\0", "\x01\t", "\u200b", "\u00ad", "\u2028\ufeff"]
     assert not any(map(readers.has_word, blank)) and all(
         map(readers.has_word, ["?", "a", "\u200bé", "\u0301", "<unk>"])

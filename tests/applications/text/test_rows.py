@@ -1,4 +1,4 @@
-"""Rows in memory and in files: as a list of them would be."""
+"""Rows in memory and in files behave like a list."""
 
 import errno
 import tempfile
@@ -33,7 +33,7 @@ def test_a_sequence_of_texts():
     assert list(chosen.take([])) == list(TextRows.of([])) == []
     first, second = TextRows.columns(zip(TEXTS, reversed(TEXTS), strict=True), 2)
     assert (list(first), list(second)) == (TEXTS, TEXTS[::-1])
-    # A run on lists goes on with rows.
+    # Lists and rows have the same digest, so a run on lists can be resumed.
     assert digest_of({"a": first, "b": 1}) == digest_of({"a": TEXTS, "b": 1}) != digest_of({"a": TEXTS[1:], "b": 1})
 
 
@@ -69,7 +69,7 @@ def test_a_full_disk(monkeypatch):
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
-    """Python by itself would take another folder than the folder of TMPDIR."""
+    """By itself, Python would silently use another folder than TMPDIR."""
     monkeypatch.setattr(rows, "MOST_IN_MEMORY", 8)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     fails(lambda: TextRows.of(TEXTS), tmp_path / "none", "TMPDIR")

@@ -1,4 +1,4 @@
-"""What a run keeps of its regions: their scale, boxes that can be drawn, which of them are the cells of scenes."""
+"""The region codec of a run: the scale, boxes that can be drawn, and whether regions are the cells of scenes."""
 
 import types
 
@@ -25,8 +25,8 @@ def regions(features, boxes, counts):
 def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
     generator = np.random.default_rng(0)
     features = generator.normal(scale=3.0, size=(40, 4, 50)).astype("float32")
-    features[:, 2:] = 1e3  # no regions
-    features[30:] *= 100.0  # of test
+    features[:, 2:] = 1e3  # padding
+    features[30:] *= 100.0  # test images
     sources = Sources(None, regions(features, np.zeros((4, 4), "float32"), [2] * 40))
     options = types.SimpleNamespace(features="nowhere", max_regions=4, use_boxes=False)
     codec = RegionCodec.fit(options, sources, [str(row) for row in range(30)] * 2, {})
@@ -34,7 +34,7 @@ def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
 
 
 def test_boxes_that_are_drawn_have_an_area():
-    """A region at the edge of an image may have none; images without boxes are not drawn."""
+    """A region at the edge of an image may have no area; without boxes nothing is drawn."""
     boxes = np.array([[[1, 0.2, 1, 0.4], [0, 0, 0, 0], [0.5, 0.5, 0.6, 1]], np.zeros((3, 4))], np.float32)
     images = Images("images", ["0", "1"], pixels=colored_images(2))
     sources = Sources(images, regions(np.ones((2, 3, 2), "float32"), boxes, [3, 2]))
@@ -50,7 +50,7 @@ def test_boxes_that_are_drawn_have_an_area():
     "boxes, expected", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
 )
 def test_which_regions_are_the_cells_of_scenes(boxes, expected):
-    """Pointing is known of these alone."""
+    """The right cell of a word is known only for these regions."""
     extractor = types.SimpleNamespace(boxes=boxes)
     assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == expected
     assert scenes.are_cells(RegionCodec(3, 16)) and not scenes.are_cells(RegionCodec(3, 36))

@@ -1,4 +1,4 @@
-"""Region features of every format: what is read is what was written, in graphs and threads; bad files are named."""
+"""Region features of all formats are read correctly, in graphs and threads; invalid files are named."""
 
 import base64
 import concurrent.futures
@@ -36,7 +36,7 @@ PIXELS = [boxes * np.tile(size, 2).astype(np.float32) for boxes, size in zip(BOX
 
 
 def padded(arrays):
-    """Arrays of one length; the values after an image's own are not to be read."""
+    """Return arrays padded to one length, with padding values that must not be read."""
     together = np.full((len(arrays), max(COUNTS), arrays[0].shape[1]), 0.9, np.float32)
     for row, x in enumerate(arrays):
         together[row, : len(x)] = x
@@ -51,7 +51,7 @@ def expected(images, max_regions):
 
 
 def same(regions, images, max_regions):
-    """Assert that the regions of images are read as they were written."""
+    """Assert that the regions of images are read correctly."""
     rows = regions.rows_of([IDS[image] for image in images])
     for x, y in zip(regions.read(rows, max_regions), expected(images, max_regions), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
@@ -85,7 +85,7 @@ def with_sizes(boxes):
 
 
 def write_fixed(folder):
-    """As published: so many regions of each image, and the ids beside the file."""
+    """Write files in the published format: equal numbers of regions for all images, and the ids in a separate file."""
     (folder / "train36_imgid2idx.json").write_text(json.dumps(dict(zip(IDS, (2, 0, 1), strict=True))))
     arrays = {"image_features": padded(FEATURES), "spatial_features": with_sizes(padded(BOXES)), "num_boxes": COUNTS}
     return write_hdf5(folder / "train36.hdf5", **{name: np.array(x)[[1, 2, 0]] for name, x in arrays.items()})
@@ -98,7 +98,7 @@ def adaptive():
 
 
 def fixed():
-    """As many rows of each image, (N, R, D)."""
+    """Return arrays with the same number of regions for all images, (N, R, D)."""
     arrays = {"image_features": padded(FEATURES), "spatial_features": with_sizes(padded(BOXES)), "num_boxes": COUNTS}
     return arrays | {"image_ids": IDS}
 
@@ -110,7 +110,7 @@ def test_ids_are_names_or_numbers(tmp_path):
 
 @pytest.fixture
 def path(tmp_path):
-    """A file of region features."""
+    """Return a file of region features."""
     write_regions(tmp_path / "regions.h5", zip(IDS, FEATURES, BOXES, strict=True))
     return tmp_path / "regions.h5"
 
@@ -184,7 +184,7 @@ def test_several_threads_read_at_once(path):
             np.testing.assert_array_equal(x, y)
 
 
-# Two images with 1 and 2 regions of width 2, zlib in base85: other versions of HDF5 write other bytes.
+# Two images with 1 and 2 regions of width 2, in zlib and base85, because versions of HDF5 write different bytes.
 SMALL_FILE = (
     "c-rgqaB<`1lHy_j0S*oZ76t(ZWbhvf>^M;QF!=;1%?PDCp!5nRm^dR?P68?}2sIyFT}Y6tD@gT!Gyt>5fCWNJFpPqc2s~UJ13+{Hly3p0PcWg"
     "X%gjwoPmNDYO)M!bN-bt!D9A64Ps*<VF_GjmQ;N~jtpW~v85vk1Y8YXB4G7Hy5nzU@gE<3}F9Fsns36b40<}q;gF(C=D$mNm0hVWCf*8mFP2tR"
@@ -194,7 +194,7 @@ SMALL_FILE = (
 
 
 def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
-    """Wherever they lie, and whenever they were written; runs trained by earlier versions have this digest."""
+    """The digest does not depend on the path or the time of writing; runs of earlier versions stored this digest."""
     path = tmp_path / "regions.h5"
     path.write_bytes(zlib.decompress(base64.b85decode(SMALL_FILE)))
     digest = digest_of(open_regions(path))
@@ -240,7 +240,7 @@ def test_a_file_that_is_cut_off_or_none(path):
 
 
 def test_an_error_in_the_midst_of_training(tmp_path):
-    """The error of the graph is known by what it holds."""
+    """`input_error_in` recognizes the error of the graph by its content."""
     arrays = adaptive()
     arrays["image_features"][3, 0] = np.nan
     path = write_hdf5(tmp_path / "zürich.h5", **arrays)
@@ -251,7 +251,10 @@ def test_an_error_in_the_midst_of_training(tmp_path):
     for call in (functools.partial(model.fit, shuffle=False), model.predict):
         with pytest.raises(tf.errors.OpError) as caught:
             call(RegionCodec(WIDTH, 2).with_regions(dataset, open_regions(path)))
-        assert str(input_error_in(caught.value)) == f"{path}, image 1000: expected finite features. Received: NaN or infinity"
+        assert (
+            str(input_error_in(caught.value))
+            == f"{path}, image 1000: expected finite features. Received: NaN or infinity"
+        )
 
 
 @pytest.mark.parametrize("box", [[0, 0, np.nan, 1], [0, 0, 1, 1.5], [0.5, 0, 0.2, 1]])

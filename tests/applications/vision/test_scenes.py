@@ -25,13 +25,13 @@ def scenes():
 
 @pytest.fixture(scope="module")
 def captions(scenes):
-    """Of each scene, every caption with its cells."""
+    """All captions of each scene, with their cells."""
     return [module.true_captions(scene) for scene in scenes]
 
 
 @pytest.fixture(scope="module")
 def questions(scenes):
-    """Of each scene, six."""
+    """Six questions about each scene."""
     columns = module.question_columns(scenes, 6)
     return [module.Question(*row) for row in zip(*(columns[name] for name in module.Question._fields), strict=True)]
 
@@ -44,7 +44,7 @@ def by_name(scene):
 
 
 def scene_of(*objects):
-    """A scene of objects such as ("red", "circle", row, column)."""
+    """Return a scene of objects such as ("red", "circle", row, column)."""
     return Scene(
         tuple(
             Object(color, shape, 4 * row + column, (column + 0.5) / 4, (row + 0.5) / 4, 0.1)
@@ -55,7 +55,7 @@ def scene_of(*objects):
     )
 
 
-# A red circle, a blue square beside it, a red square below that, and a green star on a diagonal of the circle.
+# A red circle, a blue square next to it, a red square below the blue one, and a green star diagonal to the circle.
 BY_HAND = scene_of(("red", "circle", 0, 0), ("blue", "square", 0, 1), ("red", "square", 1, 1), ("green", "star", 3, 3))
 
 
@@ -73,7 +73,7 @@ def test_objects_lie_in_cells_of_their_own(scenes):
     for attribute, expected in (("color", COLORS), ("shape", SHAPES), ("cell", range(16))):
         counts = collections.Counter(getattr(thing, attribute) for thing in things)
         assert set(counts) == set(expected)
-        # Six standard errors of equal shares.
+        # Within six standard errors of equal frequencies.
         assert max(abs(count - len(things) / len(counts)) for count in counts.values()) < 6 * len(things) ** 0.5 / 2
 
 
@@ -109,7 +109,7 @@ LINE = re.compile(r"the (\w+) (row|column) has a (.*)")
 
 
 def line_of(match, scene):
-    """The first two objects of the row or the column that a caption names."""
+    """Return the first two objects of the row or column that a caption names."""
     along, across = ("x", "y") if match[2] == "row" else ("y", "x")
     number = {"top": 0, "left": 0, "second": 1, "third": 2, "bottom": 3, "right": 3}[match[1]]
     line = [thing for thing in scene.objects if number < 4 * getattr(thing, across) < number + 1]
@@ -117,7 +117,7 @@ def line_of(match, scene):
 
 
 def is_true(text, scene):
-    """Whether a caption is true, told from where the objects were drawn."""
+    """Return whether a caption is true, judged by the coordinates of the objects."""
     things = by_name(scene)
     if match := re.fullmatch(f"(?:there is )?a ({THING})(?: is)? (left of|right of|above|below) a ({THING})", text):
         first, second = things[match[1]], things[match[3]]
@@ -199,7 +199,7 @@ def test_captions_by_hand():
 
 
 def test_captions_of_lines(scenes, captions):
-    """Rows and columns in turn."""
+    """Captions are about rows and columns in turn."""
     columns = module.caption_columns(scenes, 4, "lines")
     assert len(columns["row"]) == 4 * len(scenes)
     lines = [re.match("the \\w+ (row|column) has", text)[1] for text in columns["text"]]
@@ -209,7 +209,7 @@ def test_captions_of_lines(scenes, captions):
 
 
 def test_exact_features():
-    """Of the red circle: one of two red objects, and the only circle."""
+    """The red circle is one of two red objects, and the only circle."""
     regions = module.regions_of([BY_HAND], ("color", "shape"))
     names = [*COLORS, *SHAPES, *(f"{count} of the {name}" for name in ("color", "shape") for count in range(1, 5))]
     assert regions.features.shape == (1, 16, len(names)) and regions.width == len(names)
@@ -225,12 +225,13 @@ def test_exact_features():
         15: ["green", "star", "1 of the color", "1 of the shape"],
     }
     np.testing.assert_array_equal(regions.boxes, module.CELL_BOXES)
-    # Of the square above the other one: the first row, with two objects.
+    # The upper square is in the first row, with two objects.
     assert module.regions_of([BY_HAND], ("row",)).features[0, 1].tolist() == [1, 0, 0, 0, 0, 1, 0, 0]
 
 
 def answers(text, scene):
-    """Right answers of a question and the cell that they are read from, told from where the objects were drawn."""
+    """Return the right answers of a question, and the cell that shows them, judged by the coordinates of the
+    objects."""
     things = scene.objects
     if match := re.fullmatch("how many (.+) are there \\?", text):
         return {str(len(chosen(match[1], things)))}, -1
@@ -240,7 +241,7 @@ def answers(text, scene):
     if match := re.fullmatch(f"what (color|shape) is (?:the object )?directly (.+) the ({THING}) \\?", text):
         other = by_name(scene)[match[3]]
         right, down = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}[match[2]]
-        # A quarter of the image away, but for their jitter.
+        # A quarter of the image away, up to jitter.
         matches = [
             thing for thing in things if abs(thing.x - other.x - right / 4) + abs(thing.y - other.y - down / 4) < 0.1
         ]
@@ -252,7 +253,7 @@ def answers(text, scene):
 
 
 def chosen(words, things):
-    """The things that "red objects" or "circles" are, of one or several."""
+    """Return the objects that a phrase such as "red objects" or "circles" denotes, singular or plural."""
     if " object" in words:
         return [thing for thing in things if thing.color == words.split()[0]]
     return [thing for thing in things if words in (thing.shape, f"{thing.shape}s", f"{thing.shape}es")]
@@ -277,7 +278,7 @@ def test_questions_are_answered_as_the_image_says(scenes):
 
 
 def test_opinions(scenes):
-    """People disagree about two, and mostly agree about one and three."""
+    """People disagree about two objects, and mostly agree about one and three."""
     columns = module.question_columns(scenes, 4, types=("opinion",))
     shares = collections.defaultdict(list)
     for row, text, votes, cell in zip(*(columns[name] for name in ("row", "text", "votes", "cell")), strict=True):
@@ -318,7 +319,7 @@ def test_questions_by_hand():
     for text, (question_type, votes, cell) in expected.items():
         question = drawn[text]
         assert (question.question_type, set(question.votes), question.cell) == (question_type, votes, cell)
-    # The star touches nothing, and nothing yellow is asked for.
+    # The star has no neighbour, and no question is about yellow.
     assert not any("directly" in text and "star" in text for text in drawn)
     assert not any("is there" in text and "yellow" in text for text in drawn)
 

@@ -1,4 +1,4 @@
-"""Options on images: what does not go together, and what they amount to."""
+"""Options on images: invalid combinations, and derived values."""
 
 import pytest
 from files import fails
