@@ -81,9 +81,9 @@ class PosteriorOptions:
     tau: PositiveFloat = 0.5
     """Temperature of the Gumbel-softmax."""
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
-    """Distribution of the attention weights in the model relaxed."""
+    """Distribution of the attention weights in the model `relaxed`."""
     warm_start: NotNegative = 0
-    """First steps of the model relaxed, which draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not
+    """First steps of the model `relaxed`, which draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not
     train q, and their validation losses are ignored."""
     posterior_steps: NotNegative = 0
     """Steps after a warm start that train only the inference network, so that an untrained q does not pull a trained p

@@ -64,7 +64,7 @@ def _require_same(path, split, digest):
         record = json.loads(path.read_text(encoding="utf-8"))
         same = (record["split"], record["data_digest"]) == (split, digest)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--name: {path} is no report; choose another name.") from error
+        raise InputError(f"--name: {path} is not a report; choose another name.") from error
     if not same:
         raise InputError(f"--name: {path} has the figures of other data; choose another name.")
 

@@ -215,7 +215,7 @@ class ExportOptions:
     def check(self):
         path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
         if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
-            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+            raise InputError(f"--out: {path} is not empty and contains no SavedModel. Choose a new or empty folder.")
 
 
 @dataclasses.dataclass
@@ -227,7 +227,7 @@ class CompareOptions:
     train_values = {}
 
     out: str = "runs/compare"
-    """Folder with a folder for each run. Finished runs are not trained again; shorter runs are continued."""
+    """Folder for the folders of all runs. Finished runs are not trained again; shorter runs are continued."""
     models: tuple[str, ...] = ()
     """MODEL[@START][:option=value,...]. MODEL@START trains START, then MODEL from it (`train --start-from`); options
     of `train` after the colon apply to this entry only."""

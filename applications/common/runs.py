@@ -30,7 +30,7 @@ CODEC = "codec.json"
 
 
 class RunFolder:
-    """Folder of one training run, known by the `config.yaml` in it; `open` starts or resumes a run, `load` reads one.
+    """Folder of one training run, with a `config.yaml` in it; `open` starts or resumes a run, `load` reads one.
 
     Args:
         path: Folder of an existing run.

@@ -31,8 +31,8 @@ def num_buckets(num_rows, batch_size):
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
     """Return the padded lengths (S, T) of at most `max_parts` buckets, one row each, increasing in both columns.
 
-    The pairs are sorted by the larger of the ranks of their source length and their target length, and cut so that the
-    sum of S x T is smallest. The last bucket fits every pair.
+    The pairs are sorted by the larger of two ranks, of the source length and of the target length, and cut so that
+    the sum of S x T is smallest. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]

@@ -59,7 +59,7 @@ class PairOptions:
         for part in PARTS:
             named = _named_files(self, f"{part}_")
             if named and not self.has_training_pairs:
-                raise InputError(f"--{part}-{named[0]} is given without training data.")
+                raise InputError(f"--{part}-{named[0]} needs training data; name --train-source or --train-table.")
 
     @property
     def has_training_pairs(self):

@@ -182,7 +182,7 @@ def read_input(options, is_text=True):
     # Detach the buffer, so that standard input stays open.
     file.detach()
     if not lines:
-        raise InputError("standard input: there is no line to read")
+        raise InputError("standard input: expected at least one line")
     return lines
 
 
@@ -337,7 +337,7 @@ def _read_columns(paths, rows, skip_invalid):
 
     columns = TextRows.columns(valid(), len(paths))
     if not len(columns[0]):
-        raise InputError(f"{paths[0]}: no usable row in the file")
+        raise InputError(f"{paths[0]}: the file contains no valid row")
     return columns, skipped
 
 

@@ -37,8 +37,8 @@ _NUM_SCALE = 256
 
 @dataclasses.dataclass
 class Sources:
-    """The sources of regions: features in a file (`regions`), or otherwise features computed from `images`. Without
-    images no attention is drawn over images."""
+    """The sources of regions: features in a file (`regions`), or otherwise features computed from `images`. Pictures of
+    the attention need `images`."""
 
     images: Images | None
     regions: Regions | None

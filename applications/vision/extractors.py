@@ -1,4 +1,4 @@
-"""Computes features of regions from pixels, in graph, for exported models that take images; the command `features`.
+"""Computes features of regions from pixels, in graph, for exported models; also the command `features`.
 
 Shapes: B images of S pixels per side, G cells per side, R regions, D width of a region's features.
 """
@@ -26,7 +26,7 @@ _EXTRACTOR = "extractor"
 
 
 class Extractor:
-    """Computes the features of regions: the cells of a grid, G per side, in images with S pixels per side.
+    """Computes the features of regions, the cells of a G x G grid, in images of S x S pixels.
 
     Args:
         network: `keras.Model` from float32 images (B, S, S, 3) to maps (B, H, W, D), H and W at least G: the features

@@ -102,8 +102,8 @@ class Case:
 
 
 def until_fit(program, words):
-    """Run a command line of `train` until it fits its model; return the compiled model, and the batches of training and
-    of validation."""
+    """Run a command line of `train` up to its call of `fit`; return the compiled model, and the training and validation
+    batches."""
 
     class Fits(BaseException):
         pass

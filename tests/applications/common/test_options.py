@@ -109,7 +109,7 @@ def test_presets_and_experiments(program, tmp_path, monkeypatch):
     [
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
         (("--warmup-epochs", 3, "--schedule", "cosine"), "--warmup-epochs: the schedule cosine has no warm-up"),
-        (("--jit", "on", "--strategy", "mirrored"), "--jit: a step of several replicas is not compiled"),
+        (("--jit", "on", "--strategy", "mirrored"), "--jit: XLA does not compile a step of several replicas"),
         (("--resume", "--overwrite"), "is not the folder of a run"),
     ],
 )
@@ -175,7 +175,7 @@ BAD_FILES = {
     "units: [": " cannot be read: ",
     "words: \x00": " cannot be read: ",
     "units: 2024-13-45": " cannot be read: ",
-    "\n": " is empty; a pipe can be read only once.",
+    "\n": " is empty. A pipe can be read only once.",
 }
 
 

@@ -54,7 +54,7 @@ def test_names_of_reports(toy, copied_toy):
     for name, message in (
         ("metrics", "--name: must not be the name of another file of the run"),
         ("../metrics", "--name: must be the name of a file, without a folder"),
-        ("thesis", "is no report; choose another name"),
+        ("thesis", "is not a report; choose another name"),
     ):
         toy.fails(message, "evaluate", "--run", copied_toy, "--name", name)
     assert files_of(copied_toy) == before
@@ -79,7 +79,7 @@ def test_answers_to_a_file_and_to_standard_input(toy, trained_toy, tmp_path):
 def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
     content, message = toy.unreadable
     toy.fails(message, "predict", "--run", trained_toy, standard_input=content)
-    toy.fails("there is no line", "predict", "--run", trained_toy, standard_input=b"")
+    toy.fails("expected at least one line", "predict", "--run", trained_toy, standard_input=b"")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("hidden_units: 3\n")
     message = "config.yaml (is it a run of spotlight?) names an unknown option: "
@@ -149,7 +149,7 @@ def test_export(toy, copied_toy, tmp_path):
     model = load_run(toy.program.application(), copied_toy).models.training
     np.testing.assert_allclose(served.predict(steps), model(steps), rtol=1e-5)
     assert set(served.signatures["predict"].structured_input_signature[1]) == {"steps"}
-    toy.fails("is not empty and holds no SavedModel", "export", "--run", copied_toy, "--out", copied_toy)
+    toy.fails("is not empty and contains no SavedModel", "export", "--run", copied_toy, "--out", copied_toy)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_the_buckets_have_the_least_padding():
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)
         rows = [np.ones(length) for length in lengths]
-        # S = length, T = length + 1: one order, so that every cut can be tried.
+        # S = length, T = length + 1, so all ways to split one sorted list can be tried.
         places = np.unique(lengths)
         cost = lambda ends: sum((x := min(end for end in ends if end >= length)) * (x + 1) for length in lengths)  # noqa: E731, B023
         least = min(cost((*ends, places[-1])) for ends in itertools.combinations(places[:-1], 2))

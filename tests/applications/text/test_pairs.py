@@ -61,7 +61,7 @@ def test_a_part_is_two_files_or_a_table_or_nothing(files):
             {"train_source": "target", "train_target": "target", "train_table": "table.tsv"},
             "--train-table and --train-source exclude each other",
         ),
-        ({"valid_table": "table.tsv"}, "--valid-table is given without training data"),
+        ({"valid_table": "table.tsv"}, "--valid-table needs training data"),
         ({"train_table": "none.tsv"}, "--train-table: no such file"),
     ],
 )
