@@ -141,7 +141,7 @@ class Comparison:
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # Compare with the record, because a resume may have changed options. Defaults fill in options that old records lack.
+        # The record, because a resume may have changed options; defaults fill in options that old records lack.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))

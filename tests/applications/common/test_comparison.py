@@ -48,7 +48,7 @@ def test_the_runs_of_a_comparison(toy):
     assert len(folders) == 15 + 6
 
 
-@pytest.mark.parametrize("steps, first, of_start", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
+@pytest.mark.parametrize("steps, first, start_steps", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
 def test_a_limit_of_steps_is_shared_out(toy, steps, first, start_steps):
     """Start and model share the steps of other entries in proportion to their epochs, out of 10."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
