@@ -109,7 +109,7 @@ class FitOptions:
     """Learning rate schedule. exponential: multiply by learning_rate_decay after every epoch; linear, cosine: decay to
     0 at the last step; plateau: multiply after more than `patience` epochs without a lower validation loss."""
     learning_rate_decay: Share = 0.5
-    """Factor of the schedules exponential and plateau."""
+    """Factor on the learning rate in the schedules exponential and plateau."""
     decay_after: NotNegative = 0
     """Epochs before the first decay of the schedule exponential."""
     decay_every: Positive = 1

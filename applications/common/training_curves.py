@@ -1,4 +1,4 @@
-"""The picture of the training curves."""
+"""Draws training curves."""
 
 import numpy as np
 

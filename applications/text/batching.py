@@ -12,9 +12,9 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Most shapes of the batches of an epoch, including a smaller last batch. XLA compiles a step once per shape.
+# Maximum number of batch shapes, including a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
-# Most positions that are considered as the end of a bucket.
+# Maximum number of candidates for the end of a bucket.
 MAX_CUTS = 512
 
 

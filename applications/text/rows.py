@@ -16,7 +16,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Most bytes of a column in memory; a sentence takes about 150.
+# Maximum bytes of a column in memory; a sentence takes about 150.
 MOST_IN_MEMORY = 2**28
 
 

@@ -24,7 +24,7 @@ _CONFIG = "regions.json"
 # Attributes of a `RegionCodec` that regions.json stores.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
-# Most float32 features in memory, 256 MB; features of a larger file are read batch by batch.
+# Maximum number of float32 features in memory (256 MB); features of a larger file are read batch by batch.
 _MOST_IN_MEMORY = 2**26
 # Batches that are read in parallel, and batches in the queue; fixed, so that memory does not depend on the machine.
 _PARALLEL_BATCHES = 4
