@@ -300,7 +300,7 @@ def table_rows(path, kind=None, skip_invalid=None):
     suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
-        raise InputError(f"{path}: the name of a table must end in .csv, .tsv, .csv.gz or .tsv.gz")
+        raise InputError(f"{path}: the name of a table must end in .csv or .tsv, optionally followed by .gz")
     # Without strict an unclosed quote would turn the rest of the file into one field.
     form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader, first_line = csv.reader((line + "\n" for line in lines), **form), 1

@@ -39,7 +39,7 @@ def test_the_command_features(folder):
     words = FeaturesOptions(str(folder), str(folder / "new"), ExtractorOptions(network="words"))
     check(words)
     words.check_words("captions", "a.json")
-    fails(lambda: words.check_words("captions", None), "--captions: the network words, and no other", "Received: none")
+    fails(lambda: words.check_words("captions", None), "--captions: required for --network words", "Received: none")
     for out in ("old", "a.tsv"):
         options = FeaturesOptions(str(folder), str(folder / out))
         fails(lambda options=options: check(options), "--out: expected a new folder. Received: ", "which exists")
