@@ -74,7 +74,7 @@ class Prior(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior with the family of the posterior that is the same for every key: q at equal logits.
+    """Prior of the same family as the posterior, equal for every key: q at equal logits.
 
     Under `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
     `DirichletPrior(1.0)` are fixed priors with their own family (Fan et al. 2020, section 3.3: "fixed").
@@ -93,7 +93,7 @@ class FixedPrior(Prior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ContextualPrior(Prior):
-    """Prior with the family of the posterior that a small network computes from the keys, shared by all queries.
+    """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
     Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
     the logits. The KL has no floor: it is 0 if the logits are log Psi, up to a constant in each row for a normalised

@@ -137,7 +137,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        # The average of earlier calls: the values of this call would depend on its draws.
+        # Use the average of earlier calls, because the values of this call depend on its draws.
         average = average_of(self.average)
         if training:
             values = ops.mean(ops.stop_gradient(draws), axis=-1)

@@ -145,7 +145,7 @@ class RewardToGo(keras.layers.Layer):
             return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
-        # The average of earlier calls: the values of this call depend on its draws.
+        # Use the average of earlier calls, because the values of this call depend on its draws.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
         return average * _to_go(_zero_masked(ops.ones_like(value), mask))

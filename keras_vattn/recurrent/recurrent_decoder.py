@@ -118,7 +118,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         keep=("hidden",),
         training=None,
     ):
-        """Run all steps and add their losses. `call` is a call of this method.
+        """Run all steps and add their losses. `call` uses this method.
 
         Args:
             inputs: Dictionary of (B, T, ...) tensors, one of them `"inputs"`.

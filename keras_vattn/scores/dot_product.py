@@ -7,7 +7,7 @@ from keras_vattn.support.products import product
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DotProduct(Score):
-    """Dot-product score, optionally with the scale of the transformer.
+    """Dot-product score, optionally scaled as in the transformer.
 
     Luong et al. 2015, "dot". With the scale: Vaswani et al. 2017, eq. 1, available as `"scaled_dot_product"`.
 

@@ -17,8 +17,8 @@ class Local(Score):
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
     `"predictive"` ("local-p") computes the centre from the query (eq. 9). The softmax of its logits is proportional to
-    the weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1, the
-    weights here to 1.
+    the weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1; the
+    weights of this layer sum to 1.
 
     S is the length of the source, the position after the last valid key, whatever the padding of the batch. If the
     score is called without `keys`, there is no mask, and S is the number of keys.
