@@ -16,7 +16,7 @@ _PLACES = ("out", "jobs", "results", "train_values")
 _PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
 # Entries of a report that are not figures.
-_NOT_FIGURES = ("options", "data", "data_digest", "split")
+_METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
 
 
@@ -40,11 +40,11 @@ def write_results(comparison, path):
         figures |= {name: record[name] for name in _STORED if name in record}
         figures["cpu_seconds"] = sum(x.get("cpu_seconds", 0.0) for x in (record, *starts))
         reports = comparison.reports.get(run.options.run.out, {})
-        figures["reports"] = {name: {x: of[x] for x in of if x not in _NOT_FIGURES} for name, of in reports.items()}
+        figures["reports"] = {name: {x: row[x] for x in row if x not in _METADATA} for name, row in reports.items()}
         records[run.name, run.seed] = _plain(default | record["options"]), figures
         environments.append(record["environment"])
-    (options, _), *other_records = records.values()
-    shared = [x for x in default if x not in _PER_RUN and all(of[x] == options[x] for of, _ in other_records)]
+    (options, _), *rest = records.values()
+    shared = [x for x in default if x not in _PER_RUN and all(row[x] == options[x] for row, _ in rest)]
     head = {
         "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
         "environment": _joined(environments),
@@ -125,6 +125,6 @@ def _plain(value):
     """Return a value as plain JSON values: numbers with six digits, no lists of more than 100 entries."""
     return json.loads(
         json.dumps(value),
-        object_hook=lambda of: {name: x for name, x in of.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},
+        object_hook=lambda d: {name: x for name, x in d.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},
         parse_float=lambda digits: float(f"{float(digits):.6g}"),
     )

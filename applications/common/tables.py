@@ -78,7 +78,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _available(columns, records):
-        cells[column.title] = [column.cell([column.value(record) for record in of]) for of in records.values()]
+        cells[column.title] = [column.cell([column.value(x) for x in rows]) for rows in records.values()]
         paper_values = [published(name, column.title) for name in records]
         if set(paper_values) != {"-"}:
             cells[f"{column.title}, paper"] = paper_values
@@ -99,7 +99,7 @@ def difference_table(columns, records, baseline):
 
 
 def _available(columns, records):
-    return [column for column in columns if any(column.value(x) is not None for of in records.values() for x in of)]
+    return [each for each in columns if any(each.value(x) is not None for rows in records.values() for x in rows)]
 
 
 def titled(title, text):

@@ -80,5 +80,5 @@ def _curve(seeds, column):
     for row in sorted((row for rows in seeds for row in rows), key=lambda row: row["epoch"]):
         if value_of(row, column) is not None:
             values.setdefault(int(row["epoch"]), []).append(value_of(row, column))
-    deviation = [np.std(of, ddof=1) if len(of) > 1 else 0.0 for of in values.values()]
-    return list(values), np.array([np.mean(of) for of in values.values()]), np.array(deviation)
+    deviation = [np.std(points, ddof=1) if len(points) > 1 else 0.0 for points in values.values()]
+    return list(values), np.array([np.mean(points) for points in values.values()]), np.array(deviation)

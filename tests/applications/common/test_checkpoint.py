@@ -205,7 +205,7 @@ def test_the_inference_network_is_trained_alone_for_some_steps():
 
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            weights.append([np.concatenate([weight.numpy().ravel() for weight in of]) for of in (rest, posterior)])
+            weights.append([np.concatenate([weight.numpy().ravel() for weight in x]) for x in (rest, posterior)])
 
         def on_epoch_end(self, epoch, logs=None):
             rows.append(dict(logs))

@@ -132,7 +132,9 @@ def test_rows_of_methods(comparison, monkeypatch):
             assert arguments_of(run) == ["--corruption", "2.0", *["--num-draws", "0"] * run.is_member] and not files
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
-            np.savez(folder / f"{name}.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
+            np.savez(
+                folder / f"{name}.npz", **{f"{x}/{key}": y for x, arrays in sets.items() for key, y in arrays.items()}
+            )
             method_figures = methods._methods(sets, 10.0**run.seed)
             reports.setdefault(run.name, []).append({"title": "", "methods": method_figures})
         return reports
@@ -142,7 +144,7 @@ def test_rows_of_methods(comparison, monkeypatch):
     monkeypatch.setattr(methods, "difference_table", lambda columns, rows, baseline: "")
     layout(compared)
     (rows,) = shown
-    assert {name: [row["train_seconds"] for row in of] for name, of in rows.items()} == {
+    assert {name: [row["train_seconds"] for row in seeds] for name, seeds in rows.items()} == {
         **{
             f"{model}{kind}": [1.0, 10.0]
             for model in ("gat", "wc")

@@ -81,7 +81,7 @@ def test_what_a_page_shows_is_text(tmp_path):
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in elements.scripts]
     assert len(digests) == 2 and re.findall("'sha256-(.*?)'", policy) == digests
     assert policy.startswith("default-src 'none'")
-    places = [value for _, of in elements.tags for name, value in of.items() if name in ("src", "href")]
+    places = [value for _, attributes in elements.tags for name, value in attributes.items() if name in ("src", "href")]
     assert places == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"]
 
 

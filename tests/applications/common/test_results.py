@@ -51,7 +51,7 @@ def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, w
         environment["numpy"] == f"1.0, {new_environment['numpy']}" and environment["keras"] == new_environment["keras"]
     )
     assert environment["commits"] == sorted([*new_environment["commits"], "f00"]) and environment["uncommitted_changes"]
-    for run in (run for results in (both, at_once) for of in results["runs"].values() for run in of):
+    for run in (run for results in (both, at_once) for seeds in results["runs"].values() for run in seeds):
         for name in ("step_seconds", "train_seconds", "cpu_seconds"):
             del run[name]
     assert both == at_once
