@@ -52,7 +52,7 @@ def mean_of_draws(model, log_probabilities, num_draws):
 
 
 def noise_of(model, drops, draws=None):
-    """Return the `keras_vattn.Sampler` of a model, or `None` if the model is deterministic.
+    """Return the `keras_vattn.Sampler` of a model, or `None` if there is nothing to draw.
 
     With `draws`, the attention is drawn; this is the default if the model has stochastic layers. Otherwise the dropout
     is drawn, if the model has dropout (`drops`).

@@ -145,8 +145,8 @@ class RegionCodec:
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Return batches in which the inputs, the first element, have "regions" as the model reads them and
-        "num_regions" instead of "image", the rows (B,) of `Regions`. If `blind`, all regions are zeros."""
+        """Return batches in which "regions", as the model reads them, and "num_regions" replace the input "image", the
+        rows (B,) of `regions`. Inputs are the first element of a batch. If `blind`, all regions are zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
