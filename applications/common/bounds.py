@@ -18,7 +18,7 @@ def bound_report(step, batches):
 
     Returns:
         Dictionary, in nats per example: "reconstruction_nats", "kl" with each KL by name, their sum "kl_nats",
-            "elbo_nats", and "elbo_perplexity".
+        "elbo_nats", and "elbo_perplexity".
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):

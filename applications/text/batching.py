@@ -48,8 +48,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Return the rows of a batch in another order, for each row the one half a batch away: neighbours may share a
-    source."""
+    """Return the rows of a batch rotated by half a batch; rows next to each other may have the same source."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 
