@@ -26,7 +26,7 @@ def coverage_report(sentences, scores, noise):
 
     Returns:
         Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats per word, and "quality", for
-            each metric and each order {"area", "curve"}.
+        each metric and each order {"area", "curve"}.
     """
     column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731
     uncertainties = {name: column(name) for name in ("mutual_information", "entropy") if name in sentences[0]}
