@@ -1,4 +1,7 @@
-"""The site: `python -m sphinx -W -c docs . build/site` in the project's folder, without TensorFlow or a network."""
+"""Configuration of the site.
+
+Run `python -m sphinx -W -c docs . build/site` in the project's folder. It needs neither TensorFlow nor a network.
+"""
 
 import ast
 import base64
@@ -11,6 +14,8 @@ import sys
 import textwrap
 
 from astroid.manager import AstroidManager
+from docutils import nodes
+from sphinx.addnodes import pending_xref
 
 ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = ROOT / "keras_vattn"
@@ -19,7 +24,7 @@ project = "keras_vattn"
 author = "The keras_vattn authors"
 release = version = re.search(r'__version__ = "(.*)"', (LIBRARY / "__init__.py").read_text("utf-8"))[1]
 
-# The pages stay where GitHub shows them, so that one link serves both.
+# Pages keep their places in the repository, so links work on GitHub and on the site.
 root_doc = "README"
 include_patterns = ["*.md", "docs/**", "notebooks/*.ipynb", "api/**"]
 extensions = [
@@ -31,23 +36,23 @@ extensions = [
     "sphinx-mathjax-offline",
 ]
 
-nb_execution_mode = "off"  # the tests run the notebooks; their outputs are committed
+nb_execution_mode = "off"  # the committed outputs are shown; the tests run the notebooks
 myst_heading_anchors = 4
-default_role = "literal"  # docstrings mark code as Markdown does
+default_role = "literal"  # single backticks mark code in docstrings, as in Markdown
 
 
-class Elsewhere(set):
-    """The names of modules of other packages, which astroid does not read: no page shows what they hold."""
+class OtherPackages(set):
+    """Contains the modules of other packages. astroid does not read them, because no page documents their objects."""
 
     def __contains__(self, name):
         package = name.partition(".")[0]
         return package != LIBRARY.name and package not in sys.stdlib_module_names
 
 
-AstroidManager.brain["module_denylist"] = Elsewhere()
+AstroidManager.brain["module_denylist"] = OtherPackages()
 autoapi_dirs = [str(LIBRARY)]
 autoapi_root = "api"
-autoapi_options = ["members", "imported-members"]
+autoapi_options = ["members", "imported-members", "inherited-members"]
 autoapi_own_page_level = "class"
 autoapi_python_class_content = "class"
 autoapi_add_toctree_entry = False
@@ -63,39 +68,39 @@ html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Formulas of docstrings are AsciiMath, which `help()` shows as it stands.
+# Formulas in docstrings are AsciiMath, which is readable in `help()` too.
 mathjax3_config = {"loader": {"load": ["input/asciimath"]}, "asciimath": {"delimiters": [["§", "§"]]}}
 MATHJAX = {"tex-chtml.js", "input/asciimath.js"}
 
 
 @functools.cache
-def names_of(module):
-    """Return `__all__` of a package or module of the library, read and not imported."""
+def public_names(module):
+    """Return `__all__` of a module of the library, without importing the module."""
     path = LIBRARY / module
     tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8"))
     lists = [x.value for x in tree.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "__all__"]
     return set(ast.literal_eval(lists[0])) if lists else set()
 
 
-PUBLIC = names_of("")
+PUBLIC = public_names("")
 MODULES = {name for name in PUBLIC if (LIBRARY / name).is_dir() or (LIBRARY / f"{name}.py").exists()}
 
 
 def only_public(app, what, name, obj, skip, options):
-    """Document a name once: at the top level, or in the public module that alone has it."""
+    """Skip a name unless it is public at the top level, or only in a public module, so each name has one page."""
     _, *path = name.split(".")
     if what in ("method", "property"):
         return None
     if what in ("package", "module"):
-        return bool(path) and (len(path) > 1 or path[0] not in PUBLIC or names_of(path[0]) <= PUBLIC)
+        return bool(path) and (len(path) > 1 or path[0] not in PUBLIC or public_names(path[0]) <= PUBLIC)
     if len(path) == 1:
         return path[0] not in PUBLIC
     in_module = len(path) == 2 and path[0] in MODULES
-    return (path[1] in PUBLIC or path[1] not in names_of(path[0])) if in_module else None
+    return (path[1] in PUBLIC or path[1] not in public_names(path[0])) if in_module else None
 
 
 def in_restructured_text(app, what, name, obj, options, lines):
-    """Keras's docstrings are Markdown but for their sections, which Napoleon reads; `Formula:` is for MathJax."""
+    """Convert Keras's Markdown docstrings for Napoleon, which reads their sections; MathJax shows `Formula:`."""
     text = re.sub(r"(?ms)^```\n(.*?)^```$", lambda code: textwrap.indent(code[1], "    "), "\n".join(lines))
     blocks = []
     for block in text.split("\n\n"):
@@ -112,7 +117,7 @@ def in_restructured_text(app, what, name, obj, options, lines):
         elif ">>> " in block:
             blocks.append(block)
         else:
-            blocks.append(re.sub(r"(`[^`]*`)|([*|])", lambda found: found[1] or f"\\{found[2]}", block))
+            blocks.append(re.sub(r"(`[^`]*`)|([*|])", lambda match: match[1] or f"\\{match[2]}", block))
     lines[:] = "\n\n".join(blocks).split("\n")
 
 
@@ -142,7 +147,7 @@ CARD = (
 
 
 def site_only(app, docname, source):
-    """Add what GitHub does not show: the contents to the first page, a picture of each notebook to their list."""
+    """Add the table of contents to the first page, and a picture of each notebook to the list of notebooks."""
     if docname == root_doc:
         for caption, pages in CONTENTS.items():
             pages = "\n".join(page if page[0] == "/" else f"/docs/{page}" for page in pages.split())
@@ -153,8 +158,22 @@ def site_only(app, docname, source):
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
+def link_names(app, doctree):
+    """Link a name such as `keras_vattn.Attention` to its page, and the names of the first column of docs/api.md."""
+    for literal in list(doctree.findall(nodes.literal)):
+        name = literal.astext().partition("(")[0]
+        cell = literal.parent.parent
+        if app.env.docname == "docs/api" and isinstance(cell, nodes.entry) and cell.parent.index(cell) == 0:
+            name = f"keras_vattn.{name}"
+        is_linked = isinstance(literal.parent, (nodes.reference, nodes.title))
+        if re.fullmatch(r"keras_vattn(\.\w+)+", name) and not is_linked:
+            link = pending_xref(refdomain="py", reftype="obj", reftarget=name, refdoc=app.env.docname)
+            literal.replace_self(link)
+            link += literal
+
+
 def finish(app, exception):
-    """Write index.html and a picture of each notebook; delete the parts of MathJax that no page reads."""
+    """Write index.html and a picture of each notebook; delete the files of MathJax that no page uses."""
     if exception is None and app.builder.name == "html":
         for path in NOTEBOOKS:
             cells = json.loads(path.read_text("utf-8"))["cells"]
@@ -172,4 +191,5 @@ def setup(app):
     app.connect("autoapi-skip-member", only_public)
     app.connect("autodoc-process-docstring", in_restructured_text, priority=100)
     app.connect("source-read", site_only)
+    app.connect("doctree-read", link_names)
     app.connect("build-finished", finish)

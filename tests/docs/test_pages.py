@@ -1,5 +1,6 @@
-"""The code of README and of the pages of docs/ runs as it stands, top to bottom, and their links lead somewhere."""
+"""Tests that the code in README and on the pages of docs/ runs and fits the site, and that their links work."""
 
+import ast
 import pathlib
 import re
 
@@ -9,9 +10,12 @@ from tiers import slow_after
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
-# Pairs of a block of code and what the page says that it prints, "" where the page says nothing.
+# Pairs of a code block and the output block below it; the output is "" if the page shows none.
 CODE = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.M | re.S)
 BLOCKS = {page.name: CODE.findall(page.read_text("utf-8")) for page in (README, *DOCS.glob("*.md"))}
+
+# The first word of a command, or of an example in an interactive session.
+COMMAND = re.compile(r"(?:python|pip|pytest|curl|echo|printf|export|PYTHONPATH=\S+|>>>|\.\.\.) ")
 
 SLOW = {
     *("first_hour_layer.md", "first_hour_pretrained.md", "pretrained_models.md"),
@@ -20,11 +24,11 @@ SLOW = {
 PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 
 
-# Keras names each layer that it leaves as it is.
+# Keras warns about each layer that it cannot quantise.
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
 def test_page(page, tmp_path, monkeypatch, capsys):
-    # Where what a page writes is no part of the project.
+    # Pages write files: run them outside the project.
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
@@ -37,21 +41,49 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def check_output(shown, printed):
-    """Raise AssertionError unless the lines that a page shows are among those printed, in order, but for their times.
+    """Raise AssertionError unless the printed lines contain the shown lines in order, except for times.
 
-    Another processor rounds otherwise, so that figures agree to a tenth or to 0.05.
+    Other processors round differently, so figures may differ by a tenth or by 0.05.
     """
     lines = (re.sub(r" - \d+m?s(/\w+)?", "", line) for line in printed.splitlines())
     for line in shown.splitlines():
         line = re.sub(r" - \d+m?s(/\w+)?", "", line)
-        assert any(agree(line, other) for other in lines), line
+        assert any(agree(line, printed_line) for printed_line in lines), line
 
 
-def agree(line, other):
-    if NUMBER.sub("#", line) != NUMBER.sub("#", other):
+def agree(shown_line, printed_line):
+    if NUMBER.sub("#", shown_line) != NUMBER.sub("#", printed_line):
         return False
-    shown, printed = ([float(x) for x in NUMBER.findall(text)] for text in (line, other))
+    shown, printed = ([float(x) for x in NUMBER.findall(line)] for line in (shown_line, printed_line))
     return shown == pytest.approx(printed, rel=0.1, abs=0.05)
+
+
+def typed_lines(text):
+    """Yield the lines of code blocks that a reader types: all lines of Python, shell and JSON, else the commands."""
+    for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.M | re.S):
+        is_continued = False
+        for line in block.splitlines():
+            is_typed = bool(language or is_continued or COMMAND.match(line))
+            is_continued = is_typed and line.endswith("\\")
+            if is_typed:
+                yield line
+
+
+def docstrings():
+    """Yield the docstrings of the library."""
+    for path in (ROOT / "keras_vattn").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                yield ast.get_docstring(node) or ""
+
+
+def test_code_fits_the_site():
+    """A line of the site has 88 columns; a longer one would need a scroll bar."""
+    lines = []
+    for text in (*(page.read_text("utf-8") for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))), *docstrings()):
+        lines += [*typed_lines(text), *re.findall(r"^(?:>>>|\.\.\.) .*", text, re.M)]
+    assert len(lines) > 1500
+    assert [line for line in lines if len(line) > 88] == []
 
 
 def anchors(text):
@@ -59,7 +91,7 @@ def anchors(text):
 
 
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]), ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_work(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if not target.startswith("https://"):
             path, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""The site is built without a warning, and its pages show what they should in a browser that has no network."""
+"""Tests that the site builds without warnings, and that its pages work in a browser without a network."""
 
 import contextlib
 import functools
@@ -12,17 +12,17 @@ import pytest
 from browser import browser, missing
 
 ROOT = pathlib.Path(__file__).parents[2]
-# What each page must show, and how many formulas it has at least.
+# A text that each page must show, and its minimum number of formulas.
 PAGES = {
-    "index.html": ("What it gains", 0),
+    "index.html": ("What you gain", 0),
     "docs/api.html": ("What is in the box", 0),
     "docs/uncertainty.html": ("mutual information", 0),
     "docs/pretrained_models.html": ("to_bayesian", 0),
     "docs/applications/nmt.html": ("applications.nmt", 0),
     "docs/notebooks.html": ("Neighbours that are drawn", 0),
-    "ARCHITECTURE.html": ("The rooms", 0),
+    "ARCHITECTURE.html": ("The packages", 0),
     "notebooks/alignments.html": ("What the alignments do", 0),
-    "api/keras_vattn/GaussianAttention.html": ("context_prior", 1),
+    "api/keras_vattn/GaussianAttention.html": ("alignment_statistics", 1),
     "api/keras_vattn/Weibull.html": ("kl_estimator", 1),
     "api/keras_vattn/metrics/index.html": ("expected_calibration_error", 1),
     "CHANGELOG.html": ("0.2.0", 0),
@@ -50,7 +50,7 @@ def check_pages(address, page):
         assert text in page.open(address + name), name
         if formulas:
             page.wait("div.math mjx-math")
-            # MathJax leaves what it cannot read as it stands.
+            # MathJax does not convert formulas that it cannot parse.
             assert len(page.elements("div.math mjx-math")) == len(page.elements("div.math")) >= formulas, name
             assert not page.elements("mjx-merror, [data-mjx-error]"), name
         backgrounds = {}
@@ -72,11 +72,11 @@ def test_site(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    # GitHub's anchors are the site's, and a host serves the first page.
+    # The site has the same anchors as GitHub.
     assert 'id="from-another-run"' in (tmp_path / "docs/run_folder.html").read_text("utf-8")
-    # One test: two builds at once would write into one folder of API pages.
+    # This is one test, because two concurrent builds would write to the same folder of API pages.
     if missing():
-        pytest.skip(f"the site is built, and cannot be opened: {missing()}")
+        pytest.skip(f"the site was built, but no browser can open it: {missing()}")
     with served(tmp_path) as address, browser() as page:
         check_pages(address, page)
         check_search(address, page)
