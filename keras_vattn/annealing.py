@@ -190,9 +190,10 @@ def final_value(schedule):
 
     Example:
 
-    >>> keras_vattn.annealing.final_value(keras_vattn.LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426))
-    0.047426
-    >>> schedule = keras.optimizers.schedules.PolynomialDecay(0.0, decay_steps=1000, end_learning_rate=0.5)
+    >>> schedule = keras_vattn.LogisticAnnealing(4500, slope=0.002, final_value=0.05)
+    >>> keras_vattn.annealing.final_value(schedule)
+    0.05
+    >>> schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 1000, 0.5)
     >>> keras_vattn.annealing.final_value(schedule)
     0.5
     """

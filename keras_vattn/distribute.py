@@ -44,13 +44,15 @@ def prepare(model):
 
     >>> import numpy as np
     >>> import tensorflow as tf
-    >>> strategy = tf.distribute.get_strategy()  # instead: MirroredStrategy() or MultiWorkerMirroredStrategy()
+    >>> strategy = tf.distribute.get_strategy()  # or MultiWorkerMirroredStrategy()
     >>> with strategy.scope():
     ...     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse", jit_compile=False)
-    >>> batches = tf.data.Dataset.from_tensor_slices((np.ones((5, 3)), np.ones((5, 1)))).batch(4)
+    >>> rows = np.ones((5, 3)), np.ones((5, 1))
+    >>> batches = tf.data.Dataset.from_tensor_slices(rows).batch(4)
     >>> model = keras_vattn.distribute.prepare(model)
-    >>> history = model.fit(keras_vattn.distribute.shard(batches, strategy), verbose=0, shuffle=False)
+    >>> batches = keras_vattn.distribute.shard(batches, strategy)
+    >>> history = model.fit(batches, verbose=0, shuffle=False)
     """
     if not model.compiled:
         raise ValueError("Call `prepare` after `compile`. Received: a model that is not compiled")

@@ -106,8 +106,8 @@ def fold_in(seed, number):
 
     Example:
 
-    >>> seed = keras_vattn.random.as_seed(7)
-    >>> bool(keras.ops.all(keras_vattn.random.fold_in(seed, 0) == keras_vattn.random.fold_in(seed, 1)))
+    >>> fold_in, seed = keras_vattn.random.fold_in, keras_vattn.random.as_seed(7)
+    >>> bool(keras.ops.all(fold_in(seed, 0) == fold_in(seed, 1)))
     False
     """
     seed = as_seed(seed) if isinstance(seed, numbers.Integral) else tf.cast(seed, tf.int32)
@@ -347,8 +347,8 @@ def gamma_noise(shape, seed):
     Example:
 
     >>> noise = keras_vattn.random.gamma_noise((1000,), keras_vattn.random.as_seed(7))
-    >>> draws = keras.ops.exp(keras_vattn.random.log_gamma(keras.ops.full((1000,), 3.0), noise))
-    >>> abs(float(keras.ops.mean(draws)) - 3.0) < 0.2
+    >>> log_draws = keras_vattn.random.log_gamma(keras.ops.full((1000,), 3.0), noise)
+    >>> abs(float(keras.ops.mean(keras.ops.exp(log_draws))) - 3.0) < 0.2
     True
     """
     first, second = (tf.math.log(uniform(shape, fold_in(seed, number))) for number in (1, 2))

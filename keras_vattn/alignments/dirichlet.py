@@ -38,8 +38,10 @@ class Dirichlet(Alignment):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.DirichletPrior(alpha=0.5))
-    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    >>> prior = keras_vattn.DirichletPrior(alpha=0.5)
+    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=prior)
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(query, value, training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 

@@ -31,9 +31,10 @@ class GumbelSoftmax(Alignment):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment=keras_vattn.GumbelSoftmax(tau=0.5, straight_through=True))
-    >>> _, weights = layer(keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2)), return_attention_scores=True,
-    ...                    training=True)
+    >>> alignment = keras_vattn.GumbelSoftmax(tau=0.5, straight_through=True)
+    >>> layer = keras_vattn.Attention(alignment=alignment)
+    >>> inputs = keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2))
+    >>> _, weights = layer(*inputs, return_attention_scores=True, training=True)
     >>> sorted(weights[0, 0].numpy().tolist())
     [0.0, 0.0, 1.0]
     """

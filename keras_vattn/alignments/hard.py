@@ -22,8 +22,8 @@ class Hard(Alignment):
     Example:
 
     >>> layer = keras_vattn.Attention(alignment=keras_vattn.Hard(), seed=1)
-    >>> _, weights = layer(keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2)), return_attention_scores=True,
-    ...                    training=True)
+    >>> inputs = keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2))
+    >>> _, weights = layer(*inputs, return_attention_scores=True, training=True)
     >>> sorted(weights[0, 0].numpy().tolist())
     [0.0, 0.0, 1.0]
     """

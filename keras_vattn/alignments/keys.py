@@ -29,7 +29,8 @@ class Keys:
     ...     return -keys.sum(keys.softmax(logits) * keys.log_softmax(logits))
     >>> entropy(keras_vattn.DenseKeys(), keras.ops.zeros((2, 3, 4))).shape
     TensorShape([2, 3])
-    >>> entropy(keras_vattn.SegmentKeys(row_ids=[0, 1, 0], num_rows=2), keras.ops.zeros((3,))).shape
+    >>> edges = keras_vattn.SegmentKeys(row_ids=[0, 1, 0], num_rows=2)
+    >>> entropy(edges, keras.ops.zeros((3,))).shape
     TensorShape([2])
     """
 

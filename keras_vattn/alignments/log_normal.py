@@ -40,8 +40,10 @@ class LogNormal(Alignment):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment=keras_vattn.LogNormal(sigma=0.1), prior="contextual")
-    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    >>> alignment = keras_vattn.LogNormal(sigma=0.1)
+    >>> layer = keras_vattn.Attention(alignment=alignment, prior="contextual")
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(query, value, training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 

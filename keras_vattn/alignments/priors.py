@@ -117,8 +117,10 @@ class ContextualPrior(Prior):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.ContextualPrior(hidden_units=4))
-    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    >>> prior = keras_vattn.ContextualPrior(hidden_units=4)
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=prior)
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(query, value, training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 
@@ -227,8 +229,10 @@ class GammaPrior(FamilyPrior):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="weibull", prior=keras_vattn.GammaPrior(beta=10.0))
-    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    >>> prior = keras_vattn.GammaPrior(beta=10.0)
+    >>> layer = keras_vattn.Attention(alignment="weibull", prior=prior)
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(query, value, training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 
@@ -282,7 +286,8 @@ class LogNormalPrior(FamilyPrior):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.LogNormalPrior(mean=0.0, sigma=10.0))
+    >>> prior = keras_vattn.LogNormalPrior(mean=0.0, sigma=10.0)
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=prior)
     """
 
     fixed_by = "mean"
@@ -331,7 +336,8 @@ class DirichletPrior(GammaPrior):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.DirichletPrior(alpha=0.5))
+    >>> prior = keras_vattn.DirichletPrior(alpha=0.5)
+    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=prior)
     """
 
     def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):

@@ -19,7 +19,8 @@ class WeightedSum(Context):
 
     Example:
 
-    >>> keras_vattn.WeightedSum()(keras.ops.ones((2, 3, 4)) / 4, keras.ops.ones((2, 4, 5)))[0, 0, 0]
+    >>> weights, value = keras.ops.ones((2, 3, 4)) / 4, keras.ops.ones((2, 4, 5))
+    >>> keras_vattn.WeightedSum()(weights, value)[0, 0, 0]
     <tf.Tensor: shape=(), dtype=float32, numpy=1.0>
     """
 

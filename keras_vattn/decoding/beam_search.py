@@ -57,11 +57,13 @@ def beam_search(
     Example:
 
     >>> import tensorflow as tf
-    >>> table = tf.math.log(tf.constant([[0.1, 0.1, 0.1, 0.7], [0.0, 0.0, 0.6, 0.4], [0.5, 0.1, 0.1, 0.3],
-    ...                                  [1.0, 0.0, 0.0, 0.0]]) + 1e-9)
+    >>> table = [[0.1, 0.1, 0.1, 0.7], [0, 0, 0.6, 0.4], [0.5, 0.1, 0.1, 0.3], [1, 0, 0, 0]]
+    >>> table = tf.math.log(tf.constant(table) + 1e-9)
     >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
-    >>> results = keras_vattn.decoding.beam_search(step, (), tf.constant([1]), end_id=3, max_length=4, num_beams=3)
-    >>> results["ids"][0, 0].numpy().tolist(), round(float(tf.exp(results["scores"][0, 0])), 2)
+    >>> options = {"end_id": 3, "max_length": 4, "num_beams": 3}
+    >>> results = keras_vattn.decoding.beam_search(step, (), tf.constant([1]), **options)
+    >>> ids, score = results["ids"][0, 0].numpy(), float(tf.exp(results["scores"][0, 0]))
+    >>> ids.tolist(), round(score, 2)
     ([3, 0, 0, 0], 0.4)
     """
     max_length = positive_integer("max_length", max_length)

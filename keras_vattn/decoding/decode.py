@@ -38,9 +38,10 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     Example:
 
     >>> import tensorflow as tf
-    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0, 0, 5, 0], [0, 0, 0, 5], [0, 0, 0, 0]])
     >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
-    >>> decoded = keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)
+    >>> first_ids = tf.constant([1])
+    >>> decoded = keras_vattn.decoding.greedy(step, (), first_ids, 3, max_length=4)
     >>> decoded["ids"].numpy().tolist()
     [[2, 3, 0, 0]]
     """
@@ -112,9 +113,10 @@ def greedy(step, state, start_ids, end_id, max_length, forbidden_ids=()):
     Example:
 
     >>> import tensorflow as tf
-    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0, 0, 5, 0], [0, 0, 0, 5], [0, 0, 0, 0]])
     >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
-    >>> keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)["lengths"].numpy().tolist()
+    >>> decoded = keras_vattn.decoding.greedy(step, (), tf.constant([1]), 3, max_length=4)
+    >>> decoded["lengths"].numpy().tolist()
     [2]
     """
     return decode(step, state, start_ids, end_id, max_length, GreedySampler(), forbidden_ids)
@@ -137,9 +139,10 @@ def sample(
     Example:
 
     >>> import tensorflow as tf
-    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0, 0, 5, 0], [0, 0, 0, 5], [0, 0, 0, 0]])
     >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
-    >>> decoded = keras_vattn.decoding.sample(step, (), tf.constant([1]), end_id=3, max_length=4, seed=0, top_k=1)
+    >>> options = {"end_id": 3, "max_length": 4, "seed": 0, "top_k": 1}
+    >>> decoded = keras_vattn.decoding.sample(step, (), tf.constant([1]), **options)
     >>> decoded["ids"].numpy().tolist()
     [[2, 3, 0, 0]]
     """

@@ -19,7 +19,8 @@ class Categorical(tfp.Categorical):
 
     Example:
 
-    >>> q = keras_vattn.distributions.Categorical(keras.ops.convert_to_tensor([[-0.6931472, -0.6931472, -1e30]]))
+    >>> log_p = keras.ops.convert_to_tensor([[-0.6931472, -0.6931472, -1e30]])
+    >>> q = keras_vattn.distributions.Categorical(log_p)
     >>> q.entropy()
     <tf.Tensor: shape=(1,), dtype=float32, numpy=array([0.6931472], dtype=float32)>
     """
@@ -57,7 +58,8 @@ class RelaxedCategorical(RowDistribution):
     Example:
 
     >>> log_p = keras.ops.log_softmax(keras.ops.zeros((3, 4)))
-    >>> keras_vattn.distributions.RelaxedCategorical(0.5, log_p, keras_vattn.DenseKeys()).sample(seed=1).shape
+    >>> keys = keras_vattn.DenseKeys()
+    >>> keras_vattn.distributions.RelaxedCategorical(0.5, log_p, keys).sample(seed=1).shape
     TensorShape([3, 4])
     """
 

@@ -107,7 +107,8 @@ class Dirichlet(RowDistribution):
 
     Example:
 
-    >>> q = keras_vattn.distributions.Dirichlet(keras.ops.ones((3, 4)), keras_vattn.DenseKeys())
+    >>> keys = keras_vattn.DenseKeys()
+    >>> q = keras_vattn.distributions.Dirichlet(keras.ops.ones((3, 4)), keys)
     >>> q.mean()[0]
     <tf.Tensor: shape=(4,), dtype=float32, numpy=array([0.25, 0.25, 0.25, 0.25], dtype=float32)>
     """

@@ -32,7 +32,8 @@ class Gamma(RowDistribution):
 
     Example:
 
-    >>> p = keras_vattn.distributions.Gamma(keras.ops.zeros((3, 4)), 0.0, keras_vattn.DenseKeys())
+    >>> keys = keras_vattn.DenseKeys()
+    >>> p = keras_vattn.distributions.Gamma(keras.ops.zeros((3, 4)), 0.0, keys)
     >>> p.log_prob(keras.ops.ones((3, 4)))[0]
     <tf.Tensor: shape=(), dtype=float32, numpy=-4.0>
     """

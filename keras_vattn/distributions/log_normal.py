@@ -24,7 +24,8 @@ class LogNormal(RowDistribution):
 
     Example:
 
-    >>> q = keras_vattn.distributions.LogNormal(keras.ops.zeros((3, 4)), 0.5, keras_vattn.DenseKeys())
+    >>> keys = keras_vattn.DenseKeys()
+    >>> q = keras_vattn.distributions.LogNormal(keras.ops.zeros((3, 4)), 0.5, keys)
     >>> float(q.mean()[0, 0]) == float(keras.ops.exp(0.125))
     True
     """
@@ -75,8 +76,9 @@ class LogisticNormal(RowDistribution):
 
     Example:
 
-    >>> q, p = (keras_vattn.distributions.LogisticNormal(x + keras.ops.zeros((3, 4)), 0.5, keras_vattn.DenseKeys())
-    ...         for x in (0.0, 7.0))
+    >>> keys, zeros = keras_vattn.DenseKeys(), keras.ops.zeros((3, 4))
+    >>> q = keras_vattn.distributions.LogisticNormal(zeros, 0.5, keys)
+    >>> p = keras_vattn.distributions.LogisticNormal(zeros + 7.0, 0.5, keys)
     >>> q.kl_divergence(p)
     <tf.Tensor: shape=(3,), dtype=float32, numpy=array([0., 0., 0.], dtype=float32)>
     """

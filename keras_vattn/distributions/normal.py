@@ -25,7 +25,8 @@ class Normal(tfp.Normal):
 
     Example:
 
-    >>> q, p = (keras_vattn.distributions.Normal(keras.ops.ones((2, 3)) * x) for x in (1.0, 3.0))
+    >>> means = keras.ops.ones((2, 3)), keras.ops.full((2, 3), 3.0)
+    >>> q, p = map(keras_vattn.distributions.Normal, means)
     >>> q.kl_divergence(p)[0, 0]
     <tf.Tensor: shape=(), dtype=float32, numpy=2.0>
     """

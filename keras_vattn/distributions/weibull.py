@@ -29,7 +29,8 @@ class Weibull(RowDistribution):
 
     Example:
 
-    >>> q = keras_vattn.distributions.Weibull(2.0, keras.ops.zeros((3, 4)), keras_vattn.DenseKeys())
+    >>> keys = keras_vattn.DenseKeys()
+    >>> q = keras_vattn.distributions.Weibull(2.0, keras.ops.zeros((3, 4)), keys)
     >>> q.sample(seed=1).shape, q.log_prob(keras.ops.ones((3, 4))).shape
     (TensorShape([3, 4]), TensorShape([3]))
     """
@@ -89,7 +90,8 @@ class NormalizedWeibull(RowDistribution):
 
     Example:
 
-    >>> q = keras_vattn.distributions.NormalizedWeibull(2.0, keras.ops.zeros((3, 4)), keras_vattn.DenseKeys())
+    >>> keys = keras_vattn.DenseKeys()
+    >>> q = keras_vattn.distributions.NormalizedWeibull(2.0, keras.ops.zeros((3, 4)), keys)
     >>> weights = q.sample(seed=1)
     >>> weights.shape, q.log_prob(weights).shape, round(float(keras.ops.sum(weights[0])), 5)
     (TensorShape([3, 4]), TensorShape([3]), 1.0)

@@ -71,7 +71,8 @@ def export_draws(
     >>> import os, tempfile
     >>> import tensorflow as tf
     >>> inputs = keras.Input((3,), name="measured")
-    >>> model = keras.Model(inputs, keras.layers.Softmax()(keras_vattn.GaussianLatent(4)(inputs)))
+    >>> latent = keras_vattn.GaussianLatent(4)(inputs)
+    >>> model = keras.Model(inputs, keras.layers.Softmax()(latent))
     >>> path = os.path.join(tempfile.mkdtemp(), "draws")
     >>> keras_vattn.export_draws(model, path)
     >>> predict = tf.saved_model.load(path).signatures["serving_default"]

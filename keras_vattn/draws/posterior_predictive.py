@@ -61,9 +61,11 @@ def posterior_predictive(
 
     >>> x = keras.random.normal((5, 3))
     >>> inputs = keras.Input((3,))
-    >>> model = keras.Model(inputs, keras.layers.Softmax()(keras_vattn.GaussianLatent(4)(inputs)))
+    >>> latent = keras_vattn.GaussianLatent(4)(inputs)
+    >>> model = keras.Model(inputs, keras.layers.Softmax()(latent))
     >>> draws = keras_vattn.posterior_predictive(model, x, num_samples=20, seed=1)
-    >>> draws.shape, bool((draws == keras_vattn.posterior_predictive(model, x, num_samples=20, seed=1)).all())
+    >>> again = keras_vattn.posterior_predictive(model, x, num_samples=20, seed=1)
+    >>> draws.shape, bool((draws == again).all())
     ((20, 5, 4), True)
     >>> keras_vattn.metrics.predictive_entropy(draws).shape
     (5,)

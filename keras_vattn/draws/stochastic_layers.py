@@ -24,7 +24,8 @@ def stochastic_layers(model, with_kl=False):
 
     >>> inputs = keras.Input((5, 3))
     >>> attended = keras_vattn.GaussianAttention(name="attention")(inputs, inputs)
-    >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(2, name="latent")(keras.layers.Dropout(0.5)(attended)))
+    >>> latent = keras_vattn.GaussianLatent(2, name="latent")
+    >>> model = keras.Model(inputs, latent(keras.layers.Dropout(0.5)(attended)))
     >>> [layer.name for layer in keras_vattn.stochastic_layers(model)]
     ['attention', 'latent']
     >>> for layer in keras_vattn.stochastic_layers(model, with_kl=True):

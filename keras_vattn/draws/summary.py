@@ -17,7 +17,8 @@ def summary(model, print_fn=print):
     Example:
 
     >>> inputs = keras.Input((5, 8))
-    >>> attention = keras_vattn.Attention(alignment="weibull", prior="fixed", kl_weight=0.1, name="attention")
+    >>> options = {"alignment": "weibull", "prior": "fixed", "kl_weight": 0.1}
+    >>> attention = keras_vattn.Attention(**options, name="attention")
     >>> keras_vattn.summary(keras.Model(inputs, attention(inputs, inputs)))
     layer      draws    prior       KL weight  KL is a  seed
     attention  Weibull  GammaPrior  0.1        sum      None

@@ -30,8 +30,8 @@ class Dropout(keras.layers.Dropout):
     Example:
 
     >>> x = keras.ops.ones((2, 3))
-    >>> layer, keras_layer = keras_vattn.fast.Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
-    >>> bool(keras.ops.all(layer(x, training=True) == keras_layer(x, training=True)))
+    >>> ours, theirs = (x.Dropout(0.5, seed=1) for x in (keras_vattn.fast, keras.layers))
+    >>> bool(keras.ops.all(ours(x, training=True) == theirs(x, training=True)))
     True
     """
 

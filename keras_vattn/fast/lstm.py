@@ -41,8 +41,8 @@ class LSTM(keras.layers.LSTM):
 
     Example:
 
-    >>> encoder = keras.layers.Bidirectional(keras_vattn.fast.LSTM(4, return_sequences=True))
-    >>> encoder(keras.ops.ones((2, 5, 3))).shape
+    >>> layer = keras.layers.Bidirectional(keras_vattn.fast.LSTM(4, return_sequences=True))
+    >>> layer(keras.ops.ones((2, 5, 3))).shape
     TensorShape([2, 5, 8])
     """
 

@@ -33,10 +33,12 @@ class CategoricalAttention(StochasticLayer):
     likelihood of each. `keras_vattn.LatentLogLikelihood` with the same `objective` combines them into one value:
 
     ```
-    latent = CategoricalAttention("additive", objective)(query, value, posterior_logits=posterior_logits)
+    attention = CategoricalAttention("additive", objective)
+    latent = attention(query, value, posterior_logits=posterior_logits)
     hidden = tanh(Dense(query)[:, :, None] + latent["candidates"])  # value = Dense(memory)
     log_likelihood = TokenLogLikelihood(vocabulary_size)(hidden, targets)
-    bound = LatentLogLikelihood(objective)(log_likelihood, latent["log_prior"], latent["log_posterior"])
+    log_p, log_q = latent["log_prior"], latent["log_posterior"]
+    bound = LatentLogLikelihood(objective)(log_likelihood, log_p, log_q)
     ```
 
     To predict log p of every word, call the same layers without posterior logits and targets:

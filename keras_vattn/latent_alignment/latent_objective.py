@@ -102,7 +102,7 @@ class LatentObjective:
 
     Example:
 
-    >>> objective = keras_vattn.LatentObjective("elbo", "sample", inference="marginal/top_k", top_k=5)
+    >>> objective = keras_vattn.LatentObjective(inference="marginal/top_k", top_k=5)
     >>> keras_vattn.LatentObjective("soft/expected") == keras_vattn.LatentObjective("soft")
     True
     """

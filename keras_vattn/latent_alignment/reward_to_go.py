@@ -32,7 +32,8 @@ class RewardToGo(keras.layers.Layer):
     attention = keras_vattn.Attention("additive", "hard")
     decoder = keras_vattn.AttentionDecoder(units, attention, query="previous")
     decoded = decoder(words, regions, return_attention_scores=True, return_logits=True)
-    log_likelihood = keras_vattn.TokenLogLikelihood(vocabulary_size)(decoded["hidden"][:, :, None], targets)
+    hidden = decoded["hidden"][:, :, None]
+    log_likelihood = keras_vattn.TokenLogLikelihood(vocabulary_size)(hidden, targets)
     bound = keras_vattn.RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"])
     model.compile(loss=keras_vattn.NegativeBound())
     ```
@@ -75,8 +76,8 @@ class RewardToGo(keras.layers.Layer):
     Example:
 
     >>> log_likelihood = keras.ops.convert_to_tensor([[-1.0, -2.0]])
-    >>> weights = keras.ops.convert_to_tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> keras_vattn.RewardToGo(baseline=None)(log_likelihood, weights, keras.ops.zeros((1, 2, 2)), training=True)
+    >>> weights, logits = keras.ops.eye(2)[None], keras.ops.zeros((1, 2, 2))
+    >>> keras_vattn.RewardToGo(None)(log_likelihood, weights, logits, training=True)
     <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[-1., -2.]], dtype=float32)>
     """
 

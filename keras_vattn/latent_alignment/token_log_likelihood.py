@@ -87,7 +87,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     (TensorShape([2, 3, 5]), -2.3026)
     >>> layer(hidden, log_weights=keras.ops.log(keras.ops.ones((2, 3, 5)) / 5)).shape
     TensorShape([2, 3, 10])
-    >>> votes = keras.ops.convert_to_tensor([[7.0, 3.0] + 8 * [0.0]])  # ten people, one question
+    >>> votes = keras.ops.convert_to_tensor([[7.0, 3.0] + 8 * [0.0]])  # of ten people
     >>> round(float(layer(keras.ops.ones((1, 5, 8)), votes)[0, 0]), 4)  # -10 log(10)
     -23.0259
     """

@@ -47,8 +47,10 @@ class BayesianAttention(NamedAttention):
 
     Example:
 
-    >>> layer = keras_vattn.BayesianAttention(prior=keras_vattn.GammaPrior(beta=10.0), k=20.0)
-    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    >>> prior = keras_vattn.GammaPrior(beta=10.0)
+    >>> layer = keras_vattn.BayesianAttention(prior=prior, k=20.0)
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(query, value, training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 

@@ -35,8 +35,10 @@ class DirichletAttention(NamedAttention):
     Example:
 
     >>> layer = keras_vattn.DirichletAttention(warm_start_steps=1000)
-    >>> inputs = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
-    >>> layer(*inputs, posterior_logits=keras.ops.zeros((2, 3, 5)), training=True).shape, len(layer.losses)
+    >>> query, value = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> logits = keras.ops.zeros((2, 3, 5))
+    >>> attended = layer(query, value, posterior_logits=logits, training=True)
+    >>> attended.shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 

@@ -32,7 +32,7 @@ class GaussianAttention(NamedAttention):
 
     Example:
 
-    >>> layer = keras_vattn.GaussianAttention(score="bilinear", context_prior="mean", kl_weight=0.1)
+    >>> layer = keras_vattn.GaussianAttention("bilinear", context_prior="mean")
     >>> layer(keras.ops.ones((2, 3, 8)), keras.ops.ones((2, 5, 6)), training=True).shape
     TensorShape([2, 3, 6])
     """

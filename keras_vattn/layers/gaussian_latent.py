@@ -51,8 +51,8 @@ class GaussianLatent(GaussianLayer):
 
     Example:
 
-    >>> latent = keras_vattn.GaussianLatent(4, kl_annealing=keras_vattn.LinearAnnealing(1000))
-    >>> latent(keras.ops.ones((2, 3)), training=True).shape
+    >>> z = keras_vattn.GaussianLatent(4, kl_annealing=keras_vattn.LinearAnnealing(1000))
+    >>> z(keras.ops.ones((2, 3)), training=True).shape
     TensorShape([2, 4])
     """
 

@@ -81,8 +81,9 @@ class GraphAttention(AlignmentLayer):
 
     Example:
 
-    >>> nodes, edges = keras.ops.ones((4, 3)), keras.ops.array([[0, 1], [1, 0], [1, 2], [2, 1]])
-    >>> layer = keras_vattn.GraphAttention(5, num_heads=2, alignment="weibull", prior="contextual", activation="elu")
+    >>> nodes = keras.ops.ones((4, 3))
+    >>> edges = keras.ops.array([[0, 1], [1, 0], [1, 2], [2, 1]])
+    >>> layer = keras_vattn.GraphAttention(5, 2, alignment="weibull", prior="contextual")
     >>> output, weights = layer(nodes, edges, return_attention_scores=True, training=True)
     >>> output.shape, weights.shape, len(layer.losses)
     (TensorShape([4, 10]), TensorShape([2, 8]), 1)
@@ -91,10 +92,11 @@ class GraphAttention(AlignmentLayer):
 
     >>> import tensorflow as tf
     >>> inputs = [keras.Input((3,)), keras.Input((2,), dtype="int32")]
-    >>> layer = keras_vattn.GraphAttention(2, alignment="weibull", prior="fixed", name="gat")
-    >>> model = keras.Model(inputs, layer(*inputs))
+    >>> gat = keras_vattn.GraphAttention(2, alignment="weibull", prior="fixed", name="gat")
+    >>> model = keras.Model(inputs, gat(*inputs))
     >>> model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    >>> graph = tf.data.Dataset.from_tensors(((nodes, edges), keras.ops.array([0, 1, 1, 0])))
+    >>> labels = keras.ops.array([0, 1, 1, 0])
+    >>> graph = tf.data.Dataset.from_tensors(((nodes, edges), labels))
     >>> list(model.fit(graph, epochs=2, shuffle=False, verbose=0).history)
     ['gat_kl', 'gat_kl_above_floor', 'loss']
     """

@@ -79,7 +79,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
 
     Example:
 
-    >>> layer = keras_vattn.MultiHeadAttention(num_heads=2, key_dim=4, alignment="weibull", prior="contextual")
+    >>> layer = keras_vattn.MultiHeadAttention(
+    ...     num_heads=2, key_dim=4, alignment="weibull", prior="contextual"
+    ... )
     >>> query, value = keras.ops.ones((3, 5, 8)), keras.ops.ones((3, 7, 8))
     >>> output, weights = layer(query, value, return_attention_scores=True, training=True)
     >>> output.shape, weights.shape, len(layer.losses)

@@ -46,7 +46,8 @@ class MultiHeadMixin(ChunkedAttention):
     ... class SelfAttention(keras_vattn.MultiHeadMixin, keras.layers.MultiHeadAttention):
     ...     def call(self, x, attention_mask=None, training=None):
     ...         heads = self.query_dense(x), self.key_dense(x), self.value_dense(x)
-    ...         return self.output_dense(self._compute_attention(*heads, attention_mask, training)[0])
+    ...         attended, _ = self._compute_attention(*heads, attention_mask, training)
+    ...         return self.output_dense(attended)
     ...     def build(self, x_shape):
     ...         super().build(x_shape, x_shape)
     ...     def compute_output_spec(self, x, attention_mask=None, training=None):

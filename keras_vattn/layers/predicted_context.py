@@ -57,7 +57,8 @@ class PredictedContext(GaussianLayer):
     Example:
 
     >>> layer = keras_vattn.PredictedContext(6, kl_weight=0.1)
-    >>> layer(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 4, 6)), training=True).shape, len(layer.losses)
+    >>> latent, context = keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 4, 6))
+    >>> layer(latent, context, training=True).shape, len(layer.losses)
     (TensorShape([2, 4, 6]), 1)
     """
 

@@ -71,8 +71,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     ...         self.track_divergence()
     ...     def call(self, x, training=None):
     ...         # The KL from q = N(x, sigma^2) to p = N(0, 1).
-    ...         by_dimension = (self.sigma**2 + x**2 - 1.0) / 2.0 - keras.ops.log(self.sigma)
-    ...         divergence = keras.ops.sum(by_dimension, axis=-1)
+    ...         divergence = (self.sigma**2 + x**2 - 1) / 2 - keras.ops.log(self.sigma)
+    ...         divergence = keras.ops.sum(divergence, axis=-1)
     ...         self.add_divergence(divergence, entries=x.shape[-1], training=training)
     ...         seed = self.noise_seed(training)
     ...         if seed is None:
@@ -80,7 +80,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     ...         sigma = self.sigma * self.draw_temperature(training, 1.0)
     ...         return x + sigma * keras_vattn.random.normal(keras.ops.shape(x), seed)
     ...     def get_config(self):
-    ...         return {**super().get_config(), **self.stochastic_config(), "sigma": self.sigma}
+    ...         config = {**super().get_config(), **self.stochastic_config()}
+    ...         return {**config, "sigma": self.sigma}
     >>> layer, x = Channel(kl_weight=0.1), keras.ops.ones((2, 3))
     >>> with keras_vattn.posterior_draws(layer, seed=1):
     ...     drawn = layer(x)

@@ -47,7 +47,8 @@ class StochasticSoftmax(AlignmentLayer):
 
     Example:
 
-    >>> softmax, logits = keras_vattn.StochasticSoftmax(prior="fixed", seed=1), keras.ops.zeros((2, 8, 3, 5))
+    >>> softmax = keras_vattn.StochasticSoftmax(prior="fixed", seed=1)
+    >>> logits = keras.ops.zeros((2, 8, 3, 5))
     >>> weights = softmax(logits, training=True)
     >>> weights.shape, len(softmax.losses), float(softmax(logits)[0, 0, 0, 0])
     (TensorShape([2, 8, 3, 5]), 1, 0.20000000298023224)

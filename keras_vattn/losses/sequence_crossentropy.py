@@ -109,7 +109,8 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     Example:
 
     >>> import numpy as np
-    >>> result = keras_vattn.losses.sequence_log_likelihood(np.zeros((1, 3), "int32"), np.zeros((1, 3, 10), "float32"))
+    >>> ids, logits = np.zeros((1, 3), "int32"), np.zeros((1, 3, 10), "float32")
+    >>> result = keras_vattn.losses.sequence_log_likelihood(ids, logits)
     >>> [round(float(value), 4) for value in result]
     [-6.9078]
     """

@@ -52,7 +52,8 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
     >>> import numpy as np
     >>> draws = np.array([[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]])
-    >>> sets = keras_vattn.metrics.conformal_sets(draws, [0, 0, 0, 1], [[[0.7, 0.3], [0.5, 0.5]]], alpha=0.4)
+    >>> new = [[[0.7, 0.3], [0.5, 0.5]]]
+    >>> sets = keras_vattn.metrics.conformal_sets(draws, [0, 0, 0, 1], new, alpha=0.4)
     >>> sets.tolist()  # k = 3: a class needs a probability of 0.7
     [[True, False], [False, False]]
     """

@@ -67,7 +67,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     Example:
 
     >>> means = [[-9.0], [9.0]]  # z identifies the input
-    >>> round(keras_vattn.metrics.latent_mutual_information(means, [[0.0], [0.0]]), 3)  # log 2
+    >>> round(keras_vattn.metrics.latent_mutual_information(means, 2 * [[0.0]]), 3)  # log 2
     0.693
     """
     means, log_scales = _finite("means", means), _finite("log_scales", log_scales)

@@ -33,7 +33,8 @@ def out_of_distribution_detection(in_scores, out_scores):
 
     Example:
 
-    >>> results = keras_vattn.metrics.out_of_distribution_detection([0.1, 0.2, 0.3], [0.2, 0.9])
+    >>> scores, other_scores = [0.1, 0.2, 0.3], [0.2, 0.9]
+    >>> results = keras_vattn.metrics.out_of_distribution_detection(scores, other_scores)
     >>> {name: round(value, 3) for name, value in results.items()}
     {'auroc': 0.75, 'aupr': 0.75, 'fpr95': 0.667}
     """

@@ -136,7 +136,8 @@ def predictive_log_likelihood(log_likelihoods):
     Example:
 
     >>> import numpy as np
-    >>> keras_vattn.metrics.predictive_log_likelihood(np.log([[0.5], [0.25]])).numpy().round(4).tolist()  # log(0.375)
+    >>> log_p = keras_vattn.metrics.predictive_log_likelihood(np.log([[0.5], [0.25]]))
+    >>> log_p.numpy().round(4).tolist()  # log(0.375)
     [-0.9808]
     """
     log_likelihoods = ops.convert_to_tensor(log_likelihoods)

@@ -55,11 +55,13 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     Example:
 
     >>> import numpy as np
-    >>> log_p = np.log([[[[0.5, 0.5], [0.9, 0.1]]], [[[0.5, 0.5], [0.1, 0.9]]]]).astype("float32")  # (M, B, T, V)
-    >>> results = keras_vattn.metrics.sequence_uncertainty(lambda number: log_p[number], 2, [[0, 0]], [[True, True]])
+    >>> p = np.array([[[[0.5, 0.5], [0.9, 0.1]]], [[[0.5, 0.5], [0.1, 0.9]]]], "float32")
+    >>> log_p, ids, mask = (lambda draw: np.log(p[draw])), [[0, 0]], [[True, True]]
+    >>> results = keras_vattn.metrics.sequence_uncertainty(log_p, 2, ids, mask)
     >>> np.array(results["word_entropy"], float).round(4).tolist()  # log 2, twice
     [[0.6931, 0.6931]]
-    >>> np.array(results["word_mutual_information"], float).round(4).tolist()  # the draws agree on the first word
+    >>> mutual_information = np.array(results["word_mutual_information"], float)
+    >>> mutual_information.round(4).tolist()  # the draws agree on the first word
     [[0.0, 0.3681]]
     """
     targets, mask = tf.convert_to_tensor(targets), tf.cast(mask, "bool")

@@ -99,7 +99,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Example:
 
     >>> draws = [[[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]]]
-    >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # 2 of 4 correct, confidence 0.75
+    >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # 0.75 - 2 / 4
     0.25
     """
     counts, confidence, accuracy = confidence_bins(draws, labels, num_bins)
@@ -136,7 +136,8 @@ def predictive_entropy(draws):
 
     Example:
 
-    >>> keras_vattn.metrics.predictive_entropy([[[1.0, 0.0]], [[0.0, 1.0]]]).round(4).tolist()  # log 2
+    >>> draws = [[[1.0, 0.0]], [[0.0, 1.0]]]
+    >>> keras_vattn.metrics.predictive_entropy(draws).round(4).tolist()  # log 2
     [0.6931]
     """
     return predictive_statistics(_draws.probabilities(draws))["entropy"].numpy()
@@ -204,7 +205,7 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     Example:
 
     >>> draws = [[[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]]
-    >>> round(keras_vattn.metrics.risk_coverage_area(draws, [0, 0, 0]), 4)  # (0 + 0 + 1/3) / 3
+    >>> round(keras_vattn.metrics.risk_coverage_area(draws, [0, 0, 0]), 4)  # (1/3) / 3
     0.1111
     """
     return float(np.mean(selective_risks(draws, labels, uncertainty)))

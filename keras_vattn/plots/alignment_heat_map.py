@@ -49,11 +49,12 @@ def alignment_heat_map(
     Example:
 
     >>> import numpy as np
-    >>> figure = keras_vattn.plots.alignment_heat_map(np.eye(2), ["guten", "Tag"], ["good", "day"])
+    >>> texts = ["guten", "Tag"], ["good", "day"]
+    >>> figure = keras_vattn.plots.alignment_heat_map(np.eye(2), *texts)
     >>> len(figure.axes[0].get_xticklabels())
     2
     >>> prior, posterior = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
-    >>> figure = keras_vattn.plots.alignment_heat_map(prior, ["guten", "Tag"], ["good", "day"], other=posterior)
+    >>> figure = keras_vattn.plots.alignment_heat_map(prior, *texts, other=posterior)
     >>> figure.axes[0].get_images()[0].get_array()[0].tolist()  # red, blue
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 

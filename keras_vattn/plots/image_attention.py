@@ -59,7 +59,8 @@ def image_attention(
     >>> import numpy as np
     >>> image = np.full((8, 8, 3), 200, "uint8")
     >>> halves = [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
-    >>> figure = keras_vattn.plots.image_attention(image, [[0.9, 0.1], [0.2, 0.8]], halves, ["left", "right"])
+    >>> weights, titles = [[0.9, 0.1], [0.2, 0.8]], ["left", "right"]
+    >>> figure = keras_vattn.plots.image_attention(image, weights, halves, titles)
     >>> [axes.get_title() for axes in figure.axes[:2]]
     ['left', 'right']
 

@@ -81,7 +81,8 @@ class AttentionDecoder(RecurrentDecoder):
 
     >>> attention = keras_vattn.GaussianAttention(score="bilinear", kl_weight=0.1)
     >>> decoder = keras_vattn.AttentionDecoder(16, attention)
-    >>> decoded = decoder(keras.ops.ones((2, 4, 8)), keras.ops.ones((2, 5, 6)), training=True)
+    >>> words, memory = keras.ops.ones((2, 4, 8)), keras.ops.ones((2, 5, 6))
+    >>> decoded = decoder(words, memory, training=True)
     >>> decoded["hidden"].shape, decoded["context"].shape, len(decoder.losses)
     (TensorShape([2, 4, 16]), TensorShape([2, 4, 6]), 1)
     """

@@ -48,7 +48,8 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
     ...         (gate,) = self.gates(projected, context, states[0], kernels)
     ...         hidden = keras.ops.tanh(gate)
     ...         return hidden, [hidden]
-    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), cell=Elman)
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, cell=Elman)
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """
@@ -312,7 +313,8 @@ class MaxOutLSTMCell(RecurrentCell):
     Example:
 
     >>> attention = keras_vattn.Attention("additive")
-    >>> decoder = keras_vattn.AttentionDecoder(8, attention, cell="max_out_lstm", query="previous")
+    >>> options = {"cell": "max_out_lstm", "query": "previous"}
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, **options)
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """

@@ -14,7 +14,8 @@ class Feeding:
     >>> class Doubled(keras_vattn.recurrent.Feeding):
     ...     def context(self, attended, attention, memory):
     ...         return 2.0 * attended["context"]
-    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding=Doubled())
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, feeding=Doubled())
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """
@@ -53,7 +54,8 @@ class NoFeeding(Feeding):
 
     Example:
 
-    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="off")
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, feeding="off")
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """
@@ -67,7 +69,8 @@ class SampledFeeding(Feeding):
 
     Example:
 
-    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="sampled")
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, feeding="sampled")
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """
@@ -79,7 +82,8 @@ class ExpectedFeeding(Feeding):
 
     Example:
 
-    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="expected")
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, feeding="expected")
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
     TensorShape([2, 4, 8])
     """

@@ -184,12 +184,14 @@ class AttentionPart(Part):
     >>> class Reader(keras_vattn.recurrent.RecurrentDecoder):
     ...     gives = ("hidden", "context")
     ...     def build(self, inputs_shape, memory_shape):
-    ...         self.cell, self.attention = keras_vattn.GRUCell(8), keras_vattn.Attention("additive")
+    ...         self.cell = keras_vattn.GRUCell(8)
+    ...         self.attention = keras_vattn.Attention("additive")
     ...         self.cell.build(inputs_shape)
     ...         self.attention.build((None, None, 8), memory_shape)
     ...     def parts(self):
+    ...         query = lambda results, state: results["hidden"]
     ...         attention = keras_vattn.recurrent.AttentionPart(
-    ...             self.attention, query=lambda results, state: results["hidden"], leaves_loop=True
+    ...             self.attention, query, leaves_loop=True
     ...         )
     ...         return [keras_vattn.recurrent.CellsPart([self.cell]), attention]
     >>> Reader()(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["context"].shape
@@ -293,14 +295,15 @@ class LatentPart(Part):
     >>> class Walk(keras_vattn.recurrent.RecurrentDecoder):
     ...     gives = ("hidden", "latent")
     ...     def build(self, inputs_shape, memory_shape=None):
-    ...         self.cell, self.latent = keras_vattn.GRUCell(8), keras_vattn.GaussianLatent(3)
+    ...         self.cell = keras_vattn.GRUCell(8)
+    ...         self.latent = keras_vattn.GaussianLatent(3)
     ...         self.cell.build(inputs_shape, (None, 3))
     ...         self.latent.build((None, 8))
     ...     def parts(self):
-    ...         return [
-    ...             keras_vattn.recurrent.LatentPart(self.latent, lambda results, state: state["cells"][0]),
-    ...             keras_vattn.recurrent.CellsPart([self.cell], context=lambda results, state: results["latent"]),
-    ...         ]
+    ...         hidden = lambda results, state: state["cells"][0]
+    ...         z = lambda results, state: results["latent"]
+    ...         latent = keras_vattn.recurrent.LatentPart(self.latent, hidden)
+    ...         return [latent, keras_vattn.recurrent.CellsPart([self.cell], context=z)]
     >>> walk = Walk()
     >>> walk(keras.ops.ones((2, 4, 3)), training=True)["latent"].shape, len(walk.losses)
     (TensorShape([2, 4, 3]), 1)

@@ -78,11 +78,13 @@ class StochasticDecoder(RecurrentDecoder):
     Example:
 
     >>> latent = keras_vattn.GaussianLatent(3, initial_log_scale=-3.0)
-    >>> decoder = keras_vattn.StochasticDecoder(8, latent, keras_vattn.Attention("additive"))
-    >>> decoded = decoder(keras.ops.ones((2, 4, 5)), keras.ops.ones((2, 6, 7)), training=True)
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.StochasticDecoder(8, latent, attention)
+    >>> words, memory = keras.ops.ones((2, 4, 5)), keras.ops.ones((2, 6, 7))
+    >>> decoded = decoder(words, memory, training=True)
     >>> decoded["hidden"].shape, decoded["latent"].shape, len(decoder.losses)
     (TensorShape([2, 4, 8]), TensorShape([2, 4, 3]), 1)
-    >>> sorted(decoder(keras.ops.ones((2, 4, 5))))
+    >>> sorted(decoder(words))
     ['hidden', 'latent', 'predicted_context']
     """
 

@@ -34,7 +34,8 @@ class Additive(Score):
 
     Example:
 
-    >>> keras_vattn.Additive(units=8)(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))).shape
+    >>> query, key = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))
+    >>> keras_vattn.Additive(units=8)(query, key).shape
     TensorShape([2, 3, 5])
     """
 

@@ -56,7 +56,8 @@ class Local(Score):
     Example:
 
     >>> layer = keras_vattn.Attention(keras_vattn.Local("bilinear", window=1))
-    >>> _, weights = layer(keras.ops.ones((1, 2, 4)), keras.ops.ones((1, 4, 6)), return_attention_scores=True)
+    >>> query, value = keras.ops.ones((1, 2, 4)), keras.ops.ones((1, 4, 6))
+    >>> _, weights = layer(query, value, return_attention_scores=True)
     >>> (weights[0].numpy() > 0.0).tolist()
     [[True, True, False, False], [True, True, True, False]]
     """

@@ -34,7 +34,8 @@ class Location(Score):
 
     Example:
 
-    >>> keras_vattn.Location(max_length=9)(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))).shape
+    >>> query, key = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))
+    >>> keras_vattn.Location(max_length=9)(query, key).shape
     TensorShape([2, 3, 5])
     """
 

@@ -42,7 +42,8 @@ class LocationSensitive(Additive):
 
     Example:
 
-    >>> attention = keras_vattn.Attention(score=keras_vattn.LocationSensitive(filters=4, kernel_size=5))
+    >>> score = keras_vattn.LocationSensitive(filters=4, kernel_size=5)
+    >>> attention = keras_vattn.Attention(score)
     >>> decoder = keras_vattn.AttentionDecoder(8, attention, query="previous")
     >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 9, 6)))["context"].shape
     TensorShape([2, 4, 6])

@@ -27,7 +27,8 @@ def product(x, kernel):
 
     Example:
 
-    >>> keras_vattn.recurrent.product(keras.ops.ones((2, 4, 3)), keras.ops.ones((3, 5))).shape
+    >>> x, kernel = keras.ops.ones((2, 4, 3)), keras.ops.ones((3, 5))
+    >>> keras_vattn.recurrent.product(x, kernel).shape
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
