@@ -1,4 +1,4 @@
-"""The tables of ARCHITECTURE.md have every room of the two trees and who imports whom, nothing else, bottom up."""
+"""Tests that the tables of ARCHITECTURE.md list the packages of both trees, their imports and their line limits."""
 
 import ast
 import collections
@@ -7,7 +7,7 @@ import re
 
 ROOT = pathlib.Path(__file__).parents[1]
 TREES = ("keras_vattn", "applications")
-# Whole statements, with the names in parentheses: to parse all files whole takes ten times as long.
+# Import statements with all their names, since parsing whole files takes ten times as long.
 IMPORT = re.compile(rf"^[ \t]*(?:from|import) +(?:{'|'.join(TREES)}|\.)[^(\n]*(?:\([^)]*\))?", re.M)
 OUTSIDE = re.compile(r"^[ \t]*(?:from|import) +(tensorflow_probability|keras\.src)\b", re.M)
 PUBLIC = ast.literal_eval(
@@ -15,78 +15,78 @@ PUBLIC = ast.literal_eval(
 )
 
 
-def rooms_of(tree):
-    """Return the room of each Python file below a tree, but for the tree's own `__init__.py`."""
+def packages_of(tree):
+    """Return the package of each Python file in a tree, without the `__init__.py` of the tree."""
     files = sorted((ROOT / tree).rglob("*.py"))
     inside = {path: path.relative_to(ROOT).with_suffix("").parts for path in files}
     return {path: ".".join(parts[:2]) for path, parts in inside.items() if parts[1] != "__init__"}
 
 
-ROOMS = {path: room for tree in TREES for path, room in rooms_of(tree).items()}
+PACKAGES = {path: package for tree in TREES for path, package in packages_of(tree).items()}
 
 
 def table_rows():
-    """Yield the tree and the row of each room in the tables."""
+    """Yield the tree and the row of each package in the tables."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     for tree, rows in re.findall(r"^\| (\w+)/ \|.*\n\|[-|]+\n((?:\|.*\n?)+)", text, re.M):
         yield from ((tree, row) for row in rows.splitlines())
 
 
 def listed():
-    """Return what each room may import, in the order of the tables."""
+    """Return the packages that each package may import, in the order of the tables."""
     table = {}
     for tree, row in table_rows():
         names = re.findall(r"`([\w.]+)`", f"{row.split('|')[1]} {row.split('|')[-2]}")
-        room, *others = (x if x.startswith("keras_vattn") else f"{tree}.{x}" for x in names)
-        table[room] = set(others)
+        package, *dependencies = (x if x.startswith("keras_vattn") else f"{tree}.{x}" for x in names)
+        table[package] = set(dependencies)
     return table
 
 
-def imported(path, room):
-    """Yield the rooms that a file imports."""
+def imported(path, package):
+    """Yield the packages that a file imports."""
     for statement in IMPORT.findall(path.read_text("utf-8")):
         node = ast.parse(statement.strip()).body[0]
         before = f"{'.' * node.level}{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
         for name in (before + each.name for each in node.names):
             parts = name.split(".")
             is_public = len(parts) <= 3 and parts[0] == "keras_vattn" and {*parts[1:2]} <= {*PUBLIC}
-            of_program = room.startswith("applications.")
-            yield "keras_vattn" if of_program and is_public else ".".join(parts[:2])
+            is_program = package.startswith("applications.")
+            yield "keras_vattn" if is_program and is_public else ".".join(parts[:2])
 
 
-def test_the_tables_have_every_room():
-    assert set(listed()) == set(ROOMS.values())
+def test_the_tables_have_every_package():
+    assert set(listed()) == set(PACKAGES.values())
 
 
-def test_no_room_exceeds_its_lines():
-    """A commit that needs more lines raises the number in the table, and gives the reason in its message."""
+def test_no_package_exceeds_its_lines():
+    """A commit that exceeds a limit raises the limit in the table and gives the reason in its message."""
     lines = collections.Counter()
-    for path, room in ROOMS.items():
-        lines[room] += len(path.read_text("utf-8").splitlines())
+    for path, package in PACKAGES.items():
+        lines[package] += len(path.read_text("utf-8").splitlines())
     rows = ((tree, row.split("|")) for tree, row in table_rows())
     limits = {f"{tree}.{cells[1].strip(' `')}": int(cells[-3].replace(",", "")) for tree, cells in rows}
-    assert {room: num for room, num in lines.items() if num > limits[room]} == {}
+    assert {package: num for package, num in lines.items() if num > limits[package]} == {}
 
 
-def test_the_tables_say_who_imports_whom():
-    found = collections.defaultdict(set)
-    for path, room in ROOMS.items():
-        found[room] |= set(imported(path, room)) - {room}
+def test_the_tables_list_the_imports():
+    imports = collections.defaultdict(set)
+    for path, package in PACKAGES.items():
+        imports[package] |= set(imported(path, package)) - {package}
     table = listed()
-    assert {room: others - table[room] for room, others in found.items() if others - table[room]} == {}
-    assert {room: others - found[room] for room, others in table.items() if others - found[room]} == {}
+    assert {package: names - table[package] for package, names in imports.items() if names - table[package]} == {}
+    assert {package: names - imports[package] for package, names in table.items() if names - imports[package]} == {}
 
 
-def test_a_room_imports_those_above_it():
+def test_a_package_imports_only_packages_above_it():
     above = {"keras_vattn"}
-    for room, others in listed().items():
-        assert others <= above, room
-        above.add(room)
+    for package, names in listed().items():
+        assert names <= above, package
+        above.add(package)
 
 
-def test_what_is_outside_and_private_has_one_door():
-    doors = {}
-    for path in (path for path, room in ROOMS.items() if room.startswith("keras_vattn.")):
+def test_one_module_imports_private_and_external_names():
+    importers = {}
+    for path in (path for path, package in PACKAGES.items() if package.startswith("keras_vattn.")):
         for name in OUTSIDE.findall(path.read_text("utf-8")):
-            doors.setdefault(name, set()).add(path.name)
-    assert doors == {"tensorflow_probability": {"tfp.py"}, "keras.src": {"keras_private.py"}}
+            importers.setdefault(name, set()).add(path.name)
+    assert importers == {"tensorflow_probability": {"tfp.py"}, "keras.src": {"keras_private.py"}}

@@ -1,4 +1,4 @@
-"""Every example of a docstring runs and prints what it says; what has a formula says it, in AsciiMath."""
+"""Tests that docstring examples run and print the shown output, and that classes have their formulas in AsciiMath."""
 
 import doctest
 import importlib
@@ -16,7 +16,7 @@ MODULES = [keras_vattn.__name__] + [
     module.name for module in pkgutil.walk_packages(keras_vattn.__path__, prefix="keras_vattn.")
 ]
 HAVE_FORMULAS = (keras.layers.Layer, keras.losses.Loss, keras_vattn.Alignment, keras_vattn.LatentObjective)
-# Base classes, and a mixin: their subclasses have formulas.
+# Base classes and a mixin, whose subclasses have formulas.
 WITHOUT_FORMULA = {"Alignment", "Context", "MultiHeadMixin", "Prior", "Score"}
 
 
@@ -25,7 +25,7 @@ def docstrings():
     tests = []
     for name in MODULES:
         module = importlib.import_module(name)
-        # What a reader has imported, and nothing of the module.
+        # An example can use only these two packages, as for a reader.
         names = {"keras_vattn": keras_vattn, "keras": keras}
         tests += finder.find(module, globs=names)
     return {test.name: test for test in tests}
@@ -36,7 +36,7 @@ EXAMPLES = {name: test for name, test in DOCSTRINGS.items() if test.examples}
 
 
 def formula(docstring):
-    """Return the lines of the section `Formula:`, or `None` without one."""
+    """Return the lines of the section `Formula:`, or `None`."""
     section = re.search(r"\n\nFormula:\n((?:    .+\n)+)\n", inspect.cleandoc(docstring) + "\n\n")
     return section and section[1].splitlines()
 
@@ -57,11 +57,11 @@ def test_example(name):
     assert runner.failures == 0, "".join(output)
 
 
-def test_there_are_examples():
+def test_number_of_examples():
     assert len(EXAMPLES) > 25
 
 
-def test_what_has_a_formula_says_it():
+def test_classes_have_their_formulas():
     public = {name: getattr(keras_vattn, name) for name in keras_vattn.__all__}
     public = {name: x for name, x in public.items() if inspect.isclass(x) and issubclass(x, HAVE_FORMULAS)}
     assert {name for name, x in public.items() if not formula(x.__doc__)} == WITHOUT_FORMULA

@@ -1,4 +1,4 @@
-"""A release: what is in the sdist and in the wheel, and that the installed wheel works and names its requirements."""
+"""Tests of a release: the files of the sdist and the wheel, and the installed wheel with its requirements."""
 
 import importlib.metadata
 import pathlib
@@ -49,7 +49,7 @@ def contents(wheel):
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """The wheel, and the folder of the unpacked sdist."""
+    """Return the wheel and the folder of the unpacked sdist."""
     folder = tmp_path_factory.mktemp("release")
     wheel = build(folder)
     with tarfile.open(next(folder.glob("*.tar.gz"))) as file:
@@ -58,7 +58,7 @@ def release(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git lists the files of the project")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git is needed to list the files of the project")
 def test_sdist_has_the_tracked_files_without_ci_and_makes_the_same_wheel(release, tmp_path):
     wheel, sdist = release
     tracked, new = (
