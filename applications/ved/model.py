@@ -75,15 +75,15 @@ class Output:
     def candidates(self, latent, decoded, values, mask):
         """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the result of the `CategoricalAttention`, from
         projected values (B, S, A)."""
-        drawn = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
-        return self.projections["hidden"](decoded["hidden"])[:, :, None] + drawn["candidates"], drawn
+        latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
+        return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 
     def bound(self, decoded, memory, mask, target):
         """Return the value (B, T) of each target word that training maximises, in nats."""
-        hidden, drawn = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
+        hidden, latent_outputs = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
         is_enumerated = self.latent.objective.in_training.estimator == "enumerate"
         log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if is_enumerated else None)
-        return self.value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
+        return self.value(log_likelihood, latent_outputs["log_prior"], latent_outputs["log_posterior"])
 
 
 @dataclasses.dataclass
@@ -122,9 +122,9 @@ class Models:
         if logits.latent is None:
             return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)
         values = logits.projections["context"](encoded["memory"])
-        hidden, drawn = logits.candidates(logits.exact, decoded, values, ops.not_equal(source, PAD))
-        words = ops.logsumexp(drawn["log_weights"] + logits.out(hidden, target), axis=-1)
-        return ops.sum(ops.where(ops.not_equal(target, PAD), words, 0.0), axis=1)
+        hidden, latent_outputs = logits.candidates(logits.exact, decoded, values, ops.not_equal(source, PAD))
+        word_log_likelihoods = ops.logsumexp(latent_outputs["log_weights"] + logits.out(hidden, target), axis=-1)
+        return ops.sum(ops.where(ops.not_equal(target, PAD), word_log_likelihoods, 0.0), axis=1)
 
     def decode(self, source, encoded, embedded, target_input):
         """Return the decoder's outputs for all words at once, from their vectors (B, T, D)."""
@@ -151,8 +151,8 @@ class Models:
 
         def logits(outputs):
             decoded = {name: outputs[name][:, None] for name in ("hidden", "logits")}
-            hidden, drawn = self.logits.candidates(self.logits.exact, decoded, values, mask)
-            return self.logits.out(hidden, log_weights=drawn["log_weights"])[:, 0]
+            hidden, latent_outputs = self.logits.candidates(self.logits.exact, decoded, values, mask)
+            return self.logits.out(hidden, log_weights=latent_outputs["log_weights"])[:, 0]
 
         return logits
 
@@ -251,12 +251,12 @@ def _attention(options, kind):
         return None
     if kind in ("deterministic", "position"):
         return keras_vattn.DeterministicAttention(score, name="attention")
-    random = {
+    arguments = {
         "kl_weight": options.variational.gamma_a,
         "kl_annealing": _annealing(options),
         "seed": options.run.layer_seed(4),
         "name": "attention",
     }
     if kind in ("standard", "mean"):
-        return keras_vattn.GaussianAttention(score, context_prior=kind, **random)
-    return keras_vattn.Attention(score, options.drawn.alignment(kind), prior=options.drawn.prior(kind), **random)
+        return keras_vattn.GaussianAttention(score, context_prior=kind, **arguments)
+    return keras_vattn.Attention(score, options.drawn.alignment(kind), prior=options.drawn.prior(kind), **arguments)

@@ -87,13 +87,13 @@ def evaluate(run, part, evaluation=None):
         count = options.reports.num_draws
         draws = write(generator, ids, count, 1, f"{count} draws")
         report["sampling"] = diversity(draws, references, options.text.lowercase)
-    judges = is_built_in(options.text, evaluation)
-    if judges:
+    is_judged = is_built_in(options.text, evaluation)
+    if is_judged:
         report["judged"] = judged(greedy, draws, references)
     report["likelihood"] = likelihood_of(run, part, generator)
     report["controls"] = controls(run, part)
     texts = {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
-    return report, texts | {"is_built_in": judges}
+    return report, texts | {"is_built_in": is_judged}
 
 
 def judged(greedy, draws, references):
@@ -101,17 +101,20 @@ def judged(greedy, draws, references):
     draws of a source, a mean."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
-        right = [[x for x in of if not fault_of(x, answers)] for of, answers in zip(draws, references, strict=True)]
+        right = [
+            [x for x in questions if not fault_of(x, answers)]
+            for questions, answers in zip(draws, references, strict=True)
+        ]
         report |= {"draws": sum(map(len, right)), "num_draws": sum(map(len, draws))}
-        report["different"] = float(np.mean([len(set(of)) for of in right]))
+        report["different"] = float(np.mean([len(set(questions)) for questions in right]))
     return report
 
 
 def fault_of(question, references):
     """Return what is wrong with the names in a question, "" if nothing is."""
     # It must have all words that its references share, and no word that none of them has.
-    words, answers = set(question.split()), [set(text.split()) for text in references]
-    groups = {"lacks": set.intersection(*answers) - words, "has": words - set.union(*answers)}
+    words, reference_words = set(question.split()), [set(text.split()) for text in references]
+    groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
     return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
 
 
@@ -154,13 +157,13 @@ def likelihood_of(run, part, generator):
     report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def drawn(inputs, target, seed):
+    def draw_bound(inputs, target, seed):
         with keras_vattn.posterior_draws(models.training, seed=seed):
             encoded = models.encoder(inputs["source"])
             value = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
         return value, tf.math.count_nonzero(target), keras_vattn.divergences(models.training)
 
-    return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
+    return report | bound_report(lambda *batch: draw_bound(*batch[:2], tf.constant(batch[2])), batches)
 
 
 def controls(run, part):
@@ -252,7 +255,9 @@ def paper_table(number, comparison):
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]
         records = {
-            name: of for name, of in comparison.records.items() if any(x.value(of[0]) is not None for x in columns)
+            name: runs
+            for name, runs in comparison.records.items()
+            if any(x.value(runs[0]) is not None for x in columns)
         }
         if records:
             title = f"Table {number} of Bahuleyan et al. 2018, {inference}"

@@ -25,14 +25,14 @@ def corpus(tmp_path):
 
 def test_pairs_of_the_lines_of_a_conversation(corpus, capsys):
     main([str(corpus), "--out", str(corpus / "pairs.tsv")])
-    assert "2 pairs; 1 skipped for an empty side" in capsys.readouterr().out
-    found = read_table(corpus / "pairs.tsv", "line", "reply", "movie_id")
-    assert found.sources == [
+    assert "2 pairs; 1 with an empty side left out" in capsys.readouterr().out
+    pairs = read_table(corpus / "pairs.tsv", "line", "reply", "movie_id")
+    assert pairs.sources == [
         'Can we make this quick? "Caf\xe9" \x96 now.',
         "Well, I thought we'd start with pronunciation.",
     ]
-    assert found.targets == ["Well, I thought we'd start with pronunciation.", "Not the hacking."]
-    assert found.groups == ["m0", "m0"]
+    assert pairs.targets == ["Well, I thought we'd start with pronunciation.", "Not the hacking."]
+    assert pairs.groups == ["m0", "m0"]
 
 
 def test_files_of_another_format(corpus):

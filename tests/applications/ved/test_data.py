@@ -37,14 +37,14 @@ def test_the_embedded_set_is_cut_in_three(autoencoder):
         assert all(part.sources == part.targets for part in parts)
 
 
-def test_no_sentence_of_an_autoencoder_is_in_both(tmp_path):
+def test_an_autoencoder_shares_no_sentence_between_train_and_valid(tmp_path):
     rows = [*PAIRS, *((f"{source} indeed", target) for source, target in PAIRS[::3])]
     table = write_table(tmp_path / "shared.tsv", rows)
     parts = read(small_options(tmp_path, autoencoder=True, train_table=str(table)))
     assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
 
 
-def test_fewer_training_pairs_are_whole_groups(tmp_path):
+def test_max_train_pairs_selects_complete_groups(tmp_path):
     options = small_options(tmp_path, max_train_pairs=12, max_valid_pairs=4)
     parts = read(options)
     assert len(parts["train"]) == 12 and len(parts["valid"]) == 4
@@ -67,7 +67,7 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
         read(changed(options, skip_invalid=False))
 
 
-def test_references_of_a_source_are_gathered(tmp_path):
+def test_references_are_grouped_by_source(tmp_path):
     options = small_options(tmp_path)
     parts = read(options)
     codec = Codec.fit(options, parts["train"])

@@ -97,8 +97,7 @@ def loaded(trained):
     return run
 
 
-@pytest.mark.slow
-def test_likelihood_is_that_of_the_logits(loaded, eagerly):
+def test_likelihood_is_computed_from_the_logits(loaded, eagerly):
     part, models = loaded.data["valid"], loaded.models
     total, tokens = 0.0, 0
     for inputs, target in part.batches(loaded.options.fit.batch_size, loaded.options.run.seed):
@@ -113,9 +112,9 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     assert report["elbo_nats"] == pytest.approx(-report["reconstruction_nats"] - report["kl_nats"], rel=1e-6)
     assert np.log(report["elbo_perplexity"]) == pytest.approx(-report["elbo_nats"] * len(part.targets) / tokens)
     # The same draws every time, and what the run reported.
-    known = read_metrics(loaded.folder.path)["report"]["likelihood"]
-    assert known.pop("kl") == pytest.approx(report.pop("kl"), rel=1e-5)
-    assert known == pytest.approx(report, rel=1e-5)
+    reported = read_metrics(loaded.folder.path)["report"]["likelihood"]
+    assert reported.pop("kl") == pytest.approx(report.pop("kl"), rel=1e-5)
+    assert reported == pytest.approx(report, rel=1e-5)
     latent = models.encoder.get_layer("latent")
     hidden = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     divergences = latent.posterior_distribution(hidden).kl_divergence(latent.prior_distribution(hidden))
@@ -123,7 +122,7 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
 
 
 @pytest.mark.parametrize("model", slow_after(["ded", "ved", "ved_dattn", "ved_vattn_mean", "ved_wc"], 2))
-def test_what_another_sentence_costs(model, eagerly):
+def test_controls_swap_the_latent_the_memory_or_the_source(model, eagerly):
     """Of z, of what is attended to, and of all; the last is what the training model says of another source."""
     options, generator = changed(Options(), **{**SMALL, "model": model, "batch_size": 5}), np.random.default_rng(5)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
@@ -132,38 +131,38 @@ def test_what_another_sentence_costs(model, eagerly):
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
     # The last batch has one pair, of which there is no other; three pairs have one source.
     part = encode(options, codec, ParallelText(*map(list, zip(*[PAIRS[0], PAIRS[0], *PAIRS[:9]]))))
-    found = controls(Run(None, options, {}, codec, models), part)
-    expected = {name: [] for name in found}
+    measured = controls(Run(None, options, {}, codec, models), part)
+    expected = {name: [] for name in measured}
     for inputs, target in part.batches(5, options.run.seed):
         source, target_input = inputs["source"].numpy(), inputs["target_input"].numpy()
         rolled = np.roll(source, len(target) // 2, axis=0)
         counted = (source != rolled).any(axis=1)
-        own, other = (
+        log_likelihood, rolled_log_likelihood = (
             sequence_log_likelihood(
                 target, models.training({"source": x, "target_input": target_input}), ignore_class=PAD
             )
             for x in (source, rolled)
         )
-        expected["source"].extend((own - other).numpy()[counted])
-        encoded, of_other = models.encoder(source), models.encoder(rolled)
+        expected["source"].extend((log_likelihood - rolled_log_likelihood).numpy()[counted])
+        encoded, rolled_encoded = models.encoder(source), models.encoder(rolled)
         for name, mixed, words in (
-            ("z", {**encoded, **{key: x for key, x in of_other.items() if key == "z"}}, source),
-            ("attended", {**encoded, "memory": of_other["memory"]}, rolled),
+            ("z", {**encoded, **{key: x for key, x in rolled_encoded.items() if key == "z"}}, source),
+            ("attended", {**encoded, "memory": rolled_encoded["memory"]}, rolled),
         ):
-            if name in found:
+            if name in measured:
                 memory = models.prepare(tf.constant(words), mixed)
                 state, logits = models.start(words, mixed, memory), []
                 for ids in target_input.T:
                     outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), mixed), state, memory)
                     logits.append(models.logits(outputs))
                 log_p = sequence_log_likelihood(target, tf.stack(logits, axis=1), ignore_class=PAD)
-                expected[name].extend((own - log_p).numpy()[counted])
+                expected[name].extend((log_likelihood - log_p).numpy()[counted])
     assert 0 < len(expected["source"]) < 10
     names = {"ded": [], "ved": ["z"]}.get(model, ["z", "attended"])
-    assert set(found) == {"source", *names}
+    assert set(measured) == {"source", *names}
     for name, nats in expected.items():
-        assert found[name]["nats"] == pytest.approx(np.mean(nats), abs=1e-4)
-        assert found[name]["standard_error"] == pytest.approx(np.std(nats, ddof=1) / np.sqrt(len(nats)), rel=1e-3)
+        assert measured[name]["nats"] == pytest.approx(np.mean(nats), abs=1e-4)
+        assert measured[name]["standard_error"] == pytest.approx(np.std(nats, ddof=1) / np.sqrt(len(nats)), rel=1e-3)
     if model == "ved":
         # Nothing else of the source reaches the decoder.
-        assert found["z"]["nats"] == pytest.approx(found["source"]["nats"], abs=1e-5)
+        assert measured["z"]["nats"] == pytest.approx(measured["source"]["nats"], abs=1e-5)

@@ -130,7 +130,7 @@ def loaded(trained):
 
 
 @pytest.mark.slow
-def test_draws_of_the_command(loaded, monkeypatch, capsys, eagerly):
+def test_the_generate_command_samples(loaded, monkeypatch, capsys, eagerly):
     def generate(**options):
         lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"
         monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(lines.encode())))

@@ -140,14 +140,14 @@ def test_a_latent_position(objective, batch):
     mixture = np.log(np.einsum("bts,btsv->btv", p, np.exp(log_p)))
     valid = target != PAD
     np.testing.assert_allclose(tf.nn.log_softmax(steps["logits"]).numpy()[valid], mixture[valid], atol=1e-5)
-    of_target = np.take_along_axis(mixture, target[..., None], axis=-1)[..., 0]
+    target_log_p = np.take_along_axis(mixture, target[..., None], axis=-1)[..., 0]
     words = models.training({**inputs, "target": target}).numpy()
-    of_every = np.take_along_axis(log_p, target[:, :, None, None], axis=-1)[..., 0]
-    maximised = np.einsum("bts,bts->bt", p, of_every) if objective == "hard" else of_target
+    position_log_p = np.take_along_axis(log_p, target[:, :, None, None], axis=-1)[..., 0]
+    maximised = np.einsum("bts,bts->bt", p, position_log_p) if objective == "hard" else target_log_p
     np.testing.assert_allclose(words[valid], maximised[valid], atol=1e-5)
-    assert np.abs(maximised - of_target)[valid].max() > (0.01 if objective == "hard" else -1)
-    found = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
-    np.testing.assert_allclose(found, np.sum(of_target * valid, axis=1), rtol=1e-5)
+    assert np.abs(maximised - target_log_p)[valid].max() > (0.01 if objective == "hard" else -1)
+    log_likelihood = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
+    np.testing.assert_allclose(log_likelihood, np.sum(target_log_p * valid, axis=1), rtol=1e-5)
     assert models.logits.value.objective.in_training.objective == objective
 
 

@@ -52,7 +52,7 @@ def test_dialogue_has_a_smaller_vocabulary():
     assert PROGRAM.preset_values("paper_dialogue") == PROGRAM.preset_values("paper") | changed
 
 
-def test_the_names_of_the_models_are_those_that_can_be_built():
+def test_every_model_option_can_be_built():
     assert set(typing.get_args(typing.get_type_hints(Options)["model"])) == MODELS.keys()
     assert tuple(name for name, kind in MODELS.items() if not kind.latent) == DETERMINISTIC
 

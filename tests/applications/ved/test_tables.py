@@ -37,8 +37,8 @@ def compared(folder, records=RECORDS):
 def test_the_papers_tables(tmp_path, layout, data):
     """A table for each inference; a deterministic model does not sample, and MAP has no entropy."""
     name = f"Table {layout[-1]} of Bahuleyan et al. 2018"
-    found = tables_of("\n\n".join(APPLICATION.layouts[layout](compared(tmp_path))))
-    at_mean, drawn = (found[f"{name}, {inference}; paper: {data}; {HERE}"] for inference in ("map", "sampling"))
+    tables = tables_of("\n\n".join(APPLICATION.layouts[layout](compared(tmp_path))))
+    at_mean, drawn = (tables[f"{name}, {inference}; paper: {data}; {HERE}"] for inference in ("map", "sampling"))
     assert [line["model"] for line in at_mean] == ["ded_dattn", "ved_dattn@ved"]
     assert [line["BLEU-2"].split()[0] for line in at_mean] == ["13.00", "14.00"]
     assert [line["model"] for line in drawn] == ["ved_dattn@ved"]
