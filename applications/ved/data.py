@@ -1,4 +1,4 @@
-"""Reads pairs, cuts validation and fits the vocabularies of the variational encoder-decoder."""
+"""Read the pairs, split off validation data and fit the vocabularies."""
 
 import dataclasses
 import pathlib
@@ -14,13 +14,13 @@ _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 def embedded_pairs():
-    """Return facts of the CLDR and the five questions of each, a `ParallelText` of 13,525 rows."""
+    """Return CLDR statements with five questions each, a `ParallelText` of 13,525 rows."""
     # tools/make_ved_questions.py wrote the file.
     return read_table(pathlib.Path(__file__).with_name("embedded.tsv.gz"), "source", "target")
 
 
 def read(options):
-    """Return the `ParallelText`s of the options by part: files, or the embedded set cut 80/10/10 by statement."""
+    """Return the `ParallelText` of each split: the files, or the built-in pairs split 80/10/10 by statement."""
     text = options.text
     side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
@@ -42,7 +42,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs of the files that the options of `evaluate` name, `None` if they name none."""
+    """Return the pairs in the files given to `evaluate`, or `None` without files."""
     return pairs.read_other(options.text, evaluation)
 
 
@@ -64,13 +64,13 @@ class Codec:
             vocabulary = Vocabulary.fit(tokenizer.count(sentences), size, text.min_count)
             if len(vocabulary) == len(SPECIAL_TOKENS):
                 raise InputError(
-                    f"--min-count: no {name} word of the pairs occurs that often. Received: {text.min_count}"
+                    f"--min-count: every {name} word is rarer than this; lower it. Received: {text.min_count}"
                 )
             encoders.append(TextEncoder(tokenizer, vocabulary))
         return cls(*encoders)
 
     def save(self, folder):
-        """Write both vocabularies into a run's folder."""
+        """Write both vocabularies to a run folder."""
         for name, encoder in zip(_FILES, (self.source, self.target), strict=True):
             encoder.vocabulary.save(folder.file(name))
 

@@ -1,4 +1,4 @@
-"""Decoding with a trained variational encoder-decoder, as an exportable module: strings in, strings out."""
+"""Decoding with a trained variational encoder-decoder, as an exportable module from strings to strings."""
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """The `PairModule` of a `Run`, with greedy sentences at the posterior means and under draws."""
+    """A `PairModule` that decodes greedily, at the posterior means or from posterior draws."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)
@@ -31,7 +31,7 @@ class Generator(PairModule):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def sample(self, texts, num_samples, seed):
-        """Return (B, num_samples) greedy sentences under new latent draws; one seed always gives the same ones."""
+        """Return (B, num_samples) greedy sentences, one per posterior draw; a seed reproduces them."""
         return self.target_encoder.decode(self.draw(self._encode(texts), num_samples, seed))
 
     @in_graph(IDS)
@@ -41,7 +41,7 @@ class Generator(PairModule):
 
     @in_graph(IDS, _INTEGER, _INTEGER)
     def draw(self, source, num_samples, seed):
-        """Return ids (B, num_samples, L): greedy words under new draws of z and a."""
+        """Return the ids (B, num_samples, L) of greedy sentences, one per draw of z and a."""
         repeated = tf.repeat(source, num_samples, axis=0)
         if not MODELS[self._options.value.model].latent:
             ids = self.greedy(repeated)["ids"]
@@ -57,7 +57,7 @@ class Generator(PairModule):
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
     def _decode(self, source, draws=False):
-        """Return the result of `decoding.greedy`; with `draws`, inside of `posterior_draws`, a and z are drawn."""
+        """Return the result of `decoding.greedy`; `draws`, inside `posterior_draws`, samples z and a."""
         models, num_steps = self._models.value, self._max_target_length + 1
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)
@@ -87,12 +87,12 @@ def endpoints(run, options=None):
 
 
 def write(generator, ids, num_samples=0, seed=0, title=None):
-    """Return the greedy sentence of each source, or the list of its draws; a title shows a progress line."""
+    """Return each source's greedy sentence, or a list of its draws; `title` labels a progress line."""
     sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
         source = tf.constant(padded(ids[start : start + BATCH]))
         if num_samples:
-            # One seed for all batches would give every batch the same noise.
+            # With one seed, all batches would share the same noise.
             batch_seed = int(np.int64(seed + 1_000_003 * number).astype(np.int32))
             decoded = generator.draw(source, num_samples, batch_seed)
         else:

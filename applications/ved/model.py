@@ -1,12 +1,12 @@
-"""The variational encoder-decoder of Bahuleyan et al. 2018, all models from one builder, by the functional API.
+"""Build the variational encoder-decoders of Bahuleyan et al. 2018 with the functional API.
 
 Training minimises, with words y_j, attended vectors a_j and gamma_a of eq. 8,
 
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
 
-Where the attention is a latent position s of the source (Deng et al. 2018), with a KL of z alone, log p(y_j | ...) is
-log sum_s p(s) p(y_j | ..., x_s) (`--objective marginal`), or sum_s p(s) log p(y_j | ..., x_s) (`hard`), and the decoder
-is fed the expected x_s.
+`ved_position` attends to a latent source position s (Deng et al. 2018), and only z has a KL. Its log p(y_j | ...) is
+log sum_s p(s) p(y_j | ..., x_s) (`--objective marginal`) or sum_s p(s) log p(y_j | ..., x_s) (`hard`). The decoder's
+input is the expected x_s.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from keras_vattn.losses import sequence_log_likelihood
 
 
 class Model(typing.NamedTuple):
-    """A line of the paper's tables, or its network with another attention.
+    """A model from the paper's tables, or the same network with another attention.
 
     Attributes:
-        latent: Whether there is a z.
-        attention: `None`; "deterministic"; "standard" or "mean", a Gaussian vector with that prior; "weibull",
-            "lognormal" or "dirichlet", drawn weights with a contextual prior; "position", a latent position.
+        latent: Whether the model has a latent variable z.
+        attention: `None`; "deterministic"; "standard" or "mean", a Gaussian context vector with this prior; "weibull",
+            "lognormal" or "dirichlet", random weights with a contextual prior; "position", a latent position.
     """
 
     latent: bool
@@ -49,14 +49,14 @@ MODELS = {
 
 
 class Output:
-    """logits = W_out W_att [h; a], with W_att in two parts; a latent position has an a for each candidate."""
+    """logits = W_out W_att [h; a], with W_att split into two kernels; a latent position has one a per candidate."""
 
     def __init__(self, options, vocabulary_size, attention):
         self.latent = None
         if attention != "position":
             self.out = keras.layers.Dense(vocabulary_size, name="out")
         else:
-            # Reports and decoding sum over all positions and draw nothing.
+            # Reports and decoding sum over all positions without sampling.
             self.latent, self.exact = (
                 keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(4), name=name)
                 for objective, name in ((options.variational.objective, "position"), ("marginal", "exact"))
@@ -73,13 +73,13 @@ class Output:
         return self.out(sum(context, hidden))
 
     def candidates(self, latent, decoded, values, mask):
-        """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the result of the `CategoricalAttention`, from
+        """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the outputs of the `CategoricalAttention`, given
         projected values (B, S, A)."""
         latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 
     def bound(self, decoded, memory, mask, target):
-        """Return the value (B, T) of each target word that training maximises, in nats."""
+        """Return the training objective (B, T) of each target word, in nats."""
         hidden, latent_outputs = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
         is_enumerated = self.latent.objective.in_training.estimator == "enumerate"
         log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if is_enumerated else None)
@@ -88,16 +88,16 @@ class Output:
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the pieces of it that decoding uses; all share their layers.
+    """The training model and its submodels for decoding; they share their layers.
 
     Attributes:
-        encoder: source (B, S) -> dictionary with memory (B, S, D), and where the model has them z (B, Z) and the h and
+        encoder: source (B, S) -> dictionary with memory (B, S, D) and, if the model uses them, z (B, Z) and the h and
             c of the initial state.
         decoder: The `AttentionDecoder`.
-        target_embedding: The words' embeddings.
+        target_embedding: The embedding of the target words.
         logits: The `Output`.
-        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); where the attention is a latent position
-            {"source", "target_input", "target" (B, T)} -> value (B, T) of each word of `target`, in nats.
+        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); with a latent position
+            {"source", "target_input", "target" (B, T)} -> objective (B, T) of each word of `target`, in nats.
     """
 
     encoder: keras.Model
@@ -107,17 +107,17 @@ class Models:
     training: keras.Model | None = None
 
     def prepare(self, source, encoded):
-        """Return the decoder's memory for encoded sources, which every step reads."""
+        """Prepare the memory that every decoder step reads, from encoded sources."""
         if self.decoder.attention is None:
             return self.decoder.prepare_memory()
         return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
 
     def start(self, source, encoded, memory):
-        """Return the decoder's first state."""
+        """Return the initial state of the decoder."""
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def log_likelihood(self, target_input, target, encoded, source):
-        """Return log p(target), (B,) nats, after encoded sources; `source` (B, S) says what is padding."""
+        """Return log p(target | encoded), (B,) nats; `source` (B, S) locates the padding."""
         decoded, logits = self.decode(source, encoded, self.target_embedding(target_input), target_input), self.logits
         if logits.latent is None:
             return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)
@@ -127,10 +127,10 @@ class Models:
         return ops.sum(ops.where(ops.not_equal(target, PAD), word_log_likelihoods, 0.0), axis=1)
 
     def decode(self, source, encoded, embedded, target_input):
-        """Return the decoder's outputs for all words at once, from their vectors (B, T, D)."""
+        """Return the decoder's outputs for all words at once, from their embeddings (B, T, D)."""
         if "z" in encoded:
-            # A product with ones repeats z over a length that is not known here. A sum with zeros does not always:
-            # Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
+            # Multiplying by ones repeats z over a length that is unknown while building. Adding zeros may fail:
+            # Keras 3.15 treats (1, T, 1) as a bias if T equals the width of z.
             repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
             embedded = ops.concatenate([embedded, repeated], axis=-1)
         attends = self.decoder.attention is not None
@@ -144,7 +144,7 @@ class Models:
         )
 
     def step_logits(self, source, encoded):
-        """Return the function of the outputs of one decoder step that gives the logits (B, V) of its word."""
+        """Return a function from the outputs of one decoder step to the logits (B, V) of its word."""
         if self.logits.latent is None:
             return self.logits
         values, mask = self.logits.projections["context"](encoded["memory"]), ops.not_equal(source, PAD)
@@ -157,18 +157,18 @@ class Models:
         return logits
 
     def step_inputs(self, ids, encoded):
-        """Return the decoder's input (B, D) of one step: the embedded word, and z."""
+        """Return the decoder's input (B, D) of one step: the embedded word and z."""
         embedded = self.target_embedding(ids)
         return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
 
 
 def initial_state_of(encoded):
-    """Return the h and c of each layer of the decoder, or `None` for zeros."""
+    """Return the initial h and c of each decoder layer, or `None` for zeros."""
     return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
 
 
 def build(options, codec):
-    """Return the `Models`; q(z | x) sees the source alone."""
+    """Build the `Models`; q(z | x) depends on the source only."""
     kind, network = MODELS[options.model], options.network
     num_layers = 3 if network.residual_stack else 1
     source = keras.Input((None,), dtype="int32", name="source")
@@ -202,7 +202,7 @@ def build(options, codec):
 
 
 def _encoder(options, codec, source, num_states):
-    """Return the encoder of `Models`, with the initial states of `num_states` layers of the decoder."""
+    """Build the encoder, with the initial states of `num_states` decoder layers."""
     network, layer_seed = options.network, options.run.layer_seed
     embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
     dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")

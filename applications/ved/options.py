@@ -1,4 +1,4 @@
-"""Options of the variational encoder-decoder. The folder presets/ has the presets, model.py the parts of a model."""
+"""Options of the variational encoder-decoder; presets/ has the presets, and model.py defines the models."""
 
 import dataclasses
 from typing import Literal
@@ -11,7 +11,7 @@ from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairO
 
 DETERMINISTIC = ("ded", "ded_dattn")
 VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
-# Names that earlier versions had for a model with other values of its options.
+# Earlier versions had separate model names for these option values.
 OLD_MODELS = {
     "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
     "ved_hard": {"model": "ved_position", "objective": "hard"},
@@ -23,28 +23,28 @@ OLD_MODELS = {
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; without them, facts of the Unicode CLDR and questions about them"""
+    """Pairs of sentences; the default is built-in Unicode CLDR statements with questions"""
 
     max_valid_pairs: common.Positive | None = 2000
-    """Use that many validation pairs at most, where they are cut from train."""
+    """Most validation pairs to split off the training data."""
     max_test_sources: common.Positive | None = None
-    """Report on that many different test sources, the first ones."""
+    """Report on this many distinct test sources, the first ones."""
     autoencoder: bool = False
-    """Read the target as the source, too, as in the pilot study."""
+    """Use the target as the source, as in the pilot study."""
     source_vocabulary_size: VocabularySize = 8000
-    """Most words of the source side."""
+    """Maximum vocabulary size of the source side."""
     target_vocabulary_size: VocabularySize = 8000
-    """Most words of the target side."""
+    """Maximum vocabulary size of the target side."""
     min_count: common.Positive = 1
-    """A rarer word of the training pairs is an unknown one."""
+    """Treat words with fewer training occurrences as unknown."""
     max_source_length: common.Positive = 40
-    """Longest source in tokens; longer ones are cut."""
+    """Maximum source length in tokens; longer sources are truncated."""
     max_target_length: common.Positive = 25
-    """Longest target in tokens; longer ones are cut."""
+    """Maximum target length in tokens; longer targets are truncated."""
     embeddings: common.File | None = None
-    """Pretrained word vectors: GloVe or word2vec text, or .npz with its words in words*.txt beside it."""
+    """Pretrained word vectors: GloVe or word2vec text, or .npz with a words*.txt beside it."""
     train_embeddings: bool = True
-    """Whether pretrained vectors are trained; others always are."""
+    """Whether to train pretrained vectors; random vectors are always trained."""
 
 
 @dataclasses.dataclass
@@ -60,15 +60,15 @@ class NetworkOptions:
     latent_units: common.Positive = 32
     """Width of z."""
     attention_size: common.Positive = 96
-    """Width of W_att, which joins the decoder's output and the context."""
+    """Width of W_att, which combines the decoder's output with the context."""
     initial_state: bool = False
     """Start the decoder from the encoder's last state; ded and ded_dattn always do."""
     residual_stack: bool = False
     """Decode with three residual layers and additive attention, whose query is the previous state (RNNsearch)."""
     word_dropout: common.Dropout = 0.25
-    """Share of the target words that the decoder reads as unknown."""
+    """Fraction of target words that the decoder reads as unknown."""
     encoder_dropout: common.Dropout = 0.0
-    """Dropout of the source's word vectors."""
+    """Dropout rate of the source word vectors."""
 
 
 @dataclasses.dataclass
@@ -76,17 +76,17 @@ class VariationalOptions:
     """Random variables"""
 
     gamma_a: common.NotNegativeFloat = 0.1
-    """Factor on the KL of the attention (eq. 8), whatever is drawn of it."""
+    """Weight of the attention's KL (eq. 8), for weights as for vectors."""
     objective: Literal["marginal", "hard"] = "marginal"
-    """What ved_position maximises: the exact log E_p[p] of the words, or E_p[log p] with a score function."""
+    """Objective of ved_position: the exact log E_p[p] of the words, or E_p[log p] with a score function."""
     free_bits: common.NotNegativeFloat = 0.5
-    """Nats per dimension of z that the KL leaves alone; with 0.1 the default model hardly reads z."""
+    """Nats per dimension of z without a KL penalty; with 0.1 the default model hardly uses z."""
     annealing_center: float = 300.0
-    """Step at which lambda_KL is one half."""
+    """Step at which the logistic curve of lambda_KL is 0.5."""
     annealing_slope: common.PositiveFloat = 0.02
-    """How fast it grows."""
+    """Steepness of the logistic curve, per step."""
     annealing_end: common.Share = 0.3
-    """Largest lambda_KL."""
+    """Upper limit of lambda_KL."""
 
 
 @dataclasses.dataclass
@@ -94,17 +94,17 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_draws: common.Positive = 10
-    """Draws per input in the diversity metrics."""
+    """Draws per input for the diversity metrics."""
 
 
-# Defaults for two CPU cores and a few minutes, chosen by hand on the built-in pairs; word_dropout, gamma_a and
-# num_draws are the paper's.
+# The defaults train in minutes on two CPU cores; most were tuned by hand on the built-in pairs. word_dropout, gamma_a
+# and num_draws are the paper's.
 @dataclasses.dataclass
 class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
 
     model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
-    """A model of the paper's tables, or its network with another attention."""
+    """A model from the paper's tables, or the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -127,25 +127,25 @@ class GenerateVed(common.GenerateOptions):
     """Turn lines of text into generated lines, from a file or standard input."""
 
     num_samples: common.NotNegative = 0
-    """0 for one sentence at the posterior means; otherwise that many draws per line, separated by tabs."""
+    """Draws per line, separated by tabs; 0 decodes once at the posterior means."""
     seed: common.Seed32 = 0
     """Seed of the draws."""
 
     def check_run(self, options):
         if self.num_samples and options.model in DETERMINISTIC:
-            raise InputError(f"--num-samples: the model {options.model} draws nothing.")
+            raise InputError(f"--num-samples: the model {options.model} is deterministic; leave the option out.")
 
 
 @dataclasses.dataclass
 class CompareVed(common.CompareOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/ved_compare"
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")
     baseline: str = "ved_dattn"
     layout: tuple[Literal["table_1", "table_2", "table_4"], ...] = ()
-    """Also the paper's tables."""
+    """Also print these tables of the paper."""
 
 
 PROGRAM = Program(

@@ -1,4 +1,4 @@
-"""Reports of a trained model: quality and diversity, bounds and perplexities, samples, the paper's tables."""
+"""Report quality, diversity, bounds, perplexities and samples of a model, and the paper's tables."""
 
 import functools
 
@@ -20,7 +20,7 @@ from applications.text.perplexity import likelihood_report
 from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
-# Sentences whose alignments are shown, every second one of them in the picture.
+# Sentences with a listed alignment; the picture shows every second one.
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
@@ -58,7 +58,7 @@ COLUMNS = (
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU-1 to BLEU-4 of one sentence per source, with sacrebleu's signature."""
+    """Return BLEU-1 to BLEU-4 for one sentence per source, with sacrebleu's signature."""
     table = bleu_table(hypotheses, references, lowercase)
     return {f"bleu_{order}": result.score for order, result in table.items()} | {"bleu_signature": table[4].signature}
 
@@ -78,7 +78,7 @@ def diversity(draws, references, lowercase):
 
 
 def evaluate(run, part, evaluation=None):
-    """Return everything reported about a part, and the sentences it was computed from."""
+    """Return the report on a data split and the texts that it is based on."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = write(generator, ids, title="decoding")
@@ -97,8 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Return how many questions are right at the means and of the draws, if any, and how many different ones of the
-    draws of a source, a mean."""
+    """Count the right questions, at the means and among the draws, if any, and average the number of distinct right
+    ones per source."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [
@@ -111,23 +111,23 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return what is wrong with the names in a question, "" if nothing is."""
-    # It must have all words that its references share, and no word that none of them has.
+    """Return the error in a question's names, or "" if it has none."""
+    # A right question has every word that its references share, and only words of its references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
     return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
 
 
 def summary(report):
-    """Return sentences on how good the written sentences are, and how much of z and the attention the decoder reads."""
+    """Summarize output quality, and how much the decoder uses z and the attention."""
     count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
     if judged is None:
         sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} at the means, on {count:,} sources."]
     else:
-        sentences = [f"{judged['map']:,} of {count:,} questions at the means name what their statement is about."]
+        sentences = [f"{judged['map']:,} of {count:,} questions at the means have the right names."]
         if "draws" in judged:
             drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
-            sentences.append(f"{drawn}; the draws of a statement have {judged['different']:.1f} different right ones.")
+            sentences.append(f"{drawn}; a statement has {judged['different']:.1f} different right draws on average.")
     for name, label in (("z", "z"), ("attended", "attention")):
         if name in controls:
             sentences.append(f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence.")
@@ -135,7 +135,7 @@ def summary(report):
 
 
 def decoded_sources(run, part, maximum=None):
-    """Return the ids of the different sources of a part, their text, and the tokenised references of each."""
+    """Return the ids, texts and tokenised references of the distinct sources of a split."""
     codec, pairs = run.codec, part.pairs
     targets = [" ".join(tokens) for tokens in codec.target.tokenizer.token_lists(pairs.targets)]
     references = group_references(pairs.sources, targets)
@@ -145,7 +145,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for a model that draws, the `bound_report` of one posterior draw a pair."""
+    """Return the plug-in perplexity and, for a latent model, the `bound_report` with one posterior draw per pair."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -167,10 +167,10 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return the nats a sentence that log p(y | posterior means) loses if z, the attended memory or the whole source
-    comes from another sentence: a dictionary of means and standard errors.
+    """Return the drop of log p(y | posterior means), in nats per sentence, when z, the attended memory or the source
+    comes from another sentence, as means with standard errors.
 
-    A variable whose swap costs nothing is not used: the decoder bypasses it, or it has collapsed onto its prior.
+    If a swap costs nothing, the decoder ignores the variable, or its posterior has collapsed onto the prior.
     """
     models, kind = run.models, MODELS[run.options.model]
     swapped = {"z": {"z"} & models.encoder.output.keys(), "source": models.encoder.output.keys()}
@@ -227,14 +227,14 @@ def report(run, part, record, outputs, shown):
     if not outputs["draws"]:
         return lines
     sampling, count = record["report"]["sampling"], run.options.reports.num_draws
-    sentence = f"of {count} draws a source {sampling['distinct_draws']:.2f} are different, "
-    sentence += f"{sampling['distinct_references_among_draws']:.2f} of them different references"
+    sentence = f"{count} draws per source: {sampling['distinct_draws']:.2f} are distinct, "
+    sentence += f"{sampling['distinct_references_among_draws']:.2f} match a distinct reference"
     sentence += "" if sampling["self_bleu"] is None else f"; self-BLEU {sampling['self_bleu']:.1f}"
     return [sentence, "", *lines]
 
 
 def _alignments(run, sources):
-    """Return where the attention looks while it writes the greedy sentences of some sources."""
+    """Return the attention weights of the greedy sentences for some random sources."""
     if MODELS[run.options.model].attention is None:
         return []
     sources = [sources[index] for index in random_rows(len(sources), NUM_ALIGNMENTS)]
@@ -250,7 +250,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return a table of Bahuleyan et al. 2018, beside the paper's figures, at the means ("map") and of draws."""
+    """Return tables of Bahuleyan et al. 2018 beside the paper's figures, at the means ("map") and for draws."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -1,4 +1,4 @@
-"""Training of a variational encoder-decoder."""
+"""Train a variational encoder-decoder."""
 
 import keras
 
@@ -21,7 +21,7 @@ def train(options):
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
     if run.is_new and options.text.embeddings is None:
-        print("word vectors start at random; --embeddings FILE names pretrained ones", flush=True)
+        print("word vectors start at random; --embeddings FILE loads pretrained ones", flush=True)
     elif run.is_new:
         set_embeddings(run)
     run.open()
@@ -33,21 +33,21 @@ def train(options):
 
 
 def loss_and_perplexity(has_position):
-    """Return the loss and the metric of a model's logits, or of a model that returns the log-likelihood of words."""
+    """Return the loss and the metric for logits, or for word log-likelihoods (`has_position`)."""
     perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
     loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)
 
 
 def batches_of(run, part, first_epoch=None):
-    """Return the batches of a part, with the target among the inputs of a model that has a latent position."""
+    """Return the batches of a split; a model with a latent position also receives the target as an input."""
     if MODELS[run.options.model].attention == "position":
         return part.training_batches(run.options, first_epoch)
     return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
 
 
 def set_embeddings(run):
-    """Put pretrained vectors of words in the place of the initial ones."""
+    """Replace the initial word vectors by pretrained ones."""
     path, width = run.options.text.embeddings, run.options.network.embedding_width
     layers = {"source": run.models.encoder.get_layer("source_embedding"), "target": run.models.target_embedding}
     for side, layer in layers.items():
@@ -58,8 +58,8 @@ def set_embeddings(run):
 
 
 def validation(run):
-    """Return the callback that decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and
-    Dist-1 to the log (Figures 4 and 5); entropy and Dist-1 are of draws, which a deterministic model has not."""
+    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2, BLEU-4, entropy (nats) and
+    Dist-1 (Figures 4 and 5); entropy and Dist-1 need draws, so deterministic models omit them."""
     reports, lowercase = run.options.reports, run.options.text.lowercase
     ids, _, references = decoded_sources(run, run.data["valid"], reports.num_decoded)
     generator = Generator(run)

@@ -43,7 +43,7 @@ def write_table(path, pairs=PAIRS, columns=("source", "target")):
 
 
 def small_options(folder, **changes):
-    """Return options of a run in folder/run on the pairs in folder/train.tsv, which is written."""
+    """Write pairs to folder/train.tsv, and return options of a run in folder/run on them."""
     table = folder / "train.tsv"
     if not table.exists():
         write_table(table)

@@ -1,4 +1,4 @@
-"""One trained run for the tests of the program."""
+"""Train one run for the tests of this program."""
 
 import pathlib
 

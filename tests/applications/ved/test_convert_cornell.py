@@ -1,4 +1,4 @@
-"""Raw files of Cornell's movie dialogues, made by hand in their format."""
+"""Conversion of the Cornell movie dialogues, with small files in the original format."""
 
 import pytest
 

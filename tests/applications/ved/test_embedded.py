@@ -1,4 +1,4 @@
-"""What the file of statements and questions that ships holds."""
+"""The built-in file of statements and questions."""
 
 import hashlib
 import json
