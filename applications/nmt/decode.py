@@ -40,8 +40,8 @@ class Translator(PairModule):
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
-        random_parts = run.options.network.dropout > 0, self._kind.is_continuous
-        self.noise = Untracked(noise_of(run.models.training, *random_parts) if draws else None)
+        has_noise = run.options.network.dropout > 0, self._kind.is_continuous
+        self.noise = Untracked(noise_of(run.models.training, *has_noise) if draws else None)
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -149,8 +149,8 @@ class Translator(PairModule):
         if latent is None:
             context = emission.projected(decoded["context"])[:, :, None]
             return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
-        drawn = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
-        return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
+        latent_outputs = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
+        return emission.hidden(query, latent_outputs["candidates"]), latent_outputs["log_weights"]
 
     def _search(self, source, num_results):
         start, step = self._steps(source)

@@ -249,7 +249,7 @@ def build(options, codec):
         latent = keras_vattn.CategoricalAttention(
             objective=objective, kl_annealing=_annealing(options, kind), seed=layer_seed(4), name="latent"
         )
-        drawn = latent(
+        latent_outputs = latent(
             decoded["query"],
             emission.projected(memory),
             query_mask=target_mask,
@@ -258,12 +258,12 @@ def build(options, codec):
             logits=decoded["logits"],
         )
         log_likelihood = emission.words(
-            emission.hidden(decoded["query"], drawn["candidates"]),
+            emission.hidden(decoded["query"], latent_outputs["candidates"]),
             target,
             candidates_mask=source_mask[:, None] if objective.in_training.estimator == "enumerate" else None,
         )
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
-        bound = value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
+        bound = value(log_likelihood, latent_outputs["log_prior"], latent_outputs["log_posterior"])
     inputs = {"source": source, "target_input": target_input, "target": target}
     training = keras.Model(inputs, bound, name=options.model)
     draw_initial_weights(training.layers, options.run.seed)
@@ -272,24 +272,24 @@ def build(options, codec):
 
 def _attention(options, kind):
     """Return the decoder's attention: it scores, and in a model whose weights are drawn it draws them."""
-    drawn, kernel = options.alignment, _initializers(options, "kernel")
+    alignment, kernel = options.alignment, _initializers(options, "kernel")
     score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
     if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
-    random = {
-        "kl_weight": drawn.kl_weight,
+    arguments = {
+        "kl_weight": alignment.kl_weight,
         "kl_annealing": _annealing(options, kind),
         "seed": options.run.layer_seed(4),
         "name": "attention",
     }
     if kind.alignment == "gaussian":
-        return keras_vattn.GaussianAttention(score, context_prior=kind.prior, **random)
+        return keras_vattn.GaussianAttention(score, context_prior=kind.prior, **arguments)
     return keras_vattn.Attention(
         score,
-        drawn.alignment(drawn.relaxed if kind.alignment == "relaxed" else kind.alignment, drawn.tau),
-        prior=drawn.prior(kind.alignment) if kind.is_bayesian else None,
-        warm_start_steps=drawn.warm_start if kind.needs_posterior else 0,
-        **random,
+        alignment.alignment(alignment.relaxed if kind.alignment == "relaxed" else kind.alignment, alignment.tau),
+        prior=alignment.prior(kind.alignment) if kind.is_bayesian else None,
+        warm_start_steps=alignment.warm_start if kind.needs_posterior else 0,
+        **arguments,
     )
 
 

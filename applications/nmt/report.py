@@ -120,7 +120,9 @@ def quality(hypotheses, references, lowercase):
     for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
-    report["exact_match"] = float(np.mean([one == other for one, other in zip(hypotheses, references, strict=True)]))
+    report["exact_match"] = float(
+        np.mean([hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)])
+    )
     return report
 
 
@@ -166,12 +168,12 @@ def bound_of(run, part):
         return {}
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def enumerated(inputs, target):
+    def enumerated_bound(inputs, target):
         words = tf.where(target != PAD, model(inputs, training=False), 0.0)
         return tf.reduce_sum(words, axis=1), tf.math.count_nonzero(target), keras_vattn.divergences(model)
 
     batches = part.training_batches(run.options)
-    return bound_report(lambda inputs, target, _: enumerated(inputs, target), batches)
+    return bound_report(lambda inputs, target, _: enumerated_bound(inputs, target), batches)
 
 
 def controls(translator, run, part):
@@ -181,11 +183,11 @@ def controls(translator, run, part):
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
-        log_p, log_p_of_other = (
+        log_p, rolled_log_p = (
             tf.reduce_sum(translator.log_likelihood(source, inputs["target_input"], target), axis=1)
             for source in (inputs["source"], other_sentence(inputs["source"]))
         )
-        costs.extend((log_p - log_p_of_other)[has_other(inputs["source"])].numpy())
+        costs.extend((log_p - rolled_log_p)[has_other(inputs["source"])].numpy())
     return {"source": mean_with_error(costs)} if len(costs) > 1 else {}
 
 

@@ -111,7 +111,7 @@ def _title(name, short=False):
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation
-        is_shared = [each.title for each in MODELS.values()].count(title) > 1
+        is_shared = [model.title for model in MODELS.values()].count(title) > 1
         return f"{title} + {expectation}" if is_shared and not short else title
 
     return title_from(name, title_of)

@@ -37,7 +37,7 @@ def test_segmentations(tmp_path, segmentation):
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
 
 
-def test_references_are_what_a_model_could_write(tmp_path):
+def test_references_are_normalized(tmp_path):
     """Lower case, but no unknown word in the place of one that the model does not know."""
     options = small_options(tmp_path, segmentation="words")
     codec = Codec.fit(options, read(options)["train"])
@@ -63,7 +63,7 @@ def test_files_and_long_sentences(tmp_path):
     assert dropped.pairs.sources == parts["valid"].sources[:4]
 
 
-def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
+def test_a_pair_with_an_empty_side_after_segmentation(tmp_path):
     """The mark of a space is text until it is normalised: such training pairs are named, or counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))

@@ -50,7 +50,7 @@ def test_the_report_under_another_inference(run, eagerly):
         ("variational_enum", ["prior", "posterior", "exact"]),
     ],
 )
-def test_the_alignments_that_every_kind_of_model_shows(model, kinds, tmp_path, eagerly):
+def test_alignments_of_every_kind_of_model(model, kinds, tmp_path, eagerly):
     run = prepared_anywhere(APPLICATION, small_options(tmp_path, model=model))
     (alignment, *_) = attention(run, run.data["valid"])
     assert list(alignment.weights) == kinds
@@ -60,19 +60,19 @@ def test_the_alignments_that_every_kind_of_model_shows(model, kinds, tmp_path, e
 
 
 @pytest.mark.slow
-def test_what_another_source_costs(run, eagerly, monkeypatch):
+def test_controls_swap_the_source(run, eagerly, monkeypatch):
     """Of every sentence, by the likelihood of the pairs that the rolled sources make."""
     part = run.data["valid"]
     monkeypatch.setattr(run.options.fit, "batch_size", 5)
     translator, costs = Translator(run), []
     for inputs, target in part.training_batches(run.options):
         for row in range(len(target)):
-            one = (inputs["target_input"][row : row + 1], target[row : row + 1])
+            arguments = (inputs["target_input"][row : row + 1], target[row : row + 1])
             half_away = (row - len(target) // 2) % len(target)
             sources = [inputs["source"].numpy()[index : index + 1] for index in (row, half_away)]
             if (sources[0] != sources[1]).any():
-                log_p, of_other = (np.sum(translator.log_likelihood(source, *one)) for source in sources)
-                costs.append(log_p - of_other)
+                log_p, rolled_log_p = (np.sum(translator.log_likelihood(source, *arguments)) for source in sources)
+                costs.append(log_p - rolled_log_p)
     reported = controls(translator, run, part)["source"]
     assert reported["nats"] == pytest.approx(np.mean(costs), rel=1e-3, abs=1e-5)
     assert reported["standard_error"] == pytest.approx(np.std(costs, ddof=1) / np.sqrt(len(costs)), rel=1e-3)
@@ -85,21 +85,21 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
     monkeypatch.setattr(run.options.reports, "decode_every", 2)
     callback, part = TranslateValidation(run), run.data["valid"]
     logs = [{"val_loss": 12.5}, {"val_loss": 12.5}]
-    for epoch, of_epoch in enumerate(logs):
-        callback.on_epoch_end(epoch, of_epoch)
+    for epoch, epoch_logs in enumerate(logs):
+        callback.on_epoch_end(epoch, epoch_logs)
     tokens = sum(len(text.split()) + 1 for text in part.pairs.targets) / len(part.pairs)
     assert logs[0] == {"val_loss": 12.5, "val_perplexity": pytest.approx(np.exp(12.5 / tokens))}
     greedy = translate(Translator(run, num_beams=1), run.codec, part.sources[:3], title=None)
     assert logs[1]["val_bleu"] == quality(greedy, part.pairs.targets[:3], True)["bleu"]
     # The KL of BAM's weights may be hundreds of nats a word; TensorBoard takes what a float32 holds.
     for nats_of_a_word in (100.0, 1e4):
-        of_epoch = {"val_loss": nats_of_a_word * tokens}
-        callback.on_epoch_end(0, of_epoch)
-        assert of_epoch["val_perplexity"] == np.inf and np.isinf(tf.constant(of_epoch["val_perplexity"]))
+        epoch_logs = {"val_loss": nats_of_a_word * tokens}
+        callback.on_epoch_end(0, epoch_logs)
+        assert epoch_logs["val_perplexity"] == np.inf and np.isinf(tf.constant(epoch_logs["val_perplexity"]))
 
 
 @pytest.mark.slow
-def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch, weights_only):
+def test_validation_during_the_warm_start_is_ignored(tmp_path, monkeypatch, weights_only):
     """Neither for the learning rate nor for the weights that are kept: q has not been trained."""
     losses = iter([5.0, 6.0, 9.0, 8.0])
     monkeypatch.setattr("applications.nmt.train.perplexity", lambda nats: next(losses))
@@ -119,8 +119,7 @@ def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, 
     assert read_weights(tmp_path / "run/weights.npz")[2]["epoch"] == 4
 
 
-@pytest.mark.slow
-def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly):
+def test_generate_returns_the_translations(run, tmp_path, eagerly):
     (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
     options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)
     translator = Translator(run, "soft", 1)

@@ -16,15 +16,15 @@ from applications.nmt.inference import Inference
     ],
 )
 def test_inferences(name, kind, count, perplexity):
-    found = Inference.parse(name)
-    assert found == Inference(kind, count)
-    assert found.perplexity == perplexity
-    objective = found.objective()
+    inference = Inference.parse(name)
+    assert inference == Inference(kind, count)
+    assert inference.perplexity == perplexity
+    objective = inference.objective()
     assert (objective.top_k if kind == "kmax" else objective.num_samples if kind == "sample" else None) == count
 
 
 @pytest.mark.parametrize("name", ["", "exactly", "kmax", "kmax:0", "kmax:-1", "sample:1.5", "soft:3", "exact "])
-def test_names_that_are_no_inference(name):
+def test_invalid_names(name):
     with pytest.raises(InputError, match=r"^--inference: expected exact, kmax:K, soft or sample:n\. Received: "):
         Inference.parse(name)
 

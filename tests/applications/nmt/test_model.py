@@ -36,7 +36,7 @@ def test_models_learn(model):
 
 
 @pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
-def test_attentions_of_no_paper_on_translation(model, eagerly):
+def test_attentions_beyond_the_translation_papers(model, eagerly):
     """Drawn weights, or a drawn vector, in the same network: the KL is the layer's, and what is reported is at the
     mean, the softmax of the scores."""
     run = random_run(model)
@@ -79,11 +79,13 @@ def test_initial_range_draws_the_biases_too():
     }
     # Two layers of three encoders in two directions, two cells, and two of the emission.
     assert len(biases) == 16
-    of_gates = [bias for path, bias in biases.items() if "cell" in path]
-    for bias in of_gates:
+    cell_biases = [bias for path, bias in biases.items() if "cell" in path]
+    for bias in cell_biases:
         np.testing.assert_array_equal(bias.reshape(4, -1)[1], 1.0)
-    others = [np.delete(x, np.s_[len(x) // 4 : len(x) // 2]) if "cell" in path else x for path, x in biases.items()]
-    drawn = np.concatenate(others)
+    uniform_biases = [
+        np.delete(x, np.s_[len(x) // 4 : len(x) // 2]) if "cell" in path else x for path, x in biases.items()
+    ]
+    drawn = np.concatenate(uniform_biases)
     # Keras's LSTM asks its initializer twice beside the forget gate, which draws the same again.
     repeated = sum(len(bias) // 4 for path, bias in biases.items() if "bidirectional" in path)
     assert len(np.unique(drawn)) == len(drawn) - repeated and np.abs(drawn).max() <= limit
@@ -106,12 +108,12 @@ def test_no_word_is_predicted_from_a_later_one(model, eagerly):
         changed = translator.log_likelihood(source, shifted(permuted), permuted).numpy()
         np.testing.assert_allclose(changed[:, :time], first[:, :time], rtol=1e-5)
         if posterior is not None:
-            other = translator.alignments(source, shifted(permuted), permuted)["posterior"]
-            assert (np.abs(other - posterior)[:, :time] > 1e-4).any()
+            permuted_posterior = translator.alignments(source, shifted(permuted), permuted)["posterior"]
+            assert (np.abs(permuted_posterior - posterior)[:, :time] > 1e-4).any()
 
 
 @pytest.mark.parametrize("model", ["soft", "marginal", "variational_enum"])
-def test_the_inferences_agree_where_they_must(model, eagerly):
+def test_inferences_agree(model, eagerly):
     """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
     posterior."""
     run = random_run(model)
@@ -135,7 +137,7 @@ def test_the_inferences_agree_where_they_must(model, eagerly):
 
 
 @pytest.mark.slow
-def test_the_beam_scores_what_teacher_forcing_does():
+def test_beam_scores_match_teacher_forcing():
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, _ = translator_of("variational_enum")
     source = INPUTS["source"][:2]
@@ -148,7 +150,7 @@ def test_the_beam_scores_what_teacher_forcing_does():
         assert not set(sentence[:length]) & {0, 1, 2} and not sentence[length:].any()
 
 
-def test_the_posterior_that_the_emission_implies(eagerly):
+def test_exact_posterior(eagerly):
     """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
     translator, run = translator_of("variational_sample")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]

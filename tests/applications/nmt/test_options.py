@@ -55,7 +55,7 @@ def test_options_of_commands(run_of, words, message):
         ("lc", "sample:3", "--inference: BAM-LC predicts at the mean of its draws"),
     ],
 )
-def test_inferences_that_a_model_has_not(model, inference, message):
+def test_unsupported_inferences(model, inference, message):
     with pytest.raises(InputError, match=message):
         MODELS[model].parse(inference)
 

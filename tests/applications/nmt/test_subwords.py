@@ -62,11 +62,11 @@ def test_round_trip_of_words(word_encoder):
     assert strings(word_encoder.decode(ids)) == ["the cat", "<unk> sat", ""]
 
 
-def test_ids_are_those_of_sentencepiece(subword_encoder):
+def test_ids_match_sentencepiece(subword_encoder):
     processor = sentencepiece.SentencePieceProcessor(model_proto=subword_encoder.tokenizer.model)
     sentences = ["the cats sat there", "жж кот zq-cat Q", "<unk> </s> <end> <pad>", "猫がいる", "ab"]
     normalized = strings(subword_encoder.tokenizer.normalize(sentences))
-    assert subword_encoder.encode_ragged(sentences).to_list() == [processor.encode(each) for each in normalized]
+    assert subword_encoder.encode_ragged(sentences).to_list() == [processor.encode(sentence) for sentence in normalized]
 
 
 def test_special_tokens_in_a_text_are_ordinary_words(encoder):
@@ -103,11 +103,11 @@ def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder):
     assert subword_encoder.pieces(ids.numpy()[0, 1:4]) == ["▁the", "▁cat", "s"]
 
 
-def test_words_of_pieces_are_those_of_the_text_as_it_stands():
+def test_words_of_pieces_count_the_original_words():
     """Gold links count them: what is unknown, cut in two by NFKC, or nothing once normalised, moves no word."""
     sentences = ["the xyzzy dog", "it´s a ½ \x07 \x07x dog", "", "\x07"]
     words = subwords.WordEncoder.fit(["the dog it a"], 20).words_of_pieces(sentences)
-    assert [of_sentence.tolist() for of_sentence in words] == [[0, 1, 2], [0, 0, 1, 2, 4, 5], [], []]
+    assert [indices.tolist() for indices in words] == [[0, 1, 2], [0, 0, 1, 2, 4, 5], [], []]
     joint = subwords.SubwordEncoder.fit(["the dog is a dog that sat", "½ cup"], 60)
     pieces, words = joint.tokenizer.token_lists(sentences[1:2])[0], joint.words_of_pieces(sentences[1:2])[0]
     texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]

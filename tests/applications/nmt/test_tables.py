@@ -69,7 +69,7 @@ def test_the_papers_layouts(tmp_path):
     assert printed[title][0]["s/step"].startswith("0.800 [")
 
 
-def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
+def test_a_layout_skips_missing_models(tmp_path):
     """The entropy of Table 3 is that of a categorical distribution, and the papers' lines are models by name."""
     comparison = compared(tmp_path, {"wc:units=8": RECORDS["wc"], "soft": RECORDS["soft"]})
     printed = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))

@@ -34,7 +34,7 @@ def run_with(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_likelihood_at_the_mean_is_that_of_the_search(run_with, eagerly):
+def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
     """Of beam search and of greedy decoding."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
@@ -46,8 +46,7 @@ def test_the_likelihood_at_the_mean_is_that_of_the_search(run_with, eagerly):
         assert "mutual_information" not in figures
 
 
-@pytest.mark.slow
-def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
+def test_draws_share_noise_across_a_sentence(run_with, eagerly):
     """The log-likelihood under each is what the training model gives under the same noise."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
@@ -57,8 +56,7 @@ def test_a_draw_is_the_noise_of_whole_sentences(run_with, eagerly):
     require_draws_of_whole_sentences(figures, run.models.training, {"source": source}, target, 5)
 
 
-@pytest.mark.slow
-def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(run_with, eagerly, monkeypatch, tmp_path):
+def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypatch, tmp_path):
     run, lines = run_with("soft"), tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")
     translator = Translator(run)
@@ -78,8 +76,8 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))
     options = GenerateNmt("", uncertainty=True, num_draws=2, input=str(lines))
-    heads, *cells = (line.split("\t") for line in APPLICATION.generate(run, options))
-    rows = [dict(zip(heads, line, strict=True)) for line in cells]
+    heads, *rows_of_cells = (line.split("\t") for line in APPLICATION.generate(run, options))
+    rows = [dict(zip(heads, line, strict=True)) for line in rows_of_cells]
     assert [row["text"] for row in rows] == list(APPLICATION.generate(run, GenerateNmt("", input=str(lines))))
     for row in rows:
         counts = {len(row[name].split()) for name in ("words", "word_entropy", "word_mutual_information")}
@@ -87,10 +85,10 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
     report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", uncertainty=True, num_draws=2))
     curves = report["uncertainty"]["quality"]
     assert report["uncertainty"]["drawn"] == "attention" and set(curves) == {"bleu", "chrf"}
-    for metric, of_orders in curves.items():
-        assert set(of_orders) == {"mutual_information", "entropy", "likelihood", "random"}
-        for of_order in of_orders.values():
-            assert of_order["curve"][-1] == pytest.approx(report["translation"][metric])
+    for metric, results in curves.items():
+        assert set(results) == {"mutual_information", "entropy", "likelihood", "random"}
+        for result in results.values():
+            assert result["curve"][-1] == pytest.approx(report["translation"][metric])
     assert "BLEU of the most certain sentences" in capsys.readouterr().out
     # A page marks the words that draws disagree on.
     (label, marked) = APPLICATION.shown(run, part, outputs).samples[0][2]
