@@ -1,7 +1,7 @@
-"""Word alignments: reading gold ones, taking them from attention weights, and measuring their quality.
+"""Word alignments: read gold links, extract links from attention weights, and score them.
 
 A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
-per target word or piece, one column per source word or piece. Scores are shares between 0 and 1, entropies in nats.
+per target word or piece, one column per source word or piece. Scores lie between 0 and 1, entropies are in nats.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The links of one pair of sentences.
+    """The links of one sentence pair.
 
     Args:
         sure: Links (i, j) that a good alignment must have.
-        possible: Links that it may have as well. The sure ones are added.
+        possible: Links that it may also have; sure links are added to them.
     """
 
     sure: frozenset
@@ -34,7 +34,7 @@ class Links:
 
 
 def links_of_line(path, number, line):
-    """Return the `Links` of a line of a Pharaoh file; messages name its path and number."""
+    """Parse a line of a Pharaoh file into `Links`; error messages use `path` and `number`."""
     sure, possible = set(), set()
     for field in line.split():
         match = _LINK.fullmatch(field)
@@ -44,23 +44,25 @@ def links_of_line(path, number, line):
             )
         i, j = int(match[1]), int(match[3])
         if i < 0 or j < 0:
-            raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {field!r}")
+            raise InputError(
+                f"{path}:{number}: expected word indices of at least 0, counted from 0. Received: {field!r}"
+            )
         (sure if match[2] == "-" else possible).add((i, j))
     return Links(sure, possible)
 
 
 def merge_to_words(weights, source_words, target_words):
-    """Return the weights between words (T_words, S_words), from weights between pieces of words.
+    """Return word-to-word weights (T_words, S_words) from piece-to-piece weights.
 
-    The weights of the source pieces of a word are summed, since they share a probability; the rows of the target
-    pieces of a word are averaged, since each is a distribution. So rows that sum to 1 still do.
+    Columns of the pieces of a source word are summed, since they split a probability; rows of the pieces of a target
+    word are averaged, since each row is a distribution. Rows that sum to 1 keep this sum.
 
     Args:
         weights: (T, S), rows of probabilities.
-        source_words, target_words: (S,) and (T,), int, the word of each piece, counted from 0. A word without a piece
+        source_words, target_words: (S,) and (T,), int, the word index of each piece, from 0. A word without pieces
             has weight 0.
     """
-    # (pieces, words) of 0 and 1.
+    # Membership matrices (pieces, words) of zeros and ones.
     onto_source, onto_target = (
         np.equal.outer(words, np.arange(max(words, default=-1) + 1)).astype(np.float64)
         for words in (source_words, target_words)
@@ -69,13 +71,13 @@ def merge_to_words(weights, source_words, target_words):
 
 
 def links_of(weights):
-    """Return the `Links` of target words to their most probable source words; a row (T, S) of zeros has no link."""
+    """Link each target word to its most probable source word; a row of zeros in `weights` (T, S) gets no link."""
     weights = np.asarray(weights)
     return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 
 
 class AlignmentScores(typing.NamedTuple):
-    """Precision, recall, F1 and alignment error rate. A low `aer` is good."""
+    """Precision, recall, F1 and alignment error rate `aer` (lower is better)."""
 
     precision: float
     recall: float
@@ -84,10 +86,10 @@ class AlignmentScores(typing.NamedTuple):
 
 
 def alignment_scores(predicted, gold):
-    """Return the `AlignmentScores` of two lists of `Links`, by the counts of links A predicted, S sure and P possible.
+    """Score predicted `Links` A against gold links, sure S and possible P.
 
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
-    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over the pairs before they are divided.
+    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over all pairs before dividing.
     """
     counts = [
         (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
@@ -100,8 +102,8 @@ def alignment_scores(predicted, gold):
 
 
 def entropy(weights):
-    """Return the entropies (...) in nats of distributions (..., S), float64; 0 for a row of zeros."""
-    # A sum of -0.0 would print as a negative number.
+    """Return the float64 entropies (...) of distributions (..., S), in nats; a row of zeros has entropy 0."""
+    # Without abs, a sum of -0.0 would print a minus sign.
     return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 

@@ -1,4 +1,4 @@
-"""Reads parallel text and its alignments, fits the segmentation, and makes ids and batches."""
+"""Read parallel text and alignments, fit the segmentation, and encode pairs."""
 
 import dataclasses
 import itertools
@@ -17,13 +17,13 @@ from applications.text.readers import ParallelText, hold_out, read_lines, read_p
 from applications.text.rows import TextRows, distinct
 from applications.text.text import Vocabulary
 
-# Names of the parts in published data sets.
+# File names of the splits in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 BPE, SOURCE_WORDS, TARGET_WORDS = "bpe.model", "source_vocabulary.txt", "target_vocabulary.txt"
 
 
 class AlignedPair(typing.NamedTuple):
-    """A pair of sentences, words and punctuation marks joined by spaces, and the `Links` between them."""
+    """A tokenised sentence pair, joined by spaces, and the `Links` between its words."""
 
     source: str
     target: str
@@ -31,9 +31,9 @@ class AlignedPair(typing.NamedTuple):
 
 
 def built_in_pairs(name):
-    """Return 8,000 German and English pairs, "sentences" or "amounts", in a random order, a list of `AlignedPair`.
+    """Return 8,000 German-English pairs, "sentences" or "amounts", shuffled, as a list of `AlignedPair`.
 
-    Sure links join translations of each other; possible links are for words without a counterpart of their own.
+    Sure links join translations of each other; possible links join words without a counterpart.
     """
     path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
     rows = [line.split("\t") for line in read_lines(path)[1:]]
@@ -51,14 +51,14 @@ class AlignedText(ParallelText):
 
 
 def read(options):
-    """Return the pairs of the options, a dictionary of `AlignedText`s: files, or the built-in pairs cut 80/10/10."""
+    """Return the `AlignedText` of each split: the files, or the built-in pairs split 80/10/10."""
     text = options.text
     parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
     for part in ("valid", "test"):
         path = getattr(text, f"{part}_links")
         if path is not None:
             if part not in parts or not text.has_training_pairs:
-                raise InputError(f"--{part}-links is given without {part} files.")
+                raise InputError(f"--{part}-links requires {part} files; name them too.")
             parts[part].links = gold_links(path, parts[part])
     if "valid" not in parts:
         parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)
@@ -70,7 +70,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` of the files that `EvaluateNmt` names, or `None`."""
+    """Return the `AlignedText` of the files given to `EvaluateNmt`, or `None`."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None
@@ -83,11 +83,11 @@ def read_other(options, evaluation):
 def gold_links(path, text):
     """Return the `Links` of each pair of a `ParallelText`.
 
-    Line n of the file, plain or .gz, has the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank
-    line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a line per link.
+    Line n of the file, plain or .gz, lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. The
+    line of a pair without links is blank. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
-        raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
+        raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of links no longer match the pairs.")
     lines, links = read_lines(path), []
     if len(lines) != len(text):
         raise InputError(
@@ -105,13 +105,13 @@ def gold_links(path, text):
                 )
         links.append(entry)
     if not any(entry.sure for entry in links):
-        raise InputError(f"{path}: there is no sure link in the file.")
+        raise InputError(f"{path}: expected at least one sure link, such as 0-0.")
     return links
 
 
 @dataclasses.dataclass
 class Codec:
-    """The two text encoders of a model; with a joint SentencePiece model they are one."""
+    """The source and target encoders; a joint SentencePiece model uses one encoder for both."""
 
     source: PieceEncoder
     target: PieceEncoder
@@ -127,7 +127,7 @@ class Codec:
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
 
     def save(self, folder):
-        """Write the segmentation into a run's folder."""
+        """Write the segmentation to a run folder."""
         if self.source is self.target:
             with replacing(folder.file(BPE)) as temporary:
                 temporary.write_bytes(self.source.tokenizer.model)
@@ -153,8 +153,8 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Return the `EncodedPairs` of an `AlignedText`.
 
-    For training, pairs beyond `max_length` tokens are left out and counted, and a pair with a side of no token is an
-    `InputError`, or counted (`skip_invalid`). Otherwise sentences are cut.
+    Training pairs longer than `max_length` tokens are dropped and counted; a training pair with an empty side raises
+    `InputError`, or is counted with `skip_invalid`. Other sentences are truncated.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)
@@ -162,17 +162,17 @@ def encode(options, codec, part, training=False):
     if not training:
         return encoded
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
-    # The mark of a space is text until it is normalised.
+    # A side that contains only SentencePiece's space mark becomes empty in normalisation.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())
         raise InputError(
-            f"pair {first + 1} of the training split: segmentation leaves nothing of a side. Received: "
+            f"pair {first + 1} of the training split: a side is empty after segmentation. Received: "
             f"{part.sources[first]!r}, {part.targets[first]!r}"
         )
     rows = np.flatnonzero(~is_empty & ~is_long)
     if not len(rows):
-        raise InputError(f"--max-length: no pair is that short. Received: {options.text.max_length}")
+        raise InputError(f"--max-length: every pair is longer; raise it. Received: {options.text.max_length}")
     encoded.report |= {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
     return encoded.rows(rows)
 
@@ -190,7 +190,7 @@ def _built_in(name):
 
 
 def _read(options):
-    """Return the parts that have files; files that options name stand before the files in `data`."""
+    """Return the splits that have files; files named by options take precedence over files in `data`."""
     parts = {}
     for part in PARTS:
         text, files = pairs.read_part(options, part), None
@@ -206,7 +206,7 @@ def _read(options):
 
 
 def _files_of(options, part):
-    """Return the paths of a part's two files in `data`, or `None` where it has neither."""
+    """Return the paths of a split's two files in `data`, or `None` if both are missing."""
     folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
         sides = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]
@@ -215,5 +215,5 @@ def _files_of(options, part):
             return files
         if any(files):
             missing = endings[files.index(None)]
-            raise InputError(f"--data: {folder} has one side of {name} alone; {name}.{missing} is missing.")
+            raise InputError(f"--data: {folder} has only one side of {name}; {name}.{missing} is missing.")
     return None

@@ -1,4 +1,4 @@
-"""Translation with a trained model, as an exportable module: strings in, strings out."""
+"""Translation with a trained model, as an exportable module from strings to strings."""
 
 import numpy as np
 import tensorflow as tf
@@ -19,19 +19,19 @@ from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
-# Draws behind the uncertainty of translations.
+# Default number of draws for the uncertainty of translations.
 NUM_DRAWS = 10
 INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Translator(PairModule):
-    """The `PairModule` with beam search, and with the alignments of a pair.
+    """A `PairModule` with beam search, alignments and uncertainty.
 
     Args:
         run: `Run`.
-        inference: Name of an inference, or `None` for the model's own.
-        num_beams: Beams, or `None` for the run's.
-        draws: Whether `uncertainty` draws; without draws it has the figures at the mean alone.
+        inference: Name of an inference, or `None` for the model's default.
+        num_beams: Number of beams, or `None` for the option of the run.
+        draws: Whether `uncertainty` samples; otherwise it only returns values at the mean.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):
@@ -50,7 +50,7 @@ class Translator(PairModule):
 
     @in_graph(TEXTS)
     def n_best(self, texts):
-        """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
+        """Return the sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
         sentences = self._search(self._encode(texts), self._num_beams)
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
@@ -62,10 +62,10 @@ class Translator(PairModule):
 
     @in_graph(IDS, INTEGER, INTEGER)
     def uncertainty(self, source, num_samples, seed):
-        """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
-        the end, and the figures of `uncertainty_of`."""
+        """Return the best translations "texts" (B,), their pieces "words" (B, T) including the end token, and their
+        uncertainty from `uncertainty_of`."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
-        # Draws of the attention alone share the encoder.
+        # If only the attention is random, all draws share the encoder outputs.
         memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
         def log_words():
@@ -82,21 +82,21 @@ class Translator(PairModule):
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
-        """Return log p of every word of `target` given those before it, (B, T) nats, 0 at padding."""
+        """Return log p of each word of `target` given the previous words, (B, T) nats, 0 at padding."""
         hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
-        # A source without a word: all candidates are the same.
+        # In an empty source all candidates are equal.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
         value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
         return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
     @in_graph(IDS, IDS, IDS)
     def alignments(self, source, target_input, target):
-        """Return distributions of each word's alignment, (B, T, S) each.
+        """Return the alignment distributions of each word, (B, T, S) each.
 
-        `"prior"`: p(z | x, y_<t); for BAM, whose prior is another one, `"mean"`: the mean of the weights.
-        `"posterior"`: q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the
-        emission and the prior imply, where the alignment is categorical.
+        `"prior"` is p(z | x, y_<t); BAM has `"mean"` instead, the mean of the weights. `"posterior"` is q(z | x, y), if
+        the model has an inference network. `"exact"` is p(z | x, y_<=t) by Bayes' rule, if the alignment is
+        categorical.
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
@@ -115,12 +115,12 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the result of `_candidates` for every word of the target; `memory` saves a call of the encoder."""
+        """Return `_candidates` for every word of the target; passing `memory` avoids an encoder call."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
     def _read(self, source, target_input, target, memory=None):
-        """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
+        """Return the memory (B, S, D), the source mask, and the decoder outputs for every target step."""
         models = self._models.value
         memory = models.encoder(source) if memory is None else memory
         source_mask = ops.not_equal(source, PAD)
@@ -134,17 +134,17 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the attention that takes the candidates of an inference; `None` where the decoder attends."""
+        """Return the attention that selects the candidates of an inference; `None` if the decoder attends."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the projected memory, once for all steps; `None` where the context is projected instead."""
+        """Return the projected memory, shared by all steps, or `None` if the context is projected instead."""
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
-        """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K)."""
+        """Return the emission's hidden states (N, T, K, units) and their log weights (N, T, K)."""
         emission, query = self._models.value.emission, decoded["query"]
         if latent is None:
             context = emission.projected(decoded["context"])[:, :, None]
@@ -159,10 +159,10 @@ class Translator(PairModule):
         return decoding.beam_search(step, start, start_ids, END, *sizes, penalty, forbidden_ids=FORBIDDEN)
 
     def _steps(self, source):
-        """Return the state before the first step and the step of a beam search.
+        """Return the initial state and the step function of a beam search.
 
-        Where weights are drawn, p of a word is the mean over n draws. A draw is the noise of a whole sentence, the same
-        for all its beams; it depends on the sentence's place in the batch.
+        With random weights, p of a word is the mean over n draws. A draw is the noise of a whole sentence, shared by
+        all its beams; it depends on the position of the sentence in the batch.
         """
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
@@ -191,7 +191,7 @@ class Translator(PairModule):
             if is_drawn:
                 hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
                 log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
-                # The decoder is fed the expected context: its state is the same for all draws.
+                # The decoder's input is the expected context, so all draws share its state.
                 new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
             return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 
@@ -220,7 +220,7 @@ def endpoints(run, options=None):
 
 
 def translate(translator, codec, sources, title="translating"):
-    """Return the best sentence of the beam for each list of source ids, in their order."""
+    """Return the best translation of each list of source ids, in input order."""
 
     def write(ids, number):
         return [text.decode() for text in codec.target.decode(translator.beam(ids)["ids"]).numpy()]
@@ -229,7 +229,7 @@ def translate(translator, codec, sources, title="translating"):
 
 
 def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return the same sentences with their uncertainty, results of `written_of`; 10 draws, or another number."""
+    """Return the translations with their uncertainty, as `written_of` formats them; `num_draws` defaults to 10."""
     num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):
@@ -240,8 +240,8 @@ def translate_with_uncertainty(translator, sources, num_draws=None):
 
 
 def _in_batches(write, sources, title):
-    """Return what a function of the ids and the number of a batch writes, a list in the order of the sources."""
-    # Sentences of like length together: a batch ends with its longest.
+    """Call `write(ids, batch_number)` on batches, and return its sentences in source order."""
+    # Batches of similar lengths need less padding and stop earlier.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
     sentences = [None] * len(sources)
     starts = range(0, len(order), BATCH)

@@ -1,4 +1,4 @@
-"""The ways to predict with a latent alignment. Nothing here imports TensorFlow."""
+"""Inference modes for a latent alignment. This module does not import TensorFlow."""
 
 import dataclasses
 import re
@@ -8,10 +8,10 @@ from applications.common.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """A way to predict with a latent alignment.
+    """A method of prediction with a latent alignment.
 
     Attributes:
-        kind: "exact" sums over all alignments, "kmax" over the K most probable ones, renormalised, "soft" takes the
+        kind: "exact" sums over all alignments, "kmax" sums over the K most probable, renormalised, "soft" uses the
             expected context, "sample" averages over n draws from p.
         count: K or n, or `None`.
     """
@@ -21,27 +21,27 @@ class Inference:
 
     @classmethod
     def parse(cls, name, continuous=False):
-        """Return the inference of a name, exact, kmax:K, soft or sample:n; `InputError` for another name, or for a sum
-        over `continuous` alignments."""
+        """Parse exact, kmax:K, soft or sample:n; raise `InputError` for another name, or for a sum over
+        `continuous` alignments."""
         match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
         if match is None:
             raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
         kind, count = match[1] or match[2], None if match[3] is None else int(match[3])
         if continuous and kind in ("exact", "kmax"):
             raise InputError(
-                "--inference: the alignments of this model are continuous; they are taken at their mean (soft) or "
-                f"drawn (sample:n). Received: {name}"
+                "--inference: the alignments of this model are continuous; use their mean (soft) or "
+                f"draws (sample:n). Received: {name}"
             )
         return cls(kind, count)
 
     @property
     def perplexity(self):
-        """The kind of the perplexity that this inference has."""
+        """The name of the perplexity under this inference."""
         names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
         return names.get(self.kind, f"predictive({self.count})")
 
     def objective(self):
-        """Return the `keras_vattn.LatentObjective` whose evaluation this is."""
+        """Return the `keras_vattn.LatentObjective` that implements this inference."""
         import keras_vattn
 
         if self.kind == "soft":

@@ -1,14 +1,14 @@
-"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every model from one builder.
+"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5); `build` builds every model.
 
-With the alignment z_t of word y_t, its prior p and, where a model has one, its inference network q, training maximises
+Let z_t be the alignment of word y_t, p its prior and q the inference network, if any. Training maximises
 
     sum_t log p(y_t | E_p[z_t])                                                  soft
     sum_t log E_p[p(y_t | z_t)]                                                  marginal
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
-    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, and those below
+    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, and the models below
 
-The model variational_wake_sleep maximises log p(y) by importance sampling from q. The q of wc, lc and dirichlet, which
-draw weights, and of gaussian_0 and gaussian_mean, which draw the attended vector, does not see y.
+variational_wake_sleep maximises log p(y) by importance sampling from q instead. The models wc, lc and dirichlet draw
+weights, and gaussian_0 and gaussian_mean draw the context vector; their q does not depend on y.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ from applications.text.text import PAD
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of the papers' tables.
+    """A model from the papers' tables.
 
     Attributes:
         title: Name of the model in the papers.
         value: Quantity that training maximises.
-        expectation: How its expectation is taken.
-        objective: Words of a `keras_vattn.LatentObjective`, or `None` where the decoder's own attention draws.
-        alignment: Alignment of the decoder's attention where that draws weights; "gaussian" where it draws the attended
+        expectation: How training evaluates its expectation.
+        objective: Name of a `keras_vattn.LatentObjective`, or `None` if the decoder's attention draws.
+        alignment: Alignment of the decoder's attention if it draws weights; "gaussian" if it draws the context
             vector; `None` for softmax.
         prior: Prior of the Gaussian vector, "standard" or "mean".
-        num_samples: Draws of a word's alignment in training.
+        num_samples: Number of training draws of a word's alignment.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Model:
 
     @property
     def needs_posterior(self):
-        """Whether training has an inference network that sees the target."""
+        """Whether training uses an inference network that reads the target."""
         return self.alignment == "relaxed" or (self.objective or "").startswith(("elbo", "wake_sleep"))
 
     @property
@@ -63,23 +63,23 @@ class Model:
 
     @property
     def inference(self):
-        """Name of the inference that the model is reported with: a relaxed alignment has to be sampled (section 4)."""
+        """Name of the default inference for reports: a relaxed alignment must be sampled (section 4)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
     def inference_without_draws(self):
-        """Name of the inference of exports, and of translations after an epoch."""
+        """Name of the inference for exports and for translations after an epoch."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):
-        """Return the `Inference` of that name; `InputError` if the model has no such inference."""
+        """Return the `Inference` called `name`; raise `InputError` if the model does not support it."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: {self.title} predicts at the mean of its draws, soft. Received: {name}")
+            raise InputError(f"--inference: {self.title} predicts at the mean of its draws; use soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
 
-# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6. The last
-# three are of no paper on translation: other drawn weights, and the drawn vector of Bahuleyan et al. 2018.
+# Titles, values and expectations follow Table 1 of Deng et al. 2018, and eq. 6 of Fan et al. 2020 for BAM. The last
+# three models are not in the translation papers: Dirichlet weights, and the Gaussian vector of Bahuleyan et al. 2018.
 _ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
 _IMPORTANCE = "log p, importance sampled"
 MODELS = {
@@ -101,15 +101,15 @@ MODELS = {
 
 
 class Emission:
-    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
+    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), for every model and candidate.
 
-    W [h; x] is split, so that the source is projected once and not once a candidate; all candidates of a word share its
-    dropout mask. x is the encoder's state at the aligned position, or the word vector there (`--emission words`).
+    W [h; x] is split to project the source once instead of once per candidate; all candidates of a word share one
+    dropout mask. x is the encoder state or, with `--emission words`, the word vector at the aligned position.
     """
 
     def __init__(self, options, vocabulary_size):
         units, kernel = options.network.units, _initializers(options, "kernel")
-        # A row of the memory begins with the word vector.
+        # Each memory row begins with the word vector.
         self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
         self.query_projection = keras.layers.Dense(
             units, name="query_projection", **_initializers(options, "kernel", "bias")
@@ -126,27 +126,27 @@ class Emission:
         )
 
     def projected(self, memory):
-        """Return W_x x of each row of a memory, or of a context, (..., D) -> (..., units)."""
+        """Return W_x x for memory rows or contexts, (..., D) -> (..., units)."""
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Return the input of `words`, (B, T, K, units), from h (B, T, units) and projected candidates of its shape."""
+        """Return the input of `words` (B, T, K, units) from h (B, T, units) and projected candidates (B, T, K, units)."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the pieces of it that decoding uses; all share their layers.
+    """The training model and its submodels for decoding; they share their layers.
 
     Attributes:
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> bound (B, T) in nats of the words of
-            `target`.
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> bound (B, T) of each word of
+            `target`, in nats.
         encoder: source (B, S) -> memory (B, S, D).
-        decoder: The `AttentionDecoder`, whose attention scores, and feeds the context expected under p.
-        latent: The `CategoricalAttention`, or `None` for a model whose decoder draws weights.
+        decoder: The `AttentionDecoder`; its attention computes scores and returns the context expected under p.
+        latent: The `CategoricalAttention`, or `None` if the decoder draws weights.
         posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` without an inference network.
-        target_embedding: The words' embeddings, dropout not included.
-        target_dropout: Their dropout.
+        target_embedding: The embedding of the target words, without dropout.
+        target_dropout: The dropout of the target embedding.
         emission: The `Emission`.
     """
 
@@ -161,14 +161,14 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of generative and of inference parameters; shared ones are generative."""
+        """Numbers of generative and inference parameters; shared parameters count as generative."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
 
     @property
     def generative(self):
-        """The trainable weights of the generative model, with those that the inference network shares."""
+        """The trainable weights of the generative model, including weights shared with the inference network."""
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
         posterior_weights = () if self.posterior is None else self.posterior.trainable_weights
         inference = {weight.path for weight in posterior_weights} - shared
@@ -176,9 +176,9 @@ class Models:
 
 
 def build(options, codec):
-    """Return the `Models`."""
-    # The training model is made of layers alone: two models inside of one no longer share their layers when Keras loads
-    # the file.
+    """Build the `Models`."""
+    # The training model contains only layers: nested models would no longer share their layers after Keras loads the
+    # file.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (
@@ -207,7 +207,7 @@ def build(options, codec):
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
         source_states = _recurrent_stack(options, "inference_source", words, source_mask, 9)
-        # The target is not shifted and has its end: row j belongs to word j, which p has yet to predict.
+        # The target is not shifted and includes the end token: row j encodes word j, which p predicts at step j.
         words = target_dropout(target_embedding(target))
         target_states = _recurrent_stack(options, "inference_target", words, target_mask, 11)
         bilinear = keras_vattn.Bilinear(name="posterior_score", **_initializers(options, "kernel"))
@@ -220,7 +220,7 @@ def build(options, codec):
         _attention(options, kind),
         num_layers=network.num_layers,
         query="current",
-        # The context that the decoder is fed: drawn (Fan et al. 2020), or expected under p (Deng et al. 2018).
+        # The decoder's input is the drawn context (Fan et al. 2020) or the expected context under p (Deng et al. 2018).
         feeding="sampled" if kind.is_bayesian else "expected",
         dropout=network.dropout,
         seed=layer_seed(3),
@@ -271,7 +271,7 @@ def build(options, codec):
 
 
 def _attention(options, kind):
-    """Return the decoder's attention: it scores, and in a model whose weights are drawn it draws them."""
+    """Return the decoder's attention, which computes the scores and, in Bayesian models, draws."""
     alignment, kernel = options.alignment, _initializers(options, "kernel")
     score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
     if kind.alignment is None:
@@ -294,7 +294,7 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the annealing of the KL, or `None`: logistic for BAM, linear for models with a posterior."""
+    """Return the KL annealing: logistic for BAM, linear for models with a posterior, else `None`."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
@@ -321,12 +321,12 @@ def _recurrent_stack(options, name, outputs, mask, index):
 def _word_initializer(options):
     """Return the argument `embeddings_initializer` of the word vectors."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # Larger than Keras's own: two words with similar vectors may swap their alignments and stay swapped.
+        # Larger than Keras's default: words with similar vectors may swap alignments and never recover.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 
 
 def _initializers(options, *names):
-    """Return the arguments `NAME_initializer` of a layer: U[-r, r], each with draws of its own; none for r = 0."""
+    """Return the `NAME_initializer` arguments of a layer: independent U[-r, r], or no arguments for r = 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

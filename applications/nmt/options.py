@@ -16,7 +16,7 @@ from applications.text.options import (
     VocabularySize,
 )
 
-# `MODELS` in model.py says what each of them is.
+# `MODELS` in model.py defines each model.
 LATENT = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed")
 VARIATIONAL = ("variational_enum", "variational_sample", "variational_gumbel", "variational_wake_sleep")
 BAYESIAN = ("wc", "lc", "dirichlet", "gaussian_0", "gaussian_mean")
@@ -25,27 +25,27 @@ ModelName = Literal[(*LATENT, *VARIATIONAL, *BAYESIAN)]
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; without them, built-in ones with known alignments"""
+    """Pairs of sentences; the default is built-in pairs with gold alignments"""
 
     built_in: Literal["sentences", "amounts"] = "sentences"
-    """Pairs without files. sentences: of a small grammar, each word beside all others. amounts: longer sentences about
-    dates, times, numbers and prices."""
+    """Built-in pairs, used without files. sentences: a small grammar that combines its words freely. amounts: longer
+    sentences about dates, times, numbers and prices."""
     data: common.Folder | None = None
-    """Folder with train, valid and test files, named train.src and train.tgt, or with data_source and data_target."""
+    """Folder with train.src and train.tgt, and valid and test files; data_source and data_target set other endings."""
     data_source: str = "src"
-    """Ending of the source files in `data`, for instance lc.norm.tok.de.gz."""
+    """Ending of the source files in `data`, such as lc.norm.tok.de.gz."""
     data_target: str = "tgt"
     """Ending of the target files in `data`."""
     valid_links: common.File | None = None
-    """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
+    """Gold word alignments of the validation pairs, one line per pair: Pharaoh links such as 0-0 1p2, from 0."""
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
-    """bpe: a joint SentencePiece model. words: tokens between spaces. none: words for built-in pairs, bpe for files."""
+    """bpe: a joint SentencePiece model. words: split at spaces. none: words for built-in pairs, bpe for files."""
     vocabulary_size: VocabularySize = 8000
-    """Entries of the joint BPE, or the most entries of each side's vocabulary."""
+    """Size of the joint BPE vocabulary, or maximum size of each side's word vocabulary."""
     max_length: common.Positive = 60
-    """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
+    """Maximum sentence length in tokens; longer training pairs are dropped, other sentences are truncated."""
 
     @property
     def has_training_pairs(self):
@@ -59,22 +59,22 @@ class NetworkOptions:
     embedding_width: common.Positive = 128
     """Width of the word vectors."""
     encoder_units: common.Positive = 128
-    """Width of each LSTM in each direction, of the encoder and of the inference network."""
+    """Width of each LSTM of the encoder and the inference network, in each direction."""
     units: common.Positive = 256
     """Width of the decoder and of the emission."""
     num_layers: common.Positive = 1
-    """Layers of the encoder, the decoder and the inference network."""
+    """Number of layers of the encoder, the decoder and the inference network."""
     emission: Literal["states", "words"] | None = None
-    """Source vectors behind the next word. states: the encoder's states, as published; a state knows its neighbours, so
-    the alignment may point beside the word. words: the word vectors. none: words for built-in pairs, states for
-    files."""
+    """Source vectors that predict the next word. states: the encoder states, as published; a state also encodes its
+    neighbours, so the alignment may point next to the word. words: the word vectors. none: words for built-in pairs,
+    states for files."""
     attention_units: common.Positive = 128
-    """Width of the attention's score, which is additive."""
+    """Width of the additive attention score."""
     dropout: common.Dropout = 0.2
-    """Dropout of word vectors, between layers, and before the words."""
+    """Dropout rate of word vectors, between layers, and before the output."""
     initial_range: common.NotNegativeFloat = 0.0
-    """r: weights and biases start from U[-r, r], except BAM's prior network and the forget gates' biases, which start
-    at 1 (the authors' code draws these too, and learns more slowly); 0 for Keras's own initializers."""
+    """r: draw initial weights and biases from U[-r, r], except BAM's prior network and the forget gates' biases, which
+    start at 1 (the authors' code draws these too and learns more slowly); 0 uses Keras's default initializers."""
 
 
 @dataclasses.dataclass
@@ -82,7 +82,7 @@ class AlignmentOptions(PosteriorOptions, BayesianOptions):
     """Latent alignments"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """Subtracted from the value of a draw, in models with a score function."""
+    """Baseline subtracted from the value of a draw by score-function estimators."""
 
 
 @dataclasses.dataclass
@@ -92,16 +92,16 @@ class SearchOptions:
     num_beams: common.Positive = 10
     """Number of beams."""
     length_penalty: common.NotNegativeFloat = 1.0
-    """alpha of Wu et al. 2016."""
+    """Exponent alpha of the length penalty of Wu et al. 2016."""
 
 
-# Defaults for two CPU cores and a few minutes on the built-in pairs; the alignment's values are the papers'.
+# The defaults train on the built-in pairs in minutes on two CPU cores; alignment options follow the papers.
 @dataclasses.dataclass
 class Options:
-    """Train a translation model on parallel text; without data options, on built-in pairs with known alignments."""
+    """Train a translation model on parallel text; without data options, on built-in pairs with gold alignments."""
 
     model: ModelName = "marginal"
-    """One of the models of Deng et al. 2018 or Fan et al. 2020, or one of the same network with another attention."""
+    """A model of Deng et al. 2018 or Fan et al. 2020, or the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/nmt")
     text: TextOptions = common.group(TextOptions, valid_fraction=0.05)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -114,26 +114,26 @@ class Options:
 
     @property
     def resolved(self):
-        """The values of options whose default depends on the data."""
+        """The options whose defaults depend on the data, resolved."""
         defaults = ("bpe", "states") if self.text.has_training_pairs else ("words", "words")
         return {"segmentation": self.text.segmentation or defaults[0], "emission": self.network.emission or defaults[1]}
 
 
 @dataclasses.dataclass
 class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
-    """Report on a part of the data of a run, or on other pairs."""
+    """Report on a split of the data of a run, or on other pairs."""
 
     links: common.File | None = None
-    """Gold word alignments of other pairs, a line a pair."""
+    """Gold word alignments of other pairs, one line per pair."""
     inference: str | None = None
-    """exact, kmax:K, soft or sample:n; the model's own where it is left out."""
+    """exact, kmax:K, soft or sample:n; defaults to the model's inference."""
 
     def check(self):
         EvaluatePairsOptions.check(self)
         UncertaintyOptions.check(self)
         _check_inference(self.inference)
         if self.links is not None and not self.names_other:
-            raise InputError("--links: a run's own pairs have their links from training; see --test-links.")
+            raise InputError("--links: expected other pairs; the links of the training run are set by --test-links.")
 
 
 @dataclasses.dataclass
@@ -141,9 +141,9 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Translate lines of text, from a file or standard input."""
 
     inference: str | None = None
-    """exact, kmax:K, soft or sample:n; the model's own where it is left out. Draws depend on the lines beside one."""
+    """exact, kmax:K, soft or sample:n; defaults to the model's inference. A line's draws depend on its batch."""
     num_beams: common.Positive | None = None
-    """Number of beams; the run's where it is left out."""
+    """Number of beams; defaults to the option of the run."""
 
     def check(self):
         super().check()
@@ -153,13 +153,13 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
 @dataclasses.dataclass
 class CompareNmt(common.CompareOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
-    """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
+    """Also print the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
 
 
 def _check_inference(name):

@@ -1,4 +1,4 @@
-"""Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
+"""Report perplexity, BLEU, chrF, alignments and pictures of a trained translation model."""
 
 import functools
 
@@ -24,9 +24,9 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# Pairs whose alignments are shown, and pairs of these in the picture.
+# Pairs with listed alignments, and how many of them the picture shows.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
-# Alignments in the order of the summary.
+# Order of the alignments in the summary.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
@@ -35,7 +35,7 @@ LAYOUTS["uncertainty"] = functools.partial(compared_coverage, metrics=tables.QUA
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on `EncodedPairs`, and the sentences behind it."""
+    """Return the report on `EncodedPairs` and the sentences that it is based on."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
     translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
@@ -86,7 +86,7 @@ def shown(run, part, outputs):
     marked = map(words_with_nats, outputs["sentences"]) if "sentences" in outputs else outputs["hypotheses"]
     for source, reference, text, words in zip(*columns, marked, strict=True):
         samples.append([("source", source), ("reference", reference), ("translation", words)])
-        # The built-in text has one right translation; other text has several.
+        # Only the built-in text has exactly one right translation.
         if outputs["is_built_in"]:
             samples[-1].append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))
@@ -106,16 +106,16 @@ def compared(comparison):
 
 
 def normalized(codec, sentences):
-    """Return sentences as the model would write them: lower case where it lowers, its Unicode form.
+    """Return sentences in the case and Unicode form of the model's outputs.
 
-    Unknown words are not replaced: a word that the model cannot write does not make a reference easier.
+    Unknown words are not replaced, so a word outside the vocabulary does not make a reference easier.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
     return [" ".join(text.decode().split()) for text in texts]
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU and chrF with sacrebleu's signatures, and the share of sentences that equal their reference."""
+    """Return BLEU and chrF with sacrebleu's signatures, and the fraction of exact matches."""
     report = {}
     for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
@@ -127,7 +127,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's metrics of translations; their signatures say whether the model writes lower case."""
+    """Return sacrebleu's translation metrics; their signatures record whether the model lower-cases."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
@@ -135,7 +135,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report` of results of `translate_with_uncertainty`, in BLEU and chrF."""
+    """Return the `coverage_report` of `translate_with_uncertainty` results, in BLEU and chrF."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -144,9 +144,9 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the perplexity of the references, with its kind.
+    """Return the perplexity of the references and its kind.
 
-    A continuous alignment that is drawn has the predictive log p: of each word the logarithm of the mean over draws.
+    With random continuous alignments, log p of a word is predictive: the log of its mean probability over draws.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
     predictive = mean_of_draws(model, translator.log_likelihood.python_function, inference.count or 0)
@@ -161,8 +161,8 @@ def likelihood_of(translator, run, part):
 
 
 def bound_of(run, part):
-    """Return the `bound_report` of a model whose objective is a bound, whatever the inference; empty for others."""
-    # For the model relaxed the value at the mean of q is no bound; wake-sleep has the exact value already.
+    """Return the `bound_report` of models trained on an ELBO, independent of the inference; empty for others."""
+    # For the model relaxed, the value at the mean of q is not a bound; wake-sleep already reports the exact value.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}
@@ -177,9 +177,9 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return what another sentence's source costs, in nats a sentence: mean and standard error.
+    """Return the cost of another sentence's source, in nats per sentence: mean and standard error.
 
-    The decoder reads the source through its attention alone. A cost of 0 means that it does not use the attention.
+    The decoder reads the source only through its attention. A cost of 0 means that it ignores the attention.
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
@@ -192,8 +192,8 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the entropies of `Translator.alignments` in nats a word, and with gold links the quality of the links of
-    each target word to its most probable source word, subwords merged to words."""
+    """Return the entropies of `Translator.alignments` in nats per word. With gold links, also score the link from each
+    target word to its most probable source word, with subwords merged into words."""
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:
@@ -204,7 +204,7 @@ def alignment_report(translator, codec, part):
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    # Without the end of the sentence, and without pieces that were cut.
+                    # Drop the end token and truncated pieces.
                     source_words = words[0][row][: len(part.sources[row])]
                     target_words = words[1][row][: len(part.targets[row])]
                     pieces = matrix[: len(target_words), : len(source_words)]
@@ -215,7 +215,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end."""
+    """Return the alignments of id list pairs: a dictionary of lists of (T, S) arrays; T includes the end token."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
@@ -225,7 +225,7 @@ def align(translator, sources, targets):
 
 
 def attention(run, part):
-    """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
+    """Return the alignments of random pairs of a split (Figures 3 and 4: prior, posteriors)."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     weights = align(Translator(run), sources, targets)

@@ -1,9 +1,9 @@
-"""Text as pieces: of a joint SentencePiece model, or words between spaces.
+"""Split text into SentencePiece subwords or words.
 
-Each encoder is a `TextEncoder` that names its pieces and knows which word each piece belongs to, so that the weights on
-pieces can be summed to weights on words.
+Each encoder is a `TextEncoder` that maps its pieces to words, so that weights on pieces can be merged into weights on
+words.
 
-Shapes: B sentences, T pieces of the longest of them.
+Shapes: B sentences, T pieces of the longest sentence.
 """
 
 import io
@@ -18,36 +18,36 @@ from applications.common.shown import evenly
 from applications.text.rows import take_rows
 from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary, chunks
 
-# Sentences that a SentencePiece model is trained on.
+# Most sentences for training a SentencePiece model.
 MOST_SENTENCES = 1_000_000
 SPACE_MARK = "▁"
 
 
 class PieceTokenizer(Tokenizer):
-    """Normalises sentences and splits them at white space, or into the pieces of a SentencePiece model.
+    """Normalise sentences and split them at white space, or into the pieces of a SentencePiece model.
 
-    Bytes that are not UTF-8 become U+FFFD, text is brought to NFKC, every run of white space or control characters
-    becomes one space, and no space is left at either end. Unlike `Tokenizer`, it keeps the treebank's escapes.
+    Invalid UTF-8 becomes U+FFFD, text is normalised to NFKC, each run of white space or control characters becomes
+    one space, and both ends are stripped. Unlike `Tokenizer`, it keeps treebank escapes such as -LRB-.
 
     Args:
-        lowercase: Whether text is lower-cased.
-        model: SentencePiece model, bytes, or `None`. "▁" begins the first piece of a word; neighbouring characters that
-            the model does not know are one piece.
+        lowercase: Whether to lower-case text.
+        model: Bytes of a SentencePiece model, or `None`. "▁" starts the first piece of a word; adjacent unknown
+            characters form one piece.
     """
 
     def __init__(self, lowercase=True, model=None):
         super().__init__(lowercase=lowercase, split_punctuation=False)
         self.model = model
-        # Text cannot hold the mark of a space and a space: it reads as one, as in SentencePiece itself.
+        # SentencePiece's space mark in a text is treated as a space, as SentencePiece does.
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
-        """Return normalised strings (B,). Doing it twice changes nothing more."""
+        """Return normalised strings (B,); the operation is idempotent."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # At once, because lower-casing cuts a string at a NUL; and at the end, because NFKC brings new spaces.
+        # Replace spaces first, because lower-casing truncates at NUL, and last, because NFKC creates spaces.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
-            # NFKC brings new capitals, of a trademark sign for one; lower-casing can leave a letter decomposed.
+            # NFKC creates capitals, as from a trademark sign; lower-casing can leave a letter decomposed.
             strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 
@@ -55,8 +55,8 @@ class PieceTokenizer(Tokenizer):
         normalized = self.normalize(strings)
         return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
-    # An operation of this function loads the model: one that is loaded outside of functions is lost when a program sets
-    # TensorFlow's seed. A function is one copy in a SavedModel.
+    # Load the model inside a function: setting TensorFlow's seed would discard a model loaded outside. A SavedModel
+    # also stores a single copy of the function.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):
@@ -64,29 +64,29 @@ class PieceTokenizer(Tokenizer):
 
 
 class PieceEncoder(TextEncoder):
-    """A `TextEncoder` that can name its pieces; a special token written out in a text never has the special id."""
+    """A `TextEncoder` that lists its pieces; special tokens that occur in a text are encoded as unknown."""
 
     def encode_ragged(self, strings):
         ids = super().encode_ragged(strings)
         return ids.with_flat_values(tf.where(ids.flat_values < len(SPECIAL_TOKENS), UNKNOWN, ids.flat_values))
 
     def pieces(self, ids):
-        """Return the pieces of int ids (T,), a list of str."""
+        """Return the pieces of int ids (T,) as a list of str."""
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Return the index of the word, between spaces, of each piece, an int array a sentence. Eager only."""
+        """Return the index of the space-separated word of each piece, one int array per sentence. Eager only."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
-        # Normalisation can leave nothing of a word.
+        # Normalisation can make a word empty.
         counts = np.split(pieces.row_lengths().numpy(), np.cumsum([len(row) for row in rows])[:-1])
         return [np.repeat(np.arange(len(row)), count) for row, count in zip(rows, counts, strict=True)]
 
 
 class SubwordEncoder(PieceEncoder):
-    """Strings to the ids of a SentencePiece model, and back.
+    """Convert between strings and the ids of a SentencePiece model.
 
-    `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
+    `decode` restores spaces. Reports count a run of unknown characters as one unknown token.
 
     Example:
 
@@ -104,10 +104,10 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Train byte-pair encoding on *training* sentences; in the same order they give the same model.
+        """Train byte-pair encoding on *training* sentences; sentences in the same order give the same model.
 
-        Of more than `MOST_SENTENCES`, which SentencePiece has in memory, as many are read, spread evenly.
-        `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
+        SentencePiece holds its sentences in memory, so at most `MOST_SENTENCES`, evenly spaced, are used.
+        `vocabulary_size` includes the special pieces and all single characters; smaller sizes raise `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
         sentences = take_rows(sentences, evenly(len(sentences), MOST_SENTENCES))
@@ -126,7 +126,7 @@ class SubwordEncoder(PieceEncoder):
                 hard_vocab_limit=False,
                 character_coverage=1.0,
                 normalization_rule_name="identity",
-                # Longer ones would be left out without a word.
+                # SentencePiece silently drops longer sentences.
                 max_sentence_length=1 << 30,
                 shuffle_input_sentence=False,
                 num_threads=1,
@@ -139,18 +139,18 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return the sentences (...) of int ids (..., T), without special tokens and marks; `<unk>` is written."""
+        """Return the sentences (...) of int ids (..., T) without special tokens and space marks, but with `<unk>`."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 
 
 class WordEncoder(PieceEncoder):
-    """Strings of words between spaces to ids, and back."""
+    """Convert between strings of space-separated words and ids."""
 
     def __init__(self, vocabulary, lowercase=True):
         super().__init__(PieceTokenizer(lowercase), vocabulary)
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Take the most frequent words of *training* sentences, up to `vocabulary_size` ids."""
+        """Fit a vocabulary of the most frequent words of *training* sentences, up to `vocabulary_size` ids."""
         return cls(Vocabulary.fit(PieceTokenizer(lowercase).count(sentences), vocabulary_size), lowercase)

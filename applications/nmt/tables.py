@@ -1,10 +1,10 @@
-"""Columns of the tables, and the papers' layouts."""
+"""Define the columns of the tables and the papers' layouts."""
 
 from applications.common.papers import with_paper
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
 
-# The lines of Table 8 and of Table 4 of Fan et al. 2020.
+# Rows of Tables 8 and 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
 FAN_QUALITY = ("soft", "relaxed", *FAN_COST)
 
@@ -12,12 +12,12 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics of the most certain translations.
+# Metrics for the most certain translations.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
-    """Return the figures of p, or of the mean of BAM's weights: of the alignment that has not seen the word."""
+    """Return the entropy and F1 of the alignment before the word is observed: p, or the mean of BAM's weights."""
     report = record["report"]["alignment"]
     name = "prior" if "prior_entropy" in report else "mean"
     return {"entropy": report.get(f"{name}_entropy"), "f1": report.get(name, {}).get("f1")}
@@ -41,7 +41,7 @@ COLUMNS = (
 )
 
 
-# Table 2 of Deng et al. 2018: the sum over all alignments, and over the five most probable ones.
+# Table 2 of Deng et al. 2018: sums over all alignments and over the five most probable.
 EXACT_AND_KMAX = (
     Column("PPL, exact", PERPLEXITY.of),
     Column("PPL, K-max 5", "kmax.likelihood.perplexity"),
@@ -65,8 +65,8 @@ def deng(comparison):
     kmax = _with_kmax(comparison)
     if kmax:
         title = "Table 2 of Deng et al. 2018"
-        parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
-    # The entropy is of a categorical distribution, which BAM has not.
+        parts.append(beside(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
+    # The entropy needs a categorical distribution, so BAM is left out.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Return the records of the models that sum over all alignments, with the report under `kmax:5` as "kmax"."""
+    """Return the records of models with exact inference, and add their `kmax:5` reports as "kmax"."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":
@@ -92,10 +92,10 @@ def _with_kmax(comparison):
 
 
 def fan(comparison):
-    """Return Tables 4 and 8 of Fan et al. 2020, with the lines that the comparison has, beside the paper's figures."""
+    """Return the available rows of Tables 4 and 8 of Fan et al. 2020, beside the paper's figures."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
-    cost = "Table 8 of Fan et al. 2020; seconds as they were in training, beside whatever else ran"
+    cost = "Table 8 of Fan et al. 2020; seconds measured during training, on a shared machine"
     for title, paper, lines, columns in (
         ("Table 4 of Fan et al. 2020", "fan_4", FAN_QUALITY, (BLEU,)),
         (cost, "fan_8", FAN_COST, (STEP, parameters)),
@@ -107,7 +107,7 @@ def fan(comparison):
 
 
 def _title(name, short=False):
-    """Return the paper's title of an entry of `compare`; unless `short`, with how the expectation is taken."""
+    """Return the paper's title of a `compare` entry; unless `short`, name the estimator of the expectation too."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation

@@ -1,4 +1,4 @@
-"""Training of a translation model."""
+"""Train a translation model."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def train(options):
     callbacks = posterior_callbacks(run, run.models.decoder.attention) if MODELS[options.model].needs_posterior else []
     run.open()
     with run.scope():
-        # The model returns a bound of the log-likelihood.
+        # The model returns a bound on the log-likelihood.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
     callbacks, score = [TranslateValidation(run), *callbacks], after_warm_start("val_loss")
@@ -33,7 +33,7 @@ def train(options):
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Adds the perplexity of the validation loss, and the BLEU of greedy translations of the first sentences."""
+    """Log the perplexity of the validation loss, and BLEU of greedy translations of the first sentences."""
 
     def __init__(self, run):
         super().__init__()

@@ -28,7 +28,7 @@ SMALL = {
 
 
 def write_pairs(folder, pairs=PAIRS, names=("train.src", "train.tgt")):
-    """Write the two sides of pairs into a folder; return it."""
+    """Write both sides of the pairs to a folder and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, side in zip(names, zip(*pairs, strict=True), strict=True):
         (folder / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
@@ -36,7 +36,7 @@ def write_pairs(folder, pairs=PAIRS, names=("train.src", "train.tgt")):
 
 
 def small_options(folder, **changes):
-    """Return options of a run in folder/run on pairs in folder/data, which are written."""
+    """Write pairs to folder/data, and return options of a run in folder/run on them."""
     data = folder / "data"
     if not data.exists():
         write_pairs(data)
@@ -45,7 +45,7 @@ def small_options(folder, **changes):
 
 
 def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
-    """Inputs of the training model: the second pair is shorter."""
+    """Return inputs of the training model; the second pair is shorter."""
     generator = np.random.default_rng(seed)
     sources, targets = (generator.integers(4, vocabulary, (batch, length)) for length in (source, target))
     sources[1, 3:] = targets[1, 4:] = 0
@@ -55,15 +55,15 @@ def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
     return {name: x.astype("int32") for name, x in named.items()}
 
 
-# Ids alone are looked at here.
+# These tests only use ids.
 CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 
 def random_run(model, **changes):
-    """Return a run without data, of a model with random weights."""
+    """Return a run without data whose model has random weights."""
     options = changed(Options(), model=model, **{**SMALL, "num_layers": 2, **changes})
     models, generator = build(options, CODEC), np.random.default_rng(7)
-    # Every part matters.
+    # Large random weights give every layer an effect.
     for weight in models.training.trainable_weights:
         weight.assign(generator.normal(size=weight.shape, scale=0.5))
     return Run(None, options, {}, CODEC, models)

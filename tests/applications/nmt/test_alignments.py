@@ -1,4 +1,4 @@
-"""Links of words: their files, their weights, and their quality."""
+"""Word links: files, merged weights and scores."""
 
 import math
 
@@ -18,7 +18,7 @@ PREDICTED = [Links({(0, 0), (2, 1), (2, 2)})]
 
 
 def read(path, num_pairs):
-    """The links of pairs of 20 words on either side."""
+    """Read the links of pairs with 20 words per side."""
     return gold_links(path, ParallelText(*[[" ".join("w" * 20)] * num_pairs] * 2))
 
 
@@ -49,14 +49,14 @@ def test_files_that_do_not_fit_the_pairs(tmp_path):
     path = write(tmp_path / "gold", "0-0\n\n")
     fails(lambda: read(path, num_pairs=3), f"{path}:3: ", "2 lines", "3 pairs")
     path = write(tmp_path / "gold", "\n\n\n")
-    fails(lambda: read(path, num_pairs=3), f"{path}: there is no sure link")
+    fails(lambda: read(path, num_pairs=3), f"{path}: expected at least one sure link")
     for link in ("20-0", "0p20"):
         path = write(tmp_path / "gold", f"0-0 19p19\n0-0 19p19 {link}\n")
         fails(lambda: read(path, num_pairs=2), f"{path}:2: ", f"the link {link.replace('p', '-')} ", "20 source and 20")  # noqa: B023
 
 
 def test_a_table_of_links_is_converted(tmp_path):
-    """The table of the shared tasks: a line per link, pairs and words as they are counted there."""
+    """The tables of the shared tasks have one link per line, with their own numbering of pairs and words."""
     links = [*random_links(np.random.default_rng(0), 7), Links({(0, 0)}, {(4, 3)}), Links(frozenset())]
     rows = [
         f"{number:04} {i} {j} {'S' if (i, j) in entry.sure else 'P'} 0.5\n"
@@ -114,7 +114,7 @@ def test_scores_at_the_ends():
     assert alignments.alignment_scores(nothing, gold) == (0.0, 0.0, 0.0, 1.0)
     # Possible links neither cost nor earn recall.
     assert alignments.alignment_scores([Links({(0, 0), (1, 1), (2, 1)})], GOLD) == (1.0, 1.0, 1.0, 0.0)
-    # With sure links alone the error rate is 1 - F1.
+    # With only sure links the error rate is 1 - F1.
     scores = alignments.alignment_scores(random_links(generator, 4), gold)
     assert scores.aer == pytest.approx(1.0 - scores.f1)
 

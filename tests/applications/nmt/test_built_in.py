@@ -1,4 +1,4 @@
-"""The files of pairs that ship, and the grammar that wrote one of them."""
+"""The built-in files of pairs, and the grammar that generates one of them."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ DIGESTS = {
     "sentences": "e6981c5f3f1b52f8c301a201b89b550b486bccb9a5a572c49db5eab2724e290d",
     "amounts": "7c47c37f53583b801545ceff77c41dab59866587b573ebe272e4953970dc2847",
 }
-# Words that may lack a translation of their own.
+# Words that may have no translation.
 FUNCTION_WORDS = {"und", "hat", "ist", ","}, {"a", "does", "has"}
 
 

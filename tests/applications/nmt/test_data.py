@@ -1,4 +1,4 @@
-"""From files to batches: parallel text, its segmentation and gold links."""
+"""Reading parallel text, segmentation and gold links."""
 
 import gzip
 
@@ -16,7 +16,7 @@ from applications.text.readers import read_parallel
 
 @pytest.mark.parametrize("segmentation", ["bpe", "words"])
 def test_segmentations(tmp_path, segmentation):
-    """Text goes through each of them unchanged, and comes back after saving."""
+    """Text survives encoding and decoding; a saved segmentation gives the same ids."""
     options = small_options(tmp_path, segmentation=segmentation, max_length=40)
     parts = read(options)
     codec = Codec.fit(options, parts["train"])
@@ -38,14 +38,14 @@ def test_segmentations(tmp_path, segmentation):
 
 
 def test_references_are_normalized(tmp_path):
-    """Lower case, but no unknown word in the place of one that the model does not know."""
+    """References are lower-cased, and unknown words are not replaced."""
     options = small_options(tmp_path, segmentation="words")
     codec = Codec.fit(options, read(options)["train"])
     assert normalized(codec, ["The  Cat", "the zebra"]) == ["the cat", "the zebra"]
 
 
 def test_files_and_long_sentences(tmp_path):
-    """Names of published data, plain or compressed; pairs beyond the limit are left out of training, cut elsewhere."""
+    """File names of published data are accepted, plain or compressed; long pairs are dropped in training, else cut."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20], ("train.de", "train.en"))
     write_pairs(folder, [*PAIRS[20:24], ("wort " * 30, "word " * 30)], ("val.de", "val.en"))
     for name in ("train.de", "train.en"):
@@ -64,19 +64,19 @@ def test_files_and_long_sentences(tmp_path):
 
 
 def test_a_pair_with_an_empty_side_after_segmentation(tmp_path):
-    """The mark of a space is text until it is normalised: such training pairs are named, or counted."""
+    """Normalisation empties a side with only a space mark: such training pairs raise an error, or are counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))
     codec = Codec.fit(options, pairs)
-    with pytest.raises(InputError, match=r"pair 6 of the training split: segmentation leaves nothing of a side"):
+    with pytest.raises(InputError, match=r"pair 6 of the training split: a side is empty after segmentation"):
         encode(options, codec, pairs, training=True)
     report = encode(changed(options, skip_invalid=True), codec, pairs, training=True).report
     assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
 
 
 def test_gold_links_of_files(tmp_path):
-    """A line a pair; a file without its pairs, or one that does not fit them, is an error."""
+    """Each pair has a line of links; a file without pairs, or with out-of-range links, is an error."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20])
     write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
     links = tmp_path / "links.txt"
@@ -87,12 +87,12 @@ def test_gold_links_of_files(tmp_path):
     links.write_text("0-0\n0-0 9-1\n")
     with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
         read(options)
-    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+    with pytest.raises(InputError, match="--valid-links requires valid files"):
         read(changed(Options(), valid_links=str(links)))
 
 
 def test_other_pairs_of_evaluate(tmp_path):
-    """A table has the columns of the run's own; links are those of the pairs, and none are invented."""
+    """A table uses the column names of the run; links are read from the given file only."""
     options = small_options(tmp_path)
     text = changed(options, source_column="de", target_column="en")
     table = tmp_path / "other.tsv"

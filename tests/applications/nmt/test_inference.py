@@ -1,4 +1,4 @@
-"""Names of inferences, and what each one stands for."""
+"""Parsing of inference names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every translation model: what it may see, what it is made of, and that it learns."""
+"""Every translation model: causality, parameters and learning."""
 
 import keras
 import numpy as np
@@ -37,8 +37,8 @@ def test_models_learn(model):
 
 @pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
 def test_attentions_beyond_the_translation_papers(model, eagerly):
-    """Drawn weights, or a drawn vector, in the same network: the KL is the layer's, and what is reported is at the
-    mean, the softmax of the scores."""
+    """The same network with random weights or a random vector adds the layer's KL; reports use the mean, the softmax of
+    the scores."""
     run = random_run(model)
     attention = run.models.decoder.attention
     assert attention.kl_weight == 1.0
@@ -69,7 +69,7 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
 
 
 def test_initial_range_draws_the_biases_too():
-    """From U[-r, r], but for the forget gates, which start at 1."""
+    """Biases are drawn from U[-r, r], except the forget gates' biases, which start at 1."""
     limit = 0.1
     options = changed(Options(), model="variational_enum", **SMALL, num_layers=2, initial_range=limit)
     biases = {
@@ -77,7 +77,7 @@ def test_initial_range_draws_the_biases_too():
         for weight in build(options, CODEC).training.trainable_weights
         if weight.path.endswith("bias")
     }
-    # Two layers of three encoders in two directions, two cells, and two of the emission.
+    # Three encoders of two bidirectional layers, two cells, and two biases of the emission.
     assert len(biases) == 16
     cell_biases = [bias for path, bias in biases.items() if "cell" in path]
     for bias in cell_biases:
@@ -86,10 +86,10 @@ def test_initial_range_draws_the_biases_too():
         np.delete(x, np.s_[len(x) // 4 : len(x) // 2]) if "cell" in path else x for path, x in biases.items()
     ]
     drawn = np.concatenate(uniform_biases)
-    # Keras's LSTM asks its initializer twice beside the forget gate, which draws the same again.
+    # Keras's LSTM calls its initializer twice, around the forget gate, and gets the same values.
     repeated = sum(len(bias) // 4 for path, bias in biases.items() if "bidirectional" in path)
     assert len(np.unique(drawn)) == len(drawn) - repeated and np.abs(drawn).max() <= limit
-    # U[-r, r] has the mean 0 and the deviation r / sqrt(3); four standard errors.
+    # U[-r, r] has mean 0 and standard deviation r / sqrt(3); the tolerance is four standard errors.
     error = limit / np.sqrt(3 * len(drawn))
     assert abs(drawn.mean()) < 4 * error and abs(drawn.std() - limit / np.sqrt(3)) < 4 * error
 
@@ -114,11 +114,11 @@ def test_no_word_is_predicted_from_a_later_one(model, eagerly):
 
 @pytest.mark.parametrize("model", ["soft", "marginal", "variational_enum"])
 def test_inferences_agree(model, eagerly):
-    """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
-    posterior."""
+    """K-max over all keys is exact; many draws approximate it; without a posterior, the training model also returns the
+    exact value."""
     run = random_run(model)
     inputs = {name: x.copy() for name, x in INPUTS.items()}
-    # One source has no word: its alignments weigh the same.
+    # One source is empty, so its alignments have equal weights.
     inputs["source"][2] = 0
     arguments = [inputs[name] for name in ("source", "target_input", "target")]
 
@@ -138,7 +138,7 @@ def test_inferences_agree(model, eagerly):
 
 @pytest.mark.slow
 def test_beam_scores_match_teacher_forcing():
-    """The log-probability of a translation is that of a call with its words, and no special token is written."""
+    """Teacher forcing gives the same log-probability, and translations contain no special tokens."""
     translator, _ = translator_of("variational_enum")
     source = INPUTS["source"][:2]
     searched = translator.beam(source)
@@ -159,7 +159,7 @@ def test_exact_posterior(eagerly):
     for weights in alignments.values():
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert (weights[1, :, 3:] == 0).all()
-    # Of every position the joint probability, computed with the value of this position alone.
+    # Compute the joint probability of each position from the value of this position.
     memory, _, decoded = translator._read(*arguments)
     values = translator._values(memory)
     hidden = run.models.emission.hidden(decoded["query"], values[:, None])

@@ -1,4 +1,4 @@
-"""Options that do not go together, and the inferences of the models."""
+"""Incompatible options, and the inferences of the models."""
 
 import typing
 
@@ -15,7 +15,7 @@ from applications.nmt.options import ModelName, Options
 
 
 def test_a_relaxed_alignment_is_sampled_unless_it_is_exported():
-    """Section 4, predictive inference; BAM is reported at the mean of its weights (Fan et al. 2020, section 3.2)."""
+    """Predictive inference of section 4; BAM predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
     inferences = {name: (model.inference, model.inference_without_draws) for name, model in MODELS.items()}
     assert inferences.pop("relaxed") == ("sample:10", "soft")
     assert {x for name, x in inferences.items() if name in ("soft", "wc", "lc")} == {("soft", "soft")}
@@ -24,7 +24,7 @@ def test_a_relaxed_alignment_is_sampled_unless_it_is_exported():
 
 @pytest.fixture
 def run_of(tmp_path):
-    """Returns the folder of a run of a model, as far as it is looked at before TensorFlow is imported."""
+    """A function that returns a run folder with the files that are read before TensorFlow is imported."""
 
     def run_of(model):
         folder = tmp_path / model
@@ -40,7 +40,7 @@ def run_of(tmp_path):
     "words, message",
     [
         (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
-        (("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
+        (("evaluate", "--links", __file__), "--links: expected other pairs"),
     ],
 )
 def test_options_of_commands(run_of, words, message):
@@ -65,7 +65,7 @@ def test_every_model_has_a_name_among_the_options():
 
 
 def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
-    """Both leave out `segmentation`, and have pieces and words."""
+    """Both omit `segmentation`, which resolves to bpe and words."""
     files = ("--data", write_pairs(tmp_path / "data"), "--out", tmp_path / "out")
     NMT_CASE.fails("has other values of segmentation", "train", *files, "--start-from", run_of("soft"))
 

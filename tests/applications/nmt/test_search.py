@@ -15,7 +15,7 @@ SOURCE = tf.constant(arrays()["source"], tf.int32)
 
 
 def log_likelihood_of_draws(run, sentence, ids, num_draws):
-    """log p(word | those before, draw) of a sentence, (n, T): each draw decoded alone, with the noise of the search."""
+    """Return log p(word | previous words, draw), (n, T), decoding each draw alone with the noise of the search."""
     models, options = run.models, run.options
     decoder, emission = models.decoder, models.emission
     encoded, mask = models.encoder(SOURCE), SOURCE != PAD
@@ -39,10 +39,10 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
 
 @pytest.mark.slow
 def test_search_scores_are_predictive_log_probabilities():
-    """Of each word the mean over draws."""
+    """p of each word is the mean over draws."""
     translator, run = translator_of("relaxed", "sample:3")
     searched = translator._search(SOURCE, 2)
-    # Of the second the source is shorter.
+    # The second source is shorter.
     for sentence in range(2):
         for index in range(2):
             ids = searched["ids"][sentence, index, : int(searched["lengths"][sentence, index])].numpy()
@@ -54,7 +54,7 @@ def test_search_scores_are_predictive_log_probabilities():
 
 @pytest.mark.parametrize("num_draws", [1, 2])
 def test_without_noise_the_search_is_at_the_mean(num_draws):
-    """Any number of draws gives what one state gives."""
+    """Any number of identical draws gives the result of a single state."""
     soft, run = translator_of("relaxed", "soft")
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
     searched = Translator(run, f"sample:{num_draws}")._search(SOURCE, 1)

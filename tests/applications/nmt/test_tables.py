@@ -1,4 +1,4 @@
-"""The tables of a comparison, on figures made by hand."""
+"""The tables of a comparison, computed from constructed figures."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ ARGUMENTS = ["--split", "test", "--inference", "kmax:5"]
 
 
 def compared(folder, records=RECORDS, **options):
-    """A comparison whose models have a perplexity of 8 and a BLEU of 30 under K-max."""
+    """Return a comparison whose models have perplexity 8 and BLEU 30 under K-max."""
     seeds = len(next(iter(records.values())))
     options = CompareNmt(out=str(folder / "compared"), models=tuple(records), seeds=seeds, **options)
     comparison = Compared(APPLICATION, options, records, {name: [record(8.0, 30.0)] * seeds for name in records})
@@ -53,8 +53,8 @@ def test_the_papers_layouts(tmp_path):
     assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU"].startswith("33.30 [")
     assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU, paper"] == "33.09"
     kmax = printed[f"Table 2 of Deng et al. 2018; paper: IWSLT 2014 German-English, K = 5; {HERE}"]
-    # Models that sum over all alignments.
-    assert comparison.evaluate_arguments == {name: None if name in ("soft", "wc") else ARGUMENTS for name in RECORDS}
+    # Only models with exact inference are evaluated with K-max.
+    assert comparison.asked == {name: None if name in ("soft", "wc") else ARGUMENTS for name in RECORDS}
     assert [line["PPL, exact"].split()[0] for line in kmax] == ["6.100", "6.550", "6.400"]
     assert [line["PPL, K-max 5"].split()[0] for line in kmax] == ["8.000"] * 3
     assert [line["BLEU, K-max 5, paper"] for line in kmax] == ["32.97", "33.01", "33.00"]
@@ -70,7 +70,7 @@ def test_the_papers_layouts(tmp_path):
 
 
 def test_a_layout_skips_missing_models(tmp_path):
-    """The entropy of Table 3 is that of a categorical distribution, and the papers' lines are models by name."""
+    """Table 3 needs a categorical distribution, and the papers' rows are matched by model name."""
     comparison = compared(tmp_path, {"wc:units=8": RECORDS["wc"], "soft": RECORDS["soft"]})
     printed = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))
     models = {title.partition(";")[0]: [line["model"] for line in lines] for title, lines in printed.items()}
@@ -115,7 +115,7 @@ def test_the_first_sentences():
 
 @pytest.mark.parametrize("is_built_in", [False, True])
 def test_samples_of_the_built_in_text_are_judged(monkeypatch, is_built_in):
-    """Other text has several right translations."""
+    """Other text has several right translations, so it is not judged."""
     monkeypatch.setattr(report, "attention", lambda run, part: [])
     outputs = {"sources": ["a", "b"], "references": ["x", "y"], "hypotheses": ["x", "z"]}
     samples = report.shown(None, None, outputs | {"is_built_in": is_built_in}).samples

@@ -1,4 +1,4 @@
-"""How sure a model is of its translations: what it has written, read again under draws."""
+"""Uncertainty of translations, computed by scoring them again under draws."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def run_with(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
-    """Of beam search and of greedy decoding."""
+    """This holds for greedy decoding and for beam search."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     for num_beams in (1, 3):
@@ -47,7 +47,7 @@ def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
 
 
 def test_draws_share_noise_across_a_sentence(run_with, eagerly):
-    """The log-likelihood under each is what the training model gives under the same noise."""
+    """The training model gives the same log-likelihood under the same noise."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     translator = Translator(run)
@@ -71,7 +71,7 @@ def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypa
 
 @pytest.mark.slow
 def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
-    """The texts are those of `generate` without the option, in their order."""
+    """The texts equal the output of `generate` without the option, in input order."""
     run, part = run_with("wc"), run_with("wc").data["valid"]
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))
@@ -90,7 +90,7 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
         for result in results.values():
             assert result["curve"][-1] == pytest.approx(report["translation"][metric])
     assert "BLEU of the most certain sentences" in capsys.readouterr().out
-    # A page marks the words that draws disagree on.
+    # A page highlights the words on which draws disagree.
     (label, marked) = APPLICATION.shown(run, part, outputs).samples[0][2]
     sentence = outputs["sentences"][0]
     assert label == "translation" and [word for word, _ in marked] == sentence["words"]
@@ -110,7 +110,7 @@ def test_the_layout_evaluates_every_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_exported_endpoint(run_with, tmp_path):
-    """Its arguments have names; it writes what `generate` writes, and its draws are those of the seed."""
+    """The endpoint has named arguments, returns the texts of `generate`, and its seed reproduces the draws."""
     run = run_with("wc")
     module, names = APPLICATION.endpoints(run)
     assert names[-1] == "uncertain" and "uncertain" not in APPLICATION.endpoints(run_with("soft"))[1]
