@@ -35,17 +35,17 @@ def read(options):
     """Return the parts that the options name, a dictionary of `Sentences`; the built-in ones are cut 80/10/10."""
     text, parts = options.text, {}
     if text.train_text is None:
-        place, valid_fraction = "the built-in sentences", 1 / 9
+        origin, valid_fraction = "the built-in sentences", 1 / 9
         texts = Sentences(grammar.sentences(_NUM_SENTENCES))
-        parts["train"], parts["test"] = _cut(place, texts, 0.1, _TEST_SEED)
+        parts["train"], parts["test"] = _cut(origin, texts, 0.1, _TEST_SEED)
     else:
-        place, valid_fraction = text.train_text, text.valid_fraction
+        origin, valid_fraction = text.train_text, text.valid_fraction
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}
         parts = {part: read_file(path, text, text.skip_invalid) for part, path in paths.items() if path is not None}
         if "test" not in parts and text.test_fraction:
-            parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, DATA_SEED + 1)
+            parts["train"], parts["test"] = _cut(origin, parts["train"], text.test_fraction, DATA_SEED + 1)
     if "valid" not in parts:
-        parts["train"], parts["valid"] = _cut(place, parts["train"], valid_fraction, DATA_SEED)
+        parts["train"], parts["valid"] = _cut(origin, parts["train"], valid_fraction, DATA_SEED)
     return {part: parts[part] for part in PARTS if part in parts}
 
 
@@ -61,18 +61,18 @@ def read_other(options, evaluation):
     )
 
 
-def _cut(place, sentences, share, seed):
+def _cut(origin, sentences, share, seed):
     """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
     # Groups in the order in which they come first.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
-        raise InputError(f"{place}: too few sentences to hold some out, {len(groups)} different ones")
+        raise InputError(f"{origin}: too few sentences to hold some out, {len(groups)} different ones")
     order = np.random.default_rng(seed).permutation(len(groups))
-    is_held = np.isin(group_of_row, groups[order[:count]])
-    rest, held = (sentences.rows(np.flatnonzero(rows)) for rows in (~is_held, is_held))
-    return dataclasses.replace(rest, skipped=sentences.skipped), held
+    is_held_out = np.isin(group_of_row, groups[order[:count]])
+    rest, held_out = (sentences.rows(np.flatnonzero(rows)) for rows in (~is_held_out, is_held_out))
+    return dataclasses.replace(rest, skipped=sentences.skipped), held_out
 
 
 class Codec(TextEncoder):

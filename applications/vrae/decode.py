@@ -156,14 +156,14 @@ class Writer(tf.Module):
             figures |= {"log_ratio": _log_ratio(q, p, z), "kl_code": q.kl_divergence(p)}
         options = {"return_distributions": True} if models.attends else {}
         decoded = models.decode(target_input, target, z, memory, source, **options)
-        drawn = {}
+        random_steps = {}
         if models.attends and models.decoder.informed:
-            drawn["kl_steps"] = decoded["latent_posterior"], decoded["latent_prior"], decoded["latent"]
+            random_steps["kl_steps"] = decoded["latent_posterior"], decoded["latent_prior"], decoded["latent"]
         if models.attends and models.decoder.prediction.informed:
             p = models.decoder.prediction.parameters(decoded["latent"])
             q = models.decoder.prediction.posterior(p, decoded["context"])
-            drawn["kl_context"] = q, p, decoded["predicted_context"]
-        for name, (q, p, draw) in drawn.items():
+            random_steps["kl_context"] = q, p, decoded["predicted_context"]
+        for name, (q, p, draw) in random_steps.items():
             q, p = _normal(**q), _normal(**p)
             figures["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, draw), 0.0), axis=1)
             figures[name] = tf.where(mask, q.kl_divergence(p), 0.0)
@@ -179,9 +179,9 @@ class Writer(tf.Module):
         memory = models.decoder.prepare_memory()
 
         def step(ids, state, position):
-            now = tf.nest.map_structure(lambda x: x[:, position], noise) if noise else None
+            step_noise = tf.nest.map_structure(lambda x: x[:, position], noise) if noise else None
             inputs = models.inputs(ids[:, None], z)[:, 0]
-            outputs, state = models.decoder.step(inputs, state, memory, now)
+            outputs, state = models.decoder.step(inputs, state, memory, step_noise)
             return models.words(outputs["hidden"][:, None, None])[:, 0, 0], state, {}
 
         return step
@@ -236,8 +236,8 @@ def strings(texts):
 def interpolated(writer, texts, num_steps=NUM_BETWEEN):
     """Return the sentences between two, at equal distances of their z_enc."""
     z = writer.encode(tf.constant(texts))["mean"]
-    shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
-    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
+    fractions = tf.linspace(0.0, 1.0, num_steps)[:, None]
+    ids = writer.write_from((1.0 - fractions) * z[:1] + fractions * z[1:])
     return strings(writer.text_encoder.decode(ids))
 
 

@@ -79,20 +79,20 @@ class Models:
 
     def inputs(self, target_input, z=None):
         """Return the inputs of the decoder (B, T, D): words, and z_enc (B, Z) beside each where the model has it."""
-        read = self.input_dropout(self.embedding(self.word_dropout(target_input)))
+        embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
-            return read
+            return embedded
         # A product with ones repeats it over a length that is not known here.
-        z = ops.expand_dims(ops.cast(z, read.dtype), 1)
-        return ops.concatenate([read, z * ops.ones_like(read[..., :1])], axis=-1)
+        z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
+        return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 
     def decode(self, target_input, target, z=None, memory=None, source=None, **options):
         """Return the decoder's outputs for target_input and target (B, T), z_enc, and the encoder's states of source.
         Without these states a decoder that attends takes its latent variables from their priors."""
-        attended = {}
+        context = {}
         if self.attends and memory is not None:
-            attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
-        return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **options)
+            context = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
+        return self.decoder(self.inputs(target_input, z), **context, inputs_mask=ops.not_equal(target, PAD), **options)
 
     @property
     def parameters(self):

@@ -246,8 +246,8 @@ class CompareVrae(common.CompareOptions):
         super().check()
         if "table_3" not in self.layout and (self.max_words is not None or self.document != "mixture"):
             raise InputError("--max-words, --document: are of --layout table_3 alone.")
-        given = {self.documents is not None, self.references is not None}
-        if given != {"table_3" in self.layout}:
+        has_paths = {self.documents is not None, self.references is not None}
+        if has_paths != {"table_3" in self.layout}:
             raise InputError("--layout table_3, --documents and --references belong together.")
         if self.documents is not None:
             read_topics(self.documents, self.references)

@@ -163,7 +163,7 @@ def _grammar(outputs):
         "num_generated": len(outputs["generated"]),
         "num_grammatical": sum(grammar.parse(text) is not None for text in outputs["generated"]),
         "num_rebuilt": len(rebuilt),
-        "num_same": sum(source is not None and source == again for source, again in rebuilt),
+        "num_same": sum(source is not None and source == target for source, target in rebuilt),
     }
 
 
@@ -227,13 +227,13 @@ def _controls(run, part, writer):
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
     # Neighbours have about the same length: the other z_enc is wrong about more than the length.
-    others = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
-    differences, start = {name: [] for name in others}, 0
+    codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
+    differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):
         rows = slice(start, start + len(sentences[0]))
         log_likelihood = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
-        for name, other in others.items():
-            differences[name].append(log_likelihood - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
+        for name, z in codes_by_control.items():
+            differences[name].append(log_likelihood - writer.at(*sentences, z[rows])["log_likelihood"].numpy())
         start = rows.stop
     return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
 
@@ -299,18 +299,18 @@ def table_3(comparison):
         return [*words, "--out", f"{run.options.run.out}/{folder}"]
 
     reports = comparison.evaluate(folder, arguments_of, command="summarize", written=f"{folder}/summaries.json")
-    of_model = lambda report: {"rouge": means(report["systems"][report["model"]])}  # noqa: E731
+    rouge_of = lambda report: {"rouge": means(report["systems"][report["model"]])}  # noqa: E731
     records = {
-        name: [record | of_model(report) for record, report in zip(comparison.records[name], of, strict=True)]
-        for name, of in reports.items()
+        name: [record | rouge_of(report) for record, report in zip(comparison.records[name], summaries, strict=True)]
+        for name, summaries in reports.items()
     }
     first = next(iter(reports.values()))[0]
     # Other ways to choose sentences have no seeds.
-    others = {name: [{"rouge": means(of)}] for name, of in first["systems"].items() if name != first["model"]}
+    baselines = {name: [{"rouge": means(x)}] for name, x in first["systems"].items() if name != first["model"]}
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
     title += first["document"]
-    return [with_paper(title, "vrae_3", columns, records | others, first_of=_title_of)]
+    return [beside(title, "vrae_3", columns, records | baselines, first_of=_title_of)]
 
 
 LAYOUTS = {"paper": paper, "table_3": table_3}

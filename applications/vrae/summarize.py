@@ -106,9 +106,9 @@ class Summarizer:
         """Return the indices of sentences, the nearest to the document first."""
         _, counts = self._words.encode_numpy(sentences)
         self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
-        each = self._gaussians(sentences, self._max_length)
-        document = each.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
-        return np.argsort(divergences(document, each), kind="stable")
+        gaussians = self._gaussians(sentences, self._max_length)
+        document = gaussians.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
+        return np.argsort(divergences(document, gaussians), kind="stable")
 
     def _gaussians(self, texts, max_length):
         batches = []
@@ -156,8 +156,8 @@ def summarize(options):
     if options.references is not None:
         record["topics"] = list(summaries)
         record["systems"] = {
-            name: [means([rouge(text, topic.references) for text in texts]) for topic, texts in zip(topics, of_system)]
-            for name, of_system in systems.items()
+            name: [means([rouge(text, topic.references) for text in texts]) for topic, texts in zip(topics, system)]
+            for name, system in systems.items()
         }
         print(table_of(record), end="\n\n")
     else:
@@ -183,9 +183,9 @@ def _require_same(folder, digest):
 def table_of(record):
     """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent."""
     columns = [
-        Column(f"{title} {of}", f"{measure}.{part}", 1, 100.0)
+        Column(f"{title} {head}", f"{measure}.{part}", 1, 100.0)
         for measure, title in MEASURES.items()
-        for part, of in PARTS.items()
+        for part, head in PARTS.items()
     ]
     title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
     title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"

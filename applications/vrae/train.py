@@ -51,23 +51,23 @@ class LaggingInference(keras.callbacks.Callback):
     def __init__(self, models, variational):
         super().__init__()
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
-        own = {id(weight) for weight in models.inference_weights}
-        self.is_own = [(weight, id(weight) in own) for weight in models.training.trainable_weights]
+        inference = {id(weight) for weight in models.inference_weights}
+        self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
         # A traced step trains what was trainable when it was traced.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
         step = int(self.model.optimizer.iterations.numpy())
-        of_q = None if step >= self.num_steps else (step + 1) % self.period > 0
-        for weight, is_own in self.is_own:
-            weight.trainable = of_q in (None, is_own)
-        if of_q not in self.functions:
+        trains_q = None if step >= self.num_steps else (step + 1) % self.period > 0
+        for weight, in_inference in self.in_inference:
+            weight.trainable = trains_q in (None, in_inference)
+        if trains_q not in self.functions:
             self.model.make_train_function(force=True)
-            self.functions[of_q] = self.model.train_function
-        self.model.train_function = self.functions[of_q]
+            self.functions[trains_q] = self.model.train_function
+        self.model.train_function = self.functions[trains_q]
 
     def on_train_batch_end(self, batch, logs=None):
-        for weight, _ in self.is_own:
+        for weight, _ in self.in_inference:
             weight.trainable = True
 
 

@@ -13,8 +13,8 @@ EVERY_MODEL = list(MODELS)
 
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
-    given = {**VRAE_CASE.options, **written(VRAE_CASE.data, folder), **values}
-    return changed(APPLICATION.program.default, **given)
+    options = {**VRAE_CASE.options, **written(VRAE_CASE.data, folder), **values}
+    return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):

@@ -35,7 +35,7 @@ def test_files_of_both_forms(tmp_path, form):
     assert data.read_file(path, options, False).texts == texts
 
 
-def test_equal_sentences_stay_in_one_part(tmp_path):
+def test_equal_sentences_stay_in_one_split(tmp_path):
     """In whatever case."""
     path = tmp_path / "twice.txt"
     path.write_text("".join(f"{text}\n" for text in [*SENTENCES * 2, *map(str.title, SENTENCES)]))
@@ -53,8 +53,8 @@ def test_equal_sentences_stay_in_one_part(tmp_path):
 def test_modes_of_generate(run_of, monkeypatch):
     """New sentences of a seed without any input; what lies between each line and the next. All of it in batches."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
-    one, again, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
-    assert one == again != other and len(one.splitlines()) == 4
+    first, repeated, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
+    assert first == repeated != other and len(first.splitlines()) == 4
     monkeypatch.setattr(decode, "BATCH", 2)
     in_batches = VRAE_CASE.succeeds(*run, "--num", 5, "--seed", 1).splitlines()
     assert len(in_batches) == 5 and in_batches[2:4] != in_batches[:2]
@@ -64,8 +64,7 @@ def test_modes_of_generate(run_of, monkeypatch):
     assert [row.split("\t")[::2] for row in between] == [rebuilt[:2], rebuilt[1:]]
 
 
-@pytest.mark.slow
-def test_calls_that_cannot_be(run_of, tmp_path):
+def test_invalid_calls(run_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a line\n")
     run = run_of(VRAE_CASE).path
     VRAE_CASE.fails("--input: new sentences need none", "generate", "--run", run, "--input", tmp_path / "lines.txt")

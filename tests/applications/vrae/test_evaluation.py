@@ -26,15 +26,15 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
     """Runs of models, and the report of their validation sentences, which are one batch."""
-    found = {}
+    cache = {}
 
     def reported(model, informed="latent"):
-        if (model, informed) not in found:
+        if (model, informed) not in cache:
             tf.config.run_functions_eagerly(True)
             run = run_of(tmp_path_factory.mktemp(model), model=model, informed=informed, context_floor=0.0, max_bound=4)
             writer, evaluation = Writer(run), EvaluateVrae("", num_draws=6)
-            found[model, informed] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
-        return found[model, informed]
+            cache[model, informed] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
+        return cache[model, informed]
 
     return reported
 
@@ -42,46 +42,45 @@ def reported(tmp_path_factory):
 @pytest.mark.parametrize("informed", slow_after(["latent", "both"]))
 def test_three_perplexities(reported, informed):
     run, writer, report = reported("vrae_sa", informed)
-    found = report["likelihood"]
-    source, _, target = given = sentences_of(run)
+    likelihood = report["likelihood"]
+    source, _, target = batch = sentences_of(run)
     assert len(source) == len(run.data["valid"]) == report["num_sentences"]
     num_tokens, num_words = np.count_nonzero(target), np.count_nonzero(source)
-    assert (found["num_tokens"], found["num_words"]) == (num_tokens, num_words)
+    assert (likelihood["num_tokens"], likelihood["num_words"]) == (num_tokens, num_words)
     seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
-    drawn = {name: x.numpy() for name, x in writer.drawn(*given, seed).items()}
+    drawn = {name: x.numpy() for name, x in writer.drawn(*batch, seed).items()}
     kl_steps, kl_context = (drawn[name].sum(axis=1) for name in ("kl_steps", "kl_context"))
     elbo = drawn["log_likelihood"] - drawn["kl_code"] - kl_steps - kl_context
-    assert found["elbo"]["nats"] == pytest.approx(-elbo.mean(), rel=1e-5)
-    assert found["elbo"]["perplexity"] == pytest.approx(np.exp(-elbo.sum() / num_tokens), rel=1e-5)
+    assert likelihood["elbo"]["nats"] == pytest.approx(-elbo.mean(), rel=1e-5)
+    assert likelihood["elbo"]["perplexity"] == pytest.approx(np.exp(-elbo.sum() / num_tokens), rel=1e-5)
     for name, value in (("kl_code", drawn["kl_code"]), ("kl_steps", kl_steps), ("kl_context", kl_context)):
-        assert found[name] == (pytest.approx(value.mean(), rel=1e-5) if value.any() else None)
+        assert likelihood[name] == (pytest.approx(value.mean(), rel=1e-5) if value.any() else None)
     # The paper's: without any KL, z_t from its prior, and the end is in the sum but not in the count.
-    published = writer.published(*given, seed).numpy()
-    assert found["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
-    assert found["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
-    bound = found["importance_weighted"]
+    published = writer.published(*batch, seed).numpy()
+    assert likelihood["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
+    assert likelihood["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
+    bound = likelihood["importance_weighted"]
     assert (bound["num_draws"], bound["num_sentences"]) == (6, 4)
     assert bound["nats"] < bound["elbo_nats"] - 1e-3
 
 
-@pytest.mark.slow
-def test_what_the_published_figure_leaves_out(reported):
+def test_the_published_likelihood(reported):
     """Of a model without z_t it is the reconstruction; with it, not what q knows of the sentence."""
     for model, same in (("vrae", True), ("vrae_sa", False)):
-        found = reported(model)[2]["likelihood"]
-        assert (found["published"]["nats"] == pytest.approx(found["reconstruction"], rel=1e-5)) == same
+        likelihood = reported(model)[2]["likelihood"]
+        assert (likelihood["published"]["nats"] == pytest.approx(likelihood["reconstruction"], rel=1e-5)) == same
 
 
-def test_the_bound_of_some_sentences(reported):
+def test_importance_weighted_bound(reported):
     run, writer, report = reported("vrae")
     part = run.data["valid"].rows(evenly(len(run.data["valid"]), 4))
     inputs, target = next(iter(part.training_batches(run.options)))
     weights = writer.log_weights(inputs["source"], inputs["target_input"], target, 6, 7919).numpy().astype("float64")
     value = logsumexp(weights, axis=0) - np.log(6)
-    found, num_tokens = report["likelihood"]["importance_weighted"], np.count_nonzero(target)
-    assert found["nats"] == pytest.approx(-value.mean(), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(np.exp(-value.sum() / num_tokens), rel=1e-5)
-    assert found["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
+    bound, num_tokens = report["likelihood"]["importance_weighted"], np.count_nonzero(target)
+    assert bound["nats"] == pytest.approx(-value.mean(), rel=1e-5)
+    assert bound["perplexity"] == pytest.approx(np.exp(-value.sum() / num_tokens), rel=1e-5)
+    assert bound["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -90,28 +89,30 @@ def test_controls(reported):
     run, writer, report = reported("vrae_sa")
     part = run.data["valid"].rows(evenly(len(run.data["valid"]), 4))
     inputs, target = next(iter(part.training_batches(run.options)))
-    given = inputs["source"], inputs["target_input"], target
+    batch = inputs["source"], inputs["target_input"], target
     z = writer.posterior(inputs["source"])["mean"].numpy()
-    for name, other in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
-        one, two = (writer.at(*given, x)["log_likelihood"].numpy() for x in (z, other))
-        assert report["controls"][name]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
-        assert report["controls"][name]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
+    for name, other_z in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
+        log_p, other_log_p = (writer.at(*batch, x)["log_likelihood"].numpy() for x in (z, other_z))
+        assert report["controls"][name]["nats"] == pytest.approx((log_p - other_log_p).mean(), rel=1e-4)
+        assert report["controls"][name]["standard_error"] == pytest.approx(
+            (log_p - other_log_p).std(ddof=1) / 2, rel=1e-4
+        )
     assert evaluate(run, run.data["valid"].rows([0]))[0]["controls"] is None
 
 
 @pytest.mark.slow
-def test_how_far_a_map_moves(reported):
+def test_attention_movement(reported):
     """Sentence by sentence, without padding; a model whose attention informs nothing has no map."""
     run, _, report = reported("vrae_sa")
     part = encode(run.options, run.codec, Sentences(["the dog", "my friend has bought a book", "the ball"]))
-    found = evaluate(run, part)[0]["map"]
+    measured = evaluate(run, part)[0]["map"]
     moves, entropies = [], []
     for alignment in attention(run, part):
         weights = alignment.weights[""]
         steps = [sum(abs(float(x - y)) for x, y in zip(one, two)) / 2 for one, two in itertools.pairwise(weights)]
         moves.append(sum(steps) / len(steps))
         entropies.append(np.mean([-sum(x * np.log(x) for x in row) for row in weights.astype("float64")]))
-    assert found == pytest.approx({"moves": np.mean(moves), "entropy": np.mean(entropies)}, rel=1e-4)
+    assert measured == pytest.approx({"moves": np.mean(moves), "entropy": np.mean(entropies)}, rel=1e-4)
     assert 1e-3 < report["map"]["moves"] < 1.0
     for model, informed in (("vrae", "latent"), ("vrae_sa", "none")):
         assert "map" not in reported(model, informed)[2]
@@ -135,8 +136,10 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
         "3 of 4 generated sentences are grammatical.",
         "1 of 3 rebuilt sentences keep their meaning.",
     ]
-    of_pairs = [fault_of([("sentence", one), ("rebuilt", other)]) for one, other in outputs["reconstructed"]]
-    assert of_pairs == ["", "not grammatical", "object"]
+    faults = [
+        fault_of([("sentence", source), ("rebuilt", rebuilt_text)]) for source, rebuilt_text in outputs["reconstructed"]
+    ]
+    assert faults == ["", "not grammatical", "object"]
     assert [fault_of([("generated", text)]) for text in ("a book", sources[0])] == ["not grammatical", ""]
     between = [("between", text) for text in sources]
     assert fault_of(between) == "" and fault_of([*between, ("between", "a")]) == "not grammatical"
@@ -145,9 +148,9 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
 def test_table_3(tmp_path):
     """Means over topics and seeds beside the paper's figures, and what its runs are asked."""
     topics = opinosis(tmp_path)
-    given = dict(zip(("documents", "references"), map(str, topics[1::2])))
+    folders = dict(zip(("documents", "references"), map(str, topics[1::2])))
     options = dataclasses.replace(
-        CompareVrae(), out=str(tmp_path / "runs"), models=("vrae_sa", "lstm"), seeds=2, layout=("table_3",), **given
+        CompareVrae(), out=str(tmp_path / "runs"), models=("vrae_sa", "lstm"), seeds=2, layout=("table_3",), **folders
     )
     scores = lambda *values: [{"rouge1": dict(zip(("recall", "precision", "fmeasure"), [x, x, x]))} for x in values]  # noqa: E731
     common = {"num_topics": 2, "max_words": 25, "document": "sequence"}
@@ -180,19 +183,23 @@ def test_tables(reported):
     for title in ("NLL, paper's kind", "PPL, paper's kind", "PPL (ELBO)", "PPL (IW)", "KL(z_enc)", "KL of z_t"):
         assert f"| {title}" in shown
     comparison = type("Comparison", (), {"records": records})
-    found = tables_of("\n\n".join(paper(comparison)))
+    printed = tables_of("\n\n".join(paper(comparison)))
     titles = [f"Table 1 of VRAE-SA; paper: Penn Treebank; {HERE}", f"Table 2 of VRAE-SA; paper: Yelp 2013; {HERE}"]
-    assert list(found) == [*titles, "Bounds"]
-    treebank, yelp, lines = found.values()
-    assert [[line["model"] for line in table] for table in found.values()] == 3 * [["LSTM", "VRAE-SA w/o aux"]]
+    assert list(printed) == [*titles, "Bounds"]
+    treebank, yelp, lines = printed.values()
+    assert [[line["model"] for line in table] for table in printed.values()] == 3 * [["LSTM", "VRAE-SA w/o aux"]]
     assert [line["KL(z_enc), paper"] for line in (*treebank, *yelp)] == ["-", "5.80", "-", "4.07"]
-    found = records["vrae_sa"][0]["report"]["likelihood"]
+    likelihood = records["vrae_sa"][0]["report"]["likelihood"]
     # A model without the variable has no KL of it, and not one of 0; its bound is exact.
     assert treebank[0]["KL(z_enc)"] == "-" and not {"code", "controls"} & records["lstm"][0]["report"].keys()
     assert lines[0]["PPL (IW)"] == lines[0]["PPL (ELBO), sentences of IW"]
     # The bounds of one set of sentences stand side by side.
-    weighted = found["importance_weighted"]
+    weighted = likelihood["importance_weighted"]
     assert lines[1]["PPL (ELBO), sentences of IW"] == f"{weighted['elbo_perplexity']:.2f}"
     assert lines[1]["PPL (IW)"] == f"{weighted['perplexity']:.2f}"
-    assert lines[1]["PPL (ELBO)"] == f"{found['elbo']['perplexity']:.2f}"
-    assert treebank[1]["PPL, paper's kind"] == yelp[1]["PPL, paper's kind"] == f"{found['published']['perplexity']:.2f}"
+    assert lines[1]["PPL (ELBO)"] == f"{likelihood['elbo']['perplexity']:.2f}"
+    assert (
+        treebank[1]["PPL, paper's kind"]
+        == yelp[1]["PPL, paper's kind"]
+        == f"{likelihood['published']['perplexity']:.2f}"
+    )

@@ -17,16 +17,16 @@ LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book",
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def run_of_model(tmp_path_factory):
     """Runs by their models, made once."""
-    known = {}
+    cache = {}
 
-    def made(model):
-        if model not in known:
-            known[model] = run_of(tmp_path_factory.mktemp(model), model=model)
-        return known[model]
+    def run_of_model(model):
+        if model not in cache:
+            cache[model] = run_of(tmp_path_factory.mktemp(model), model=model)
+        return cache[model]
 
-    return made
+    return run_of_model
 
 
 def log_words(run, z, ids):
@@ -39,9 +39,9 @@ def log_words(run, z, ids):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", slow_after(["vrae", "vrae_sa_aux", "vrae_sa"], 2))
-def test_new_sentences(made, model):
+def test_new_sentences(run_of_model, model):
     """Those of a seed, of words alone, as long as they may be."""
-    writer = Writer(made(model))
+    writer = Writer(run_of_model(model))
     one, again, other = (writer.generate(40, seed).numpy().tolist() for seed in (1, 1, 2))
     assert one == again != other
     assert len(one) == 40 and len(set(one)) > 20
@@ -49,12 +49,12 @@ def test_new_sentences(made, model):
     assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
     assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
     # The most probable word alone: what differs is latent.
-    likely = Writer(made(model), SamplingOptions(temperature=1e-6))
+    likely = Writer(run_of_model(model), SamplingOptions(temperature=1e-6))
     assert len(set(likely.generate(40, 1).numpy())) > 3
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_each_new_sentence_has_latents_of_its_own(tmp_path):
+def test_each_new_sentence_has_its_own_latents(tmp_path):
     """Where z_enc does not enter the state, and the most probable word is written, z_t makes the difference."""
     run = run_of(tmp_path, model="vrae_sa")
     kernel = run.models.decoder.cell.kernel
@@ -65,9 +65,9 @@ def test_each_new_sentence_has_latents_of_its_own(tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", ["vrae", "vrae_sa"])
-def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
+def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(run_of_model, model):
     """Greedily: the most probable words in turn, but those that are none."""
-    run = made(model)
+    run = run_of_model(model)
     writer = Writer(run)
     z = tf.constant(writer.encode(LINES)["mean"])
     ids = writer.write_from(z).numpy()
@@ -79,24 +79,24 @@ def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_what_lies_between_two_sentences(made):
+def test_interpolation(run_of_model):
     """At equal distances of their codes, from the one to the other."""
-    run = made("vrae")
+    run = run_of_model("vrae")
     writer = Writer(run)
     texts = [text.decode() for text in LINES.numpy()[:2]]
-    found = interpolated(writer, texts, 3)
+    sentences = interpolated(writer, texts, 3)
     first, last = (text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy())
     z = writer.encode(tf.constant(texts))["mean"]
     middle = run.codec.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
-    assert found == [first, middle, last]
+    assert sentences == [first, middle, last]
 
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", slow_after(["lstm", "vrae_sa"]))
-def test_a_bound_of_more_draws_is_larger(made, model):
+def test_a_bound_of_more_draws_is_larger(run_of_model, model):
     """On the same draws the importance-weighted bound is at least the mean ELBO, and grows with their number within
     three standard errors; of one draw it is that draw."""
-    run = made(model)
+    run = run_of_model(model)
     source, target_input, target = sentences_of(run, "train")
     writer = Writer(run)
     weights = writer.log_weights(source, target_input, target, 16, 5).numpy().astype("float64")
@@ -124,50 +124,50 @@ def test_a_bound_of_more_draws_is_larger(made, model):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("model", "informed"), [("vrae", "latent"), ("vrae_sa_aux", "latent"), ("vrae_sa", "both")])
-def test_divergences_are_the_means_of_what_draws_say(made, tmp_path, model, informed):
+def test_divergences_match_means_over_draws(run_of_model, tmp_path, model, informed):
     """log q - log p of the draws, whose mean over 400 is the closed form within 4 standard errors; so is the mean of
     the importance weights the ELBO."""
-    run = made(model) if informed == "latent" else run_of(tmp_path, model=model, informed=informed)
+    run = run_of_model(model) if informed == "latent" else run_of(tmp_path, model=model, informed=informed)
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
     writer = Writer(run)
-    found = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
-    closed = found["kl_code"] + (found["kl_steps"] + found["kl_context"]).sum(axis=1)
-    difference = (found["log_ratio"] - closed).reshape(4, 400)
+    figures = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
+    closed = figures["kl_code"] + (figures["kl_steps"] + figures["kl_context"]).sum(axis=1)
+    difference = (figures["log_ratio"] - closed).reshape(4, 400)
     assert np.all(np.abs(difference.mean(axis=1)) < 4 * difference.std(axis=1) / np.sqrt(400))
     assert np.all(difference.std(axis=1) > 0.1)
     weights = writer.log_weights(*rows, 1, 7).numpy().reshape(4, 400)
-    elbo = (found["log_likelihood"] - closed).reshape(4, 400)
+    elbo = (figures["log_likelihood"] - closed).reshape(4, 400)
     error = np.sqrt((weights.var(axis=1) + elbo.var(axis=1)) / 400)
     assert np.all(np.abs(weights.mean(axis=1) - elbo.mean(axis=1)) < 4 * error)
 
 
 @pytest.mark.usefixtures("eagerly")
 @every_model
-def test_what_a_text_is_described_by(made, model):
+def test_describe(run_of_model, model):
     """It depends on the text alone, not on its batch, and not on the latent variables of a draw."""
-    run = made(model)
+    run = run_of_model(model)
     writer = Writer(run)
     source = run.codec.encode(LINES, 7)
     target_input, target, _ = run.codec.encode_targets(LINES, 7)
-    found = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
+    described = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
     width = {"lstm": 8, "vrae": 3}.get(model, 8)
-    assert found["mean"].shape == found["log_scale"].shape == (len(source), width)
+    assert described["mean"].shape == described["log_scale"].shape == (len(source), width)
     for row in range(len(source)):
         words = int(np.count_nonzero(source[row]))
         alone = writer.describe(
             source[row : row + 1, :words], target_input[row : row + 1, : words + 1], target[row : row + 1, : words + 1]
         )
         for name, x in alone.items():
-            np.testing.assert_allclose(x[0], found[name][row], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(x[0], described[name][row], rtol=1e-4, atol=1e-5)
     if model == "lstm":
-        assert not found["log_scale"].any()
+        assert not described["log_scale"].any()
         decoded = run.models.decoder(run.models.inputs(target_input), inputs_mask=target != 0)["hidden"]
-        np.testing.assert_allclose(found["mean"], [x[n] for x, n in zip(decoded, lengths(target))], rtol=1e-5)
+        np.testing.assert_allclose(described["mean"], [x[n] for x, n in zip(decoded, lengths(target))], rtol=1e-5)
     elif model == "vrae":
-        np.testing.assert_allclose(found["mean"], writer.posterior(source)["mean"], rtol=1e-6)
+        np.testing.assert_allclose(described["mean"], writer.posterior(source)["mean"], rtol=1e-6)
     else:
-        assert found["log_scale"].min() > run.options.variational.context_floor
+        assert described["log_scale"].min() > run.options.variational.context_floor
 
 
 def lengths(target):

@@ -37,5 +37,5 @@ def test_slots():
         "",
     ],
 )
-def test_what_is_no_sentence(sentence):
+def test_ungrammatical_sentences(sentence):
     assert grammar.parse(sentence) is None

@@ -24,18 +24,18 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def run_of_model(tmp_path_factory):
     """Runs by their models, made once, without any dropout."""
-    known = {}
+    cache = {}
 
-    def made(model, informed="latent"):
-        if (model, informed) not in known:
-            still = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
+    def run_of_model(model, informed="latent"):
+        if (model, informed) not in cache:
+            deterministic = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
             folder = tmp_path_factory.mktemp(model)
-            known[model, informed] = run_of(folder, model=model, informed=informed, **still)
-        return known[model, informed]
+            cache[model, informed] = run_of(folder, model=model, informed=informed, **deterministic)
+        return cache[model, informed]
 
-    return made
+    return run_of_model
 
 
 def lstm(cell, inputs, state, context=None):
@@ -63,7 +63,7 @@ def recomputed(run, source, target_input, target):
     units = run.options.network.units
     kl_code, kl_steps, kl_context = np.zeros(batch), np.zeros(target.shape), np.zeros(target.shape)
     z, memory = zeros(0), None
-    affine = lambda of, x: (x @ of["mean_kernel"] + of["mean_bias"], x @ of["log_scale_kernel"] + of["log_scale_bias"])  # noqa: E731
+    affine = lambda w, x: (x @ w["mean_kernel"] + w["mean_bias"], x @ w["log_scale_kernel"] + w["log_scale_bias"])  # noqa: E731
     if run.models.latent is not None:
         state, memory = (zeros(units), zeros(units)), []
         for t in range(source.shape[1]):
@@ -72,15 +72,15 @@ def recomputed(run, source, target_input, target):
             memory.append(state[0])
         q = affine(part("z_enc/"), state[0])
         z, kl_code, memory = q[0], normal_kl(q, (zeros(z_width(run)), zeros(z_width(run)))), np.stack(memory, axis=1)
-    state, found = (zeros(units), zeros(units)), []
+    state, log_words = (zeros(units), zeros(units)), []
     cell = part("decoder/cell")
     words = part("words/")
     for t in range(target.shape[1]):
         context = None
         if run.models.attends:
             score, before = part("decoder/attention/"), state[0]
-            asked = np.tanh((before @ score["query_kernel"])[:, None] + memory @ score["key_kernel"] + score["bias"])
-            logits = np.where(source != 0, (asked @ score["scale"])[..., 0], -np.inf)
+            hidden = np.tanh((before @ score["query_kernel"])[:, None] + memory @ score["key_kernel"] + score["bias"])
+            logits = np.where(source != 0, (hidden @ score["scale"])[..., 0], -np.inf)
             attended = np.einsum("bs,bsd->bd", softmax(logits, axis=-1), memory)
             p = np.split(before @ weights["decoder/prior_kernel"] + weights["decoder/prior_bias"], 2, axis=-1)
             q = p
@@ -97,9 +97,9 @@ def recomputed(run, source, target_input, target):
         new = lstm(cell, read, state, context)
         state = tuple(np.where((target[:, t] != 0)[:, None], *x) for x in zip(new, state))
         log_p = log_softmax(new[0] @ words["kernel"] + words["bias"], axis=-1)
-        found.append(np.take_along_axis(log_p, target[:, t, None], axis=-1)[:, 0])
-    there = target != 0
-    return np.where(there, np.stack(found, axis=1), 0.0), kl_code, *(there * x for x in (kl_steps, kl_context))
+        log_words.append(np.take_along_axis(log_p, target[:, t, None], axis=-1)[:, 0])
+    mask = target != 0
+    return np.where(mask, np.stack(log_words, axis=1), 0.0), kl_code, *(mask * x for x in (kl_steps, kl_context))
 
 
 def z_width(run):
@@ -107,14 +107,14 @@ def z_width(run):
 
 
 @every_way
-def test_values_are_those_of_the_weights(made, model, informed):
+def test_values_match_the_equations(run_of_model, model, informed):
     """Of the training model and its losses, and of the module that is exported."""
-    run = made(model, informed)
+    run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     inputs = {"source": source, "target_input": target_input, "target": target}
-    found = run.models.training(inputs).numpy()
+    log_p = run.models.training(inputs).numpy()
     expected, kl_code, kl_steps, kl_context = recomputed(run, *(x.numpy() for x in (source, target_input, target)))
-    np.testing.assert_allclose(np.where(target != 0, found, 0.0), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.where(target != 0, log_p, 0.0), expected, rtol=1e-4, atol=1e-5)
     losses = [x for x in (kl_code.mean(), kl_steps.sum(axis=1).mean(), kl_context.sum(axis=1).mean()) if x > 1e-9]
     assert sorted(float(x) for x in run.models.training.losses if float(x)) == pytest.approx(sorted(losses), rel=1e-4)
     if model != "lstm":
@@ -127,14 +127,14 @@ def test_values_are_those_of_the_weights(made, model, informed):
 
 
 @every_way
-def test_what_a_report_calls_elbo_is_what_training_maximises(made, model, informed):
+def test_the_reported_elbo_is_the_training_objective(run_of_model, model, informed):
     """With the noise of one draw of everything."""
-    run = made(model, informed)
+    run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     writer, seed = Writer(run), tf.constant([3, 4])
-    found = writer.drawn(source, target_input, target, seed)
-    kl_steps = tf.reduce_sum(found["kl_steps"] + found["kl_context"], axis=1)
-    elbo = found["log_likelihood"] - found["kl_code"] - kl_steps
+    figures = writer.drawn(source, target_input, target, seed)
+    kl_steps = tf.reduce_sum(figures["kl_steps"] + figures["kl_context"], axis=1)
+    elbo = figures["log_likelihood"] - figures["kl_code"] - kl_steps
     run.models.training.compile(loss=keras_vattn.NegativeBound(ignore_class=0))
     drawing = keras_vattn.posterior_draws(run.models.training, seed=seed) if model != "lstm" else nullcontext()
     with drawing:
@@ -144,8 +144,8 @@ def test_what_a_report_calls_elbo_is_what_training_maximises(made, model, inform
     assert float(loss) == pytest.approx(-float(tf.reduce_mean(elbo)), rel=1e-5)
 
 
-def test_the_auxiliary_term_is_in_the_loss_of_training_alone(made):
-    run = made("vrae_sa_aux")
+def test_the_auxiliary_loss_exists_only_in_training(run_of_model):
+    run = run_of_model("vrae_sa_aux")
     source, target_input, target = sentences_of(run)
     inputs = {"source": source, "target_input": target_input, "target": target}
     run.models.training(inputs, training=True)
@@ -156,41 +156,43 @@ def test_the_auxiliary_term_is_in_the_loss_of_training_alone(made):
 
 
 @every_way
-def test_weights_of_q_are_those_without_which_sentences_are_written(made, model, informed):
+def test_inference_weights_do_not_affect_generation(run_of_model, model, informed):
     """Nothing that `generate` reads is one of them, and everything else is, but an attention that informs nothing."""
-    run = made(model, informed)
+    run = run_of_model(model, informed)
     writer = Writer(run)
     before = writer.generate(6, 1).numpy().tolist()
-    own = run.models.inference_weights
-    kept = [weight.numpy() for weight in own]
-    for weight in own:
+    inference_weights = run.models.inference_weights
+    values = [weight.numpy() for weight in inference_weights]
+    for weight in inference_weights:
         weight.assign(keras.ops.zeros_like(weight))
     assert writer.generate(6, 1).numpy().tolist() == before
-    for weight, value in zip(own, kept):
+    for weight, value in zip(inference_weights, values):
         weight.assign(value)
     counts = run.models.parameters
-    assert counts["inference"] == sum(x.size for x in kept)
-    still = sum(weight.value.shape.num_elements() for weight in run.models.training.non_trainable_weights)
-    assert sum(counts.values()) == run.models.training.count_params() - still
-    assert (still > 0) == (informed == "none")
+    assert counts["inference"] == sum(x.size for x in values)
+    num_frozen = sum(weight.value.shape.num_elements() for weight in run.models.training.non_trainable_weights)
+    assert sum(counts.values()) == run.models.training.count_params() - num_frozen
+    assert (num_frozen > 0) == (informed == "none")
 
 
 @pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_p_lags_behind_q(made, in_graph):
+def test_p_lags_behind_q(run_of_model, in_graph):
     """Two steps of q, one of p, two of q, and then steps of both."""
     tf.config.run_functions_eagerly(not in_graph)
-    run = made("vrae_sa")
+    run = run_of_model("vrae_sa")
     model, variational = run.models.training, dataclasses.replace(run.options.variational, lagging_steps=5, q_steps=2)
-    parts = {True: run.models.inference_weights}
-    own = {id(weight) for weight in parts[True]}
-    parts[False] = [weight for weight in model.trainable_weights if id(weight) not in own]
+    groups = {True: run.models.inference_weights}
+    inference = {id(weight) for weight in groups[True]}
+    groups[False] = [weight for weight in model.trainable_weights if id(weight) not in inference]
     before, moved = [weight.numpy() for weight in model.trainable_weights], []
 
     def note(batch, logs):
-        now = [weight.numpy() for weight in model.trainable_weights]
-        moves = {id(w): not np.array_equal(x, y) for w, x, y in zip(model.trainable_weights, before, now, strict=True)}
-        before[:] = now
-        moved.append([{moves[id(weight)] for weight in parts[kind]} for kind in (True, False)])
+        values = [weight.numpy() for weight in model.trainable_weights]
+        moves = {
+            id(w): not np.array_equal(x, y) for w, x, y in zip(model.trainable_weights, before, values, strict=True)
+        }
+        before[:] = values
+        moved.append([{moves[id(weight)] for weight in groups[kind]} for kind in (True, False)])
 
     batches, optimizer = run.data["train"].training_batches(run.options, 0), keras_vattn.fast.FusedAdam(1e-3)
     model.compile(optimizer, keras_vattn.NegativeBound(ignore_class=PAD))

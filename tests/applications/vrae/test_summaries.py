@@ -49,19 +49,21 @@ def gaussians(rows, width=3):
     return Gaussians(GENERATOR.normal(size=(rows, width)), GENERATOR.normal(size=(rows, width), scale=0.5))
 
 
-def test_divergences_and_mixtures_are_those_of_the_distributions():
-    found = gaussians(4)
+def test_divergences_and_mixtures_match_tfp():
+    sentences = gaussians(4)
     normal = lambda x: tfp.distributions.MultivariateNormalDiag(x.means, np.exp(x.log_scales))  # noqa: E731
-    mixture = found.mixture()
-    expected = tfp.distributions.kl_divergence(normal(mixture), normal(found))
-    np.testing.assert_allclose(divergences(mixture, found), expected, rtol=1e-10)
-    of_all = tfp.distributions.MixtureSameFamily(tfp.distributions.Categorical(np.zeros(4)), normal(found))
-    np.testing.assert_allclose(mixture.means[0], of_all.mean(), rtol=1e-10)
-    np.testing.assert_allclose(np.exp(2 * mixture.log_scales[0]), of_all.variance(), rtol=1e-10)
+    mixture = sentences.mixture()
+    expected = tfp.distributions.kl_divergence(normal(mixture), normal(sentences))
+    np.testing.assert_allclose(divergences(mixture, sentences), expected, rtol=1e-10)
+    expected_mixture = tfp.distributions.MixtureSameFamily(
+        tfp.distributions.Categorical(np.zeros(4)), normal(sentences)
+    )
+    np.testing.assert_allclose(mixture.means[0], expected_mixture.mean(), rtol=1e-10)
+    np.testing.assert_allclose(np.exp(2 * mixture.log_scales[0]), expected_mixture.variance(), rtol=1e-10)
     np.testing.assert_allclose(divergences(mixture, mixture), [0], atol=1e-12)
 
 
-def test_sentences_are_taken_while_they_fit():
+def test_extract_adds_sentences_that_fit():
     sentences = ["a b c", "d e f g", "a b d", "h"]
     assert extract([1, 0, 3, 2], sentences, 8) == "a b c d e f g h"
     # Where none fits the best one is cut.
@@ -76,11 +78,15 @@ def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
         summarizer = Summarizer(run, document)
         order = summarizer.order(sentences)
         assert sorted(order) == list(range(11))
-        found = summarizer._gaussians(sentences, 7)
-        of_all = found.mixture() if document == "mixture" else summarizer._gaussians([" ".join(sentences)], None)
-        assert np.all(np.diff(divergences(of_all, found)[order]) >= 0)
+        sentence_gaussians = summarizer._gaussians(sentences, 7)
+        document_gaussian = (
+            sentence_gaussians.mixture()
+            if document == "mixture"
+            else summarizer._gaussians([" ".join(sentences)], None)
+        )
+        assert np.all(np.diff(divergences(document_gaussian, sentence_gaussians)[order]) >= 0)
     cut = summarizer._gaussians([" ".join(sentences)], 7)
-    assert np.any(cut.means != of_all.means)
+    assert np.any(cut.means != document_gaussian.means)
 
 
 def test_lexrank():
@@ -92,11 +98,11 @@ def test_lexrank():
 
 
 def test_rouge_is_the_mean_over_references():
-    found = rouge("the dogs saw a ball", ["the dog saw it", "a ball"])
-    assert found["rouge1"]["recall"] == pytest.approx((3 / 4 + 1) / 2)
-    assert found["rouge1"]["precision"] == pytest.approx((3 / 5 + 2 / 5) / 2)
-    assert found["rouge2"]["recall"] == pytest.approx((2 / 3 + 1) / 2)
-    assert found["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
+    scores = rouge("the dogs saw a ball", ["the dog saw it", "a ball"])
+    assert scores["rouge1"]["recall"] == pytest.approx((3 / 4 + 1) / 2)
+    assert scores["rouge1"]["precision"] == pytest.approx((3 / 5 + 2 / 5) / 2)
+    assert scores["rouge2"]["recall"] == pytest.approx((2 / 3 + 1) / 2)
+    assert scores["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
 
 
 @pytest.mark.slow
