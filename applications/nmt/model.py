@@ -5,7 +5,7 @@ Let z_t be the alignment of word y_t, p its prior and q the inference network, i
     sum_t log p(y_t | E_p[z_t])                                                  soft
     sum_t log E_p[p(y_t | z_t)]                                                  marginal
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
-    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, the models below
+    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed and models below
 
 variational_wake_sleep maximises log p(y) by importance sampling from q instead. The models wc, lc and dirichlet draw
 weights, and gaussian_0 and gaussian_mean draw the context vector; their q does not depend on y.

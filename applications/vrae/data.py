@@ -1,4 +1,4 @@
-"""Reads sentences, cuts held-out parts, fits the vocabulary, and makes batches."""
+"""Read sentences, split off held-out data, fit the vocabulary and encode."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from applications.text.rows import TextRows, ranks, take_rows
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
-# Sentences of the built-in grammar, and the seed of the cut of their test part.
+# Number of built-in sentences, and the seed of their test split.
 _NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 
 @dataclasses.dataclass
 class Sentences:
-    """Sentences of a part, a list of str or `TextRows`, and how many lines were left out."""
+    """The sentences of a split, a list of str or `TextRows`, and the number of skipped lines."""
 
     texts: list | TextRows
     skipped: int = 0
@@ -27,12 +27,12 @@ class Sentences:
         return len(self.texts)
 
     def rows(self, indices):
-        """Return the sentences of these indices."""
-        return Sentences(take_rows(self.texts, indices))
+        """Select sentences by index."""
+        return Sentences(taken(self.texts, indices))
 
 
 def read(options):
-    """Return the parts that the options name, a dictionary of `Sentences`; the built-in ones are cut 80/10/10."""
+    """Return the `Sentences` of each split; the built-in sentences are split 80/10/10."""
     text, parts = options.text, {}
     if text.train_text is None:
         origin, valid_fraction = "the built-in sentences", 1 / 9
@@ -50,25 +50,27 @@ def read(options):
 
 
 def read_file(path, options, skip_invalid):
-    """Return the `Sentences` of a file in the form that `TextOptions` name."""
+    """Read the `Sentences` of a file in the format set by `TextOptions`."""
     return Sentences(*read_sentences(path, options.text_column, skip_invalid))
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
+    """Return the `Sentences` of the file given to `EvaluateVrae`, or `None`."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )
 
 
 def _cut(origin, sentences, share, seed):
-    """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
+    """Return the rest and a held-out fraction of the sentences; sentences that differ only in case stay together."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
-    # Groups in the order in which they come first.
+    # Order the groups by first occurrence.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
-        raise InputError(f"{origin}: too few sentences to hold some out, {len(groups)} different ones")
+        raise InputError(
+            f"{origin}: expected enough sentences to hold some out. Received: {len(groups)} different sentences"
+        )
     order = np.random.default_rng(seed).permutation(len(groups))
     is_held_out = np.isin(group_of_row, groups[order[:count]])
     rest, held_out = (sentences.rows(np.flatnonzero(rows)) for rows in (~is_held_out, is_held_out))
@@ -76,7 +78,7 @@ def _cut(origin, sentences, share, seed):
 
 
 class Codec(TextEncoder):
-    """Turns sentences into ids and back."""
+    """Convert between sentences and ids."""
 
     @classmethod
     def fit(cls, options, train):
@@ -84,7 +86,7 @@ class Codec(TextEncoder):
         text, tokenizer = options.text, _tokenizer(options)
         vocabulary = Vocabulary.fit(tokenizer.count(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError(f"--min-count: no word of the sentences occurs that often. Received: {text.min_count}")
+            raise InputError(f"--min-count: every word is rarer than this; lower it. Received: {text.min_count}")
         return cls(tokenizer, vocabulary)
 
     def save(self, folder):
@@ -103,6 +105,6 @@ def encode(options, codec, part, training=False):
     ids, counts = codec.encode_numpy(part.texts, options.text.max_length)
     empty = np.flatnonzero(ids.lengths == 0).tolist()
     if empty:
-        raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
+        raise InputError(f"sentence {empty[0] + 1}: expected at least one word. Received: {part.texts[empty[0]]!r}")
     report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}
     return EncodedPairs(part, ids, ids, report)

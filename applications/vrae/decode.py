@@ -1,6 +1,6 @@
-"""Sentences and bounds of a trained model, as an exportable module: strings in, strings out; and `generate`.
+"""Generate and score sentences with a trained model, as an exportable module from strings to strings.
 
-Shapes: B sentences, S words, T words with the end, Z units of z_enc, L words of a written sentence, n draws.
+Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n draws.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# The defaults of `generate --num`, and the sentences of a batch.
+# Defaults of `generate --num`, and the batch size.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
 
 
 class Writer(tf.Module):
-    """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn by
-    `SamplingOptions`, by default the run's. The functions of codes are of models with z_enc alone."""
+    """The exported module of a `Run`: tokeniser, variables and decoding loops. `sampling` defaults to the options of
+    the run. Functions that use z_enc require a model with z_enc."""
 
     def __init__(self, run, sampling=None):
         super().__init__(name="writer")
@@ -38,7 +38,7 @@ class Writer(tf.Module):
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
-        """Return (num,) sentences: z_enc from N(0, I), z_t and c~_t from their priors, words from p."""
+        """Generate (num,) sentences, with z_enc from N(0, I), z_t and c~_t from their priors, and words from p."""
         models, seed, z, noise = self._models.value, random.as_seed(seed), None, ()
         if models.latent is not None:
             z = random.normal((num, self._width), random.fold_in(seed, 0))
@@ -51,8 +51,8 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
-        """Return an importance-weighted bound of log p(x) in nats (B,), the ELBO for one draw, and the number of tokens
-        with the end."""
+        """Return an importance-weighted bound on log p(x) (B,) in nats, which is the ELBO for one draw, and the number
+        of tokens including the end token."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
@@ -71,24 +71,24 @@ class Writer(tf.Module):
 
     @in_graph(IDS)
     def posterior(self, source):
-        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
+        """Return the parameters "mean" and "log_scale" of q(z_enc | x), (B, Z)."""
         return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
 
     @in_graph(_CODES)
     def write_from(self, z):
-        """Return ids (B, L) of the greedy sentence, given z_enc (B, Z)."""
+        """Return the ids (B, L) of the greedy sentence, given z_enc (B, Z)."""
         z = tf.ensure_shape(z, (None, self._width))
         return decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"]
 
     @in_graph(IDS, IDS, IDS, _CODES)
     def at(self, source, target_input, target, z):
-        """Return the figures of `drawn` for a z_enc (B, Z), all other latents at the means of q."""
+        """Return the values of `drawn` for a fixed z_enc (B, Z), with all other latents at the means of q."""
         return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
 
     @in_graph(IDS, IDS, IDS)
     def describe(self, source, target_input, target):
-        """Return the model of each sentence, a diagonal Gaussian, "mean" and "log_scale" (B, D): N(h_T, I) of an LSTM,
-        q(z_enc | x) of a VRAE, p(c~_T | z_T) of a decoder that attends (section 4.1)."""
+        """Return the Gaussian that models each sentence, "mean" and "log_scale" (B, D): N(h_T, I) for an LSTM,
+        q(z_enc | x) for a VRAE, p(c~_T | z_T) for an attending decoder (section 4.1)."""
         models = self._models.value
         if models.latent is None:
             hidden = _last_of(models.decode(target_input, target)["hidden"], target)
@@ -101,7 +101,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS)
     def looks(self, source, target_input, target):
-        """Return where the decoder looks at each step, (B, T, S), all latents at their means."""
+        """Return the attention weights of each step, (B, T, S), with all latents at their means."""
         models = self._models.value
         memory, last = models.encode(source)
         z = models.latent(last)
@@ -109,7 +109,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
-        """Return log p(x, z_n) - log q(z_n | x) in nats of so many draws, (n, B)."""
+        """Return log p(x, z_n) - log q(z_n | x) for `num_samples` draws, (n, B), in nats."""
         seed = random.as_seed(seed)
 
         def weight(number):
@@ -121,16 +121,16 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def drawn(self, source, target_input, target, seed):
-        """Return the figures of sentences for one draw of all latents from q, in nats: "log_likelihood" (B,), log p(x |
-        z); "log_ratio" (B,), log q(z | x) - log p(z) of the draw; and the KLs of z_enc "kl_code" (B,), of z_t
-        "kl_steps" and of c~_t "kl_context" (B, T)."""
+        """Draw all latents once from q, and return values in nats: "log_likelihood" (B,), log p(x | z); "log_ratio"
+        (B,), log q(z | x) - log p(z) of the draw; and the KLs "kl_code" (B,) of z_enc, "kl_steps" (B, T) of z_t and
+        "kl_context" (B, T) of c~_t."""
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def published(self, source, target_input, target, seed):
-        """Return log p (B,) in nats as the published code has it, which is no bound: z_enc is drawn from q, which has
-        seen the sentence; z_t and c~_t are at the means of their priors."""
+        """Return log p (B,) in nats as the published code computes it: z_enc is drawn from q, and z_t and c~_t are at
+        the means of their priors. It is not a bound, since q depends on the sentence."""
         models, z = self._models.value, None
         if models.latent is not None:
             with self._draws(models.latent, seed):
@@ -141,7 +141,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return the context in which all latents are drawn; the model lstm has none."""
+        """Return a context manager that draws all latents; for the model lstm it does nothing."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 
@@ -174,7 +174,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return the step of a search: z_enc (N, Z), and the noise of all steps, (N, L, ...), or none for means."""
+        """Return the step function of decoding for z_enc (N, Z) and noise (N, L, ...); without noise, use means."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 
@@ -187,7 +187,7 @@ class Writer(tf.Module):
         return step
 
     def _start(self, num):
-        """Return the arguments of a search beside its step."""
+        """Return the remaining arguments of the decoding functions."""
         decoder = self._models.value.decoder
         return {
             "state": decoder.start(num, decoder.prepare_memory()),
@@ -199,7 +199,7 @@ class Writer(tf.Module):
 
 
 def generate(run, options):
-    """Yield new sentences, the sentence that stands for each input, or the sentences from each input to the next."""
+    """Yield new sentences, the reconstruction of each input, or interpolations between consecutive inputs."""
     values = {name: getattr(options, name) for name in ("temperature", "top_p")}
     changed = {name: value for name, value in values.items() if value is not None}
     writer = Writer(run, dataclasses.replace(run.options.sampling, **changed))
@@ -213,7 +213,7 @@ def generate(run, options):
         yield from aligned(lines, _reconstructed(writer, list(filter(has_word, lines))))
         return
     if len(lines) < 2:
-        raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
+        raise InputError(f"--mode interpolate: expected at least two lines. Received: {len(lines)}")
     for pair in itertools.pairwise(lines):
         has_words = all(map(has_word, pair))
         yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN)) if has_words else ""
@@ -234,7 +234,7 @@ def strings(texts):
 
 
 def interpolated(writer, texts, num_steps=NUM_BETWEEN):
-    """Return the sentences between two, at equal distances of their z_enc."""
+    """Return sentences at evenly spaced points between the z_enc of two sentences."""
     z = writer.encode(tf.constant(texts))["mean"]
     fractions = tf.linspace(0.0, 1.0, num_steps)[:, None]
     ids = writer.write_from((1.0 - fractions) * z[:1] + fractions * z[1:])
@@ -242,18 +242,18 @@ def interpolated(writer, texts, num_steps=NUM_BETWEEN):
 
 
 def seed_of_batch(seed, number):
-    """Return an integer seed of one of many batches, so that each has draws of its own."""
+    """Return an integer seed per batch, so that batches have different draws."""
     return (seed + 7919 * number) % 2**31
 
 
 def _last_of(steps, target):
-    """Return the last step (B, D) of each sentence of (B, T, D)."""
+    """Return the last step (B, D) of each sentence in (B, T, D)."""
     last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1
     return tf.gather(steps, last, batch_dims=1)
 
 
 def _normal(mean, log_scale):
-    # Not MultivariateNormalDiag, whose small KLs are negative.
+    # MultivariateNormalDiag would give small negative KLs.
     return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 

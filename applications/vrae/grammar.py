@@ -1,18 +1,18 @@
-"""Built-in text: sentences of a small grammar with number agreement, and its parser.
+"""Generate and parse the built-in sentences, from a small grammar with number agreement.
 
     sentence -> subject verb object [time]
     subject  -> determiner [adjective] person
     object   -> determiner noun
 
-Determiner, noun and verb agree in number, and a verb has four objects of its own: "the happy farmer feeds two goats at
-noon". There are 73,728 sentences of five to eight words.
+Determiner, noun and verb agree in number, and each verb has its own four objects: "the happy farmer feeds two goats at
+noon". The grammar generates 73,728 sentences of five to eight words.
 """
 
 import functools
 
 import numpy as np
 
-# Each with its number: 0 is singular, 1 plural. Nouns and verbs have a form for each number.
+# Determiners with their number, 0 for singular and 1 for plural; nouns and verbs list both forms.
 _DETERMINERS = (("a", 0), ("the", 0), ("the", 1), ("two", 1))
 _ADJECTIVES = ("", "happy", "quiet", "tired")
 _PEOPLE = (
@@ -25,7 +25,7 @@ _PEOPLE = (
     ("teacher", "teachers"),
     ("woman", "women"),
 )
-# The plural of an object ends in s.
+# The plural of an object adds an s.
 _OBJECTS = {
     ("draws", "draw"): ("boat", "bridge", "flower", "tree"),
     ("eats", "eat"): ("cake", "carrot", "melon", "pear"),
@@ -41,14 +41,14 @@ _SIZES = tuple(map(len, _CHOICES))
 
 
 def sentences(count, seed=0):
-    """Return distinct sentences, drawn at random from all: a list of str."""
+    """Draw `count` distinct random sentences, a list of str."""
     rows = np.random.default_rng(seed).choice(np.prod(_SIZES), count, replace=False)
     return [_text(_slots(indices)) for indices in zip(*np.unravel_index(rows, _SIZES), strict=True)]
 
 
 def parse(sentence):
-    """Return the words of a sentence by their slots, "" for an absent adjective or time: a dictionary of str, or `None`
-    where the grammar does not have the sentence.
+    """Return a dictionary from slots to words, "" for a missing adjective or time; `None` for a sentence outside the
+    grammar.
 
     >>> parse("two tired doctors read a book")["verb"], parse("two tired doctors reads a book")
     ('read', None)

@@ -1,18 +1,18 @@
-"""The language models of the paper.
+"""Build the language models of the paper.
 
     h_t = LSTM(h_{t-1}, [x_{t-1}; z_enc; z_t; c~_t]),  log p(x | z) = sum_t log softmax(W h_t)[x_t]
     loss = -log p(x | z) + a(step) KL(q(z_enc | x) || N(0, I))
            + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
 
-c_t is what the decoder attends to in the sentence, c~_t a draw from p(c | z_t); a and b are the annealing. `lstm` has
-neither z_enc nor z_t, `vrae` no z_t, `vrae_sa` no alpha. Words are categorical: p is a softmax, where equations 14 and
-17 of the paper print a Gaussian.
+c_t is the attended context, c~_t is a draw from p(c | z_t), and a and b are annealing schedules. `lstm` has neither
+z_enc nor z_t, `vrae` has no z_t, and `vrae_sa` has no alpha term. Words are categorical: p is a softmax, although
+equations 14 and 17 of the paper use a Gaussian.
 
-With `--informed both` attention informs c~_t as well: c~_t is then a draw from q(c~_t | c_t) = N(c_t, sigma_t^2),
-with the sigma of p(c | z_t), and b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) stands in the place of the last term:
-a c_t that entered for nothing would tell the words to come, and the sum would bound no likelihood.
+With `--informed both`, attention also informs c~_t: it is drawn from q(c~_t | c_t) = N(c_t, sigma_t^2) with the sigma
+of p(c | z_t), and b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) replaces the last term. Without this KL, c_t would
+reveal future words at no cost, and the sum would not be a bound on the likelihood.
 
-Shapes: B sentences, T words with the end, S words without, Z units of a latent variable, V words of the vocabulary.
+Shapes: B sentences, T words with the end token, S words without, Z latent units, V words of the vocabulary.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from applications.text.text import PAD, START, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A line of the paper's tables: its name there; whether it has z_enc; whether its decoder draws z_t and attends to
-    the sentence itself; whether z_t has to predict the attended context."""
+    """A model from the paper's tables: its title; whether it has z_enc; whether its decoder draws z_t and attends to
+    the input sentence; whether an auxiliary loss makes z_t predict the attended context."""
 
     title: str
     latent: bool = True
@@ -47,16 +47,16 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The layers of a model, and the training model made of them.
+    """The layers of a model and the training model built from them.
 
     Attributes:
-        embedding: The words' vectors, which encoder and decoder share.
-        word_dropout, input_dropout: Of the decoder's input.
-        encoder, latent: The encoder and z_enc, or `None` in the model lstm.
+        embedding: The word embedding, shared by encoder and decoder.
+        word_dropout, input_dropout: Dropout of the decoder's input.
+        encoder, latent: The encoder and z_enc, or `None` for the model lstm.
         decoder: A `StochasticDecoder`, or an `AttentionDecoder` without attention.
         words: A `TokenLogLikelihood`.
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
-            `target`. `target_input` has the same words one step later, `source` the same without the end.
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) of the words of `target`, in
+            nats. `target_input` is `target` shifted by one step; `source` is `target` without the end token.
     """
 
     embedding: keras.Layer
@@ -73,22 +73,22 @@ class Models:
         return isinstance(self.decoder, keras_vattn.StochasticDecoder)
 
     def encode(self, source):
-        """Return the encoder's states of source (B, S): all of them (B, S, units), and the last (B, units)."""
+        """Encode source (B, S); return all states (B, S, units) and the last state (B, units)."""
         memory, last, _ = self.encoder(self.embedding(source), mask=ops.not_equal(source, PAD))
         return memory, last
 
     def inputs(self, target_input, z=None):
-        """Return the inputs of the decoder (B, T, D): words, and z_enc (B, Z) beside each where the model has it."""
+        """Return the decoder's inputs (B, T, D): embedded words, concatenated with z_enc (B, Z) if it is given."""
         embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return embedded
-        # A product with ones repeats it over a length that is not known here.
+        # Multiplying by ones repeats z over a length that is unknown while building.
         z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 
     def decode(self, target_input, target, z=None, memory=None, source=None, **options):
-        """Return the decoder's outputs for target_input and target (B, T), z_enc, and the encoder's states of source.
-        Without these states a decoder that attends takes its latent variables from their priors."""
+        """Return the decoder's outputs for target_input and target (B, T), z_enc, and the encoder states of source.
+        Without encoder states, an attending decoder uses the priors of its latent variables."""
         context = {}
         if self.attends and memory is not None:
             context = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of parameters of p, and of q alone."""
+        """Numbers of parameters of p, and of parameters used only by q."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)
@@ -105,7 +105,7 @@ class Models:
 
     @property
     def inference_weights(self):
-        """The weights of q alone."""
+        """The weights used only by q."""
         layers = [self.encoder, self.latent]
         if self.attends:
             layers += [self.decoder.attention, self.decoder.latent]
@@ -113,7 +113,7 @@ class Models:
 
 
 def build(options, codec):
-    """Return the `Models`."""
+    """Build the `Models`."""
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:
@@ -123,7 +123,7 @@ def build(options, codec):
         latent = keras_vattn.GaussianLatent(
             network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
         )
-    # Vectors of a scale of 1: the noise of latent variables is not to hide the words.
+    # Initial vectors of scale 1 stand out from the noise of the latent variables.
     uniform = keras.initializers.RandomUniform(-1.0, 1.0)
     embedding = keras.layers.Embedding(
         codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
@@ -145,7 +145,7 @@ def build(options, codec):
     decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
     if memory is None:
-        # Keras 3.12 refuses an input that nothing reads.
+        # Keras 3.12 rejects an unused input.
         log_likelihood += ops.cast(ops.zeros_like(source[:, :1]), log_likelihood.dtype)
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
     draw_initial_weights(models.training.layers, options.run.seed)
@@ -153,7 +153,7 @@ def build(options, codec):
 
 
 def stochastic_decoder(options):
-    """Return the decoder with a latent variable at every step, informed by attention."""
+    """Build the decoder with a latent variable at every step, informed by attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
     informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
     schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
@@ -167,7 +167,7 @@ def stochastic_decoder(options):
         name="z",
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
-    # Where it informs nothing, nothing moves it.
+    # An attention that informs nothing gets no gradient.
     attention.trainable = informs_latent
     weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
     if informs_context:
@@ -189,5 +189,5 @@ def stochastic_decoder(options):
 
 
 def annealed(form, start, hold, steps):
-    """Return the weight of a KL over the steps, or `None` for 1."""
+    """Return the annealing schedule of a KL weight, or `None` for a constant weight of 1."""
     return keras_vattn.LinearAnnealing(steps, hold, initial_value=start) if form == "linear" else None

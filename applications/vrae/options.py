@@ -1,4 +1,4 @@
-"""Options of the variational recurrent autoencoder. presets/ has the presets, model.py the parts of a model."""
+"""Options of the variational recurrent autoencoder; presets/ has the presets, and model.py defines the models."""
 
 import dataclasses
 import re
@@ -15,32 +15,32 @@ MODELS = ("lstm", "vrae", "vrae_sa", "vrae_sa_aux")
 
 @dataclasses.dataclass
 class TextOptions:
-    """Sentences; without files, sentences of a small grammar"""
+    """Sentences; the default is built-in sentences of a small grammar"""
 
     train_text: common.File | None = None
-    """Training sentences: one a line, or a CSV or TSV with a column of texts; plain or .gz."""
+    """Training sentences: one per line, or a CSV or TSV with a text column; plain or .gz."""
     valid_text: common.File | None = None
-    """Validation sentences; without them a share of train is held out."""
+    """Validation sentences; by default a fraction of the training sentences is held out."""
     test_text: common.File | None = None
     """Test sentences, read once at the end of training and by `evaluate`."""
     text_column: str = "text"
-    """Column of a table that has the texts."""
+    """Text column of a table."""
     valid_fraction: common.Fraction = 0.1
-    """Share of train that is held out where there are no validation sentences."""
+    """Fraction of the training sentences to hold out for validation if no validation file is given."""
     test_fraction: common.NotNegativeFloat = 0.0
-    """Share of train that is held out where there are no test sentences; 0 for none."""
+    """Fraction of the training sentences to hold out for testing if no test file is given; 0 for no test data."""
     skip_invalid: bool = False
-    """Count lines that are empty or not UTF-8 instead of stopping."""
+    """Skip and count empty or non-UTF-8 lines instead of stopping."""
     lowercase: bool = True
-    """Read and write lower case."""
+    """Lower-case the text."""
     split_punctuation: bool = True
-    """Make every punctuation mark a token; off for text that is tokenised already."""
+    """Split off every punctuation mark as a token; turn off for tokenised text."""
     vocabulary_size: VocabularySize = 10000
-    """Most words."""
+    """Maximum vocabulary size."""
     min_count: common.Positive = 1
-    """Rarer words of the training sentences are unknown."""
+    """Treat words with fewer training occurrences as unknown."""
     max_length: common.Positive = 60
-    """Longest sentence in tokens; longer ones are cut, and counted."""
+    """Maximum sentence length in tokens; longer sentences are truncated and counted."""
 
     def check(self):
         if not self.test_fraction < 1:
@@ -48,10 +48,10 @@ class TextOptions:
         if self.train_text is None:
             for name in ("valid_text", "test_text", "test_fraction"):
                 if getattr(self, name):
-                    raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
+                    raise InputError(f"--{name.replace('_', '-')} requires --train-text; name it too.")
             return
         if self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
-            raise InputError(f"--text-column: {self.train_text} is no CSV or TSV.")
+            raise InputError(f"--text-column: expected a CSV or TSV file. Received: {self.train_text}")
 
 
 @dataclasses.dataclass
@@ -59,15 +59,15 @@ class NetworkOptions:
     """Network"""
 
     embedding_width: common.Positive = 64
-    """Width of the word vectors, which encoder and decoder share."""
+    """Width of the word vectors, shared by encoder and decoder."""
     units: common.Positive = 128
     """Width of encoder, decoder and context."""
     latent_units: common.Positive = 16
     """Width of z_enc and of z_t."""
     word_dropout: common.Dropout = 0.0
-    """Share of the words that the decoder reads as unknown."""
+    """Fraction of words that the decoder reads as unknown."""
     input_dropout: common.Dropout = 0.0
-    """Rate of dropout on the word vectors of the decoder."""
+    """Dropout rate of the decoder's word vectors."""
 
 
 Document = Literal["mixture", "sequence"]
@@ -79,45 +79,47 @@ class VariationalOptions:
     """Random variables"""
 
     annealing: Annealing = "linear"
-    """Form of the weight of KL(z_enc) over the steps."""
+    """Schedule of the weight of KL(z_enc); none for a constant 1."""
     kl_start: common.NotNegativeFloat = 0.1
-    """First weight of KL(z_enc)."""
+    """Initial weight of KL(z_enc)."""
     kl_hold: common.NotNegative = 0
-    """Steps before it grows."""
+    """Steps before this weight grows."""
     kl_steps: common.Positive = 600
-    """Steps from there until it is 1."""
+    """Steps for growing this weight to 1."""
     step_annealing: Annealing = "none"
-    """Form of the weight of the KLs of z_t. While it is small, the decoder learns to read coming words from z_t."""
+    """Schedule of the weight of the KLs of z_t. A small weight lets the decoder read future words from z_t."""
     step_kl_start: common.NotNegativeFloat = 0.01
-    """First weight of the KLs of z_t."""
+    """Initial weight of the KLs of z_t."""
     step_kl_steps: common.Positive = 600
-    """Steps until it is 1."""
+    """Steps for growing this weight to 1."""
     free_bits: common.NotNegativeFloat = 1.25
-    """Nats per dimension of z_enc that its KL leaves alone."""
+    """Nats per dimension of z_enc without a KL penalty."""
     step_free_bits: common.NotNegativeFloat = 0.0
-    """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
+    """Nats per dimension of z_t without a KL penalty, averaged over the steps."""
     step_free_nats: common.NotNegativeFloat = 0.0
-    """Nats of z_t a sentence that its KL leaves alone, at whichever of its steps they are."""
+    """Nats of z_t per sentence without a KL penalty, summed over the steps."""
     informed: Literal["latent", "both", "none"] = "latent"
-    """What attention informs: z_t, as in the paper; both z_t and c~_t, which is drawn around c_t and has a KL as z_t
-    has; or neither. A z_t that is not informed is the mean of its prior."""
+    """Variables that attention informs. latent: z_t, as in the paper. both: also c~_t, which is drawn around c_t with
+    its own KL. none: z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
-    """First steps, in which p lags behind q (He et al. 2019): of each q_steps + 1 the last trains p alone, the others
-    q alone."""
+    """Number of initial steps in which p lags behind q (He et al. 2019): q_steps steps train only q, the next trains
+    only p."""
     q_steps: common.Positive = 4
-    """Steps of q before a step of p, in these."""
+    """Steps of q before each step of p, during the lagging steps."""
     step_log_scale: float = -3.0
-    """First log sigma of z_t, and the logarithm of a factor on its first kernels: noise of 1 would hide the words."""
+    """Initial log sigma of z_t, and log of a factor on its initial kernels; noise of scale 1 would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: common.NotNegative = 0
-    """Steps before it has that weight."""
+    """Steps before the auxiliary loss is added."""
     context_floor: float = -3.0
-    """Smallest log sigma of p(c | z_t)."""
+    """Lower bound of log sigma of p(c | z_t)."""
 
     def check(self):
         if self.step_free_bits and self.step_free_nats:
-            raise InputError("--step-free-nats: of a sentence, or --step-free-bits, of a dimension? Name one.")
+            raise InputError(
+                "expected only one of --step-free-nats (per sentence) and --step-free-bits (per dimension)."
+            )
 
 
 @dataclasses.dataclass
@@ -125,30 +127,30 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_decoded: common.Positive = 200
-    """Validation sentences behind the columns of the log."""
+    """Validation sentences for the latent metrics of the log."""
     num_draws: common.Positive = 20
-    """Draws of the importance-weighted bound."""
+    """Draws for the importance-weighted bound."""
     max_bound: common.Positive = 500
-    """Sentences of this bound."""
+    """Number of sentences for this bound."""
 
 
 @dataclasses.dataclass
 class SamplingOptions:
-    """How words are drawn"""
+    """Sampling of words"""
 
     temperature: common.PositiveFloat = 0.5
     """Temperature of the words' probabilities."""
     top_p: common.Share | None = None
-    """Draw one of the most probable words that have this probability together."""
+    """Nucleus sampling: draw among the most probable words whose total probability reaches this."""
 
 
-# Defaults for two CPU cores and a few minutes on the built-in sentences.
+# The defaults train on the built-in sentences in minutes on two CPU cores.
 @dataclasses.dataclass
 class Options:
     """Train a language model with latent variables; without data options, on sentences of a small grammar."""
 
     model: Literal[MODELS] = "vrae_sa_aux"
-    """One of the paper's tables."""
+    """A model from the paper's tables."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vrae")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -162,93 +164,95 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVrae(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other sentences."""
+    """Report on a split of the data of a run, or on other sentences."""
 
     text: common.File | None = None
-    """Other sentences, in the form of the run's own; the run's --skip-invalid applies."""
+    """Other sentences, in the format of the training file; --skip-invalid of the run applies."""
     num_draws: common.Positive | None = None
-    """Draws of the importance-weighted bound instead of the run's."""
+    """Draws for the importance-weighted bound; defaults to the option of the run."""
 
 
 @dataclasses.dataclass
 class GenerateVrae(common.GenerateOptions):
-    """Write new sentences; or sentences from the z_enc of lines of text."""
+    """Generate new sentences, or sentences from the z_enc of lines of text."""
 
     mode: Literal["new", "reconstruct", "interpolate"] = "new"
-    """new: from the priors. reconstruct: each line from the mean of its z_enc. interpolate: from each line to the
-    next, separated by tabs."""
+    """new: sample from the priors. reconstruct: decode each line from the mean of its z_enc. interpolate: decode
+    sentences between each line and the next, separated by tabs."""
     num: common.Positive | None = None
-    """How many new sentences, by default 10, or sentences of an interpolation with both ends, by default 5."""
+    """Number of new sentences (default 10), or of sentences of an interpolation including both ends (default 5)."""
     temperature: common.PositiveFloat | None = None
-    """Temperature of the words' probabilities instead of the run's, as top_p."""
+    """Temperature of the words' probabilities; defaults to the option of the run, as does top_p."""
     top_p: common.Share | None = None
-    """Draw one of the most probable words that have this probability together."""
+    """Nucleus sampling: draw among the most probable words whose total probability reaches this."""
     seed: common.Seed32 = 0
     """Seed of the draws."""
 
     def check(self):
         if self.mode == "new" and self.input is not None:
-            raise InputError("--input: new sentences need none; name a --mode.")
+            raise InputError("--input: --mode new has no input; choose another --mode.")
         if self.mode == "reconstruct" and self.num is not None:
-            raise InputError("--num: a sentence is rebuilt once.")
+            raise InputError("--num: --mode reconstruct decodes each line once; leave the option out.")
         for name in ("temperature", "top_p"):
             if self.mode != "new" and getattr(self, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')}: words are drawn for new sentences alone.")
+                raise InputError(f"--{name.replace('_', '-')}: only --mode new samples words.")
 
     def check_run(self, options):
         if self.mode != "new" and options.model == "lstm":
-            raise InputError(f"--mode: the model {options.model} has no z_enc. Received: {self.mode}")
+            raise InputError(f"--mode: the model {options.model} has no z_enc; use new. Received: {self.mode}")
 
 
 @dataclasses.dataclass
 class SummarizeVrae:
-    """Extract summaries: the sentences with the models nearest to the model of their document."""
+    """Extract summaries of the sentences whose Gaussians are closest to the Gaussian of their document."""
 
     run: common.TrainedRun
     """Folder of a run."""
     documents: common.Folder | None = None
-    """Folder of files NAME.txt.data, one for each topic; without one, the topics of Python's documentation."""
+    """Folder of files NAME.txt.data, one per topic; the default is the topics of Python's documentation."""
     references: common.Folder | None = None
-    """Summaries by people, a folder for each topic."""
+    """Folder of reference summaries, with one folder per topic."""
     max_words: common.Positive | None = None
-    """Longest summary in words; by default 25 with --documents, otherwise 250."""
+    """Maximum summary length in words; defaults to 25 with --documents, else 250."""
     document: Document = "mixture"
-    """Model of a document: the moments of a mixture of its sentences' models, or the model of all its words in turn."""
+    """Gaussian of a document. mixture: moments of the mixture of its sentences. sequence: encode all words at once."""
     out: str | None = None
-    """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
+    """Output folder; defaults to summaries/ in the run folder. It may contain summaries of the same documents."""
 
     def check(self):
         if self.references is not None and self.documents is None:
-            raise InputError("--references: of which documents? Name --documents, too.")
+            raise InputError("--references requires --documents; name it too.")
 
 
 @dataclasses.dataclass
 class CompareVrae(common.CompareOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = MODELS
     baseline: str = "lstm"
     layout: tuple[Literal["paper", "table_3"], ...] = ()
-    """paper: also the columns of the paper's Tables 1 and 2 beside bounds. table_3: its summaries, of documents with
+    """Also print tables of the paper. paper: Tables 1 and 2 beside bounds. table_3: Table 3, from documents with
     references."""
     documents: common.Folder | None = None
-    """Documents of table_3, as `summarize` has them."""
+    """Documents for table_3, as in `summarize`."""
     references: common.Folder | None = None
-    """Their summaries by people."""
+    """Reference summaries of these documents."""
     max_words: common.Positive | None = None
-    """Longest summary of table_3 in words, 25 where it is left out."""
+    """Maximum summary length of table_3 in words; defaults to 25."""
     document: Document = "mixture"
-    """Model of a document, as in `summarize`; sequence is the paper's."""
+    """Gaussian of a document, as in `summarize`; the paper uses sequence."""
 
     def check(self):
         super().check()
         if "table_3" not in self.layout and (self.max_words is not None or self.document != "mixture"):
-            raise InputError("--max-words, --document: are of --layout table_3 alone.")
+            raise InputError("--max-words and --document require --layout table_3.")
         has_paths = {self.documents is not None, self.references is not None}
         if has_paths != {"table_3" in self.layout}:
-            raise InputError("--layout table_3, --documents and --references belong together.")
+            raise InputError(
+                "--layout table_3 requires --documents and --references, and they require --layout table_3."
+            )
         if self.documents is not None:
             read_topics(self.documents, self.references)
 

@@ -1,6 +1,6 @@
-"""Reports of a trained model, samples and tables: the name of a figure says which bound it is.
+"""Report bounds, samples and tables of a trained model; each name of a figure identifies its bound.
 
-Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
+Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
 """
 
 import collections
@@ -65,22 +65,22 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Numbers of generated and of rebuilt sentences, of samples of each, and of sentences whose attention is shown; the
-# first and the last of these are in the picture.
+# Number of generated and rebuilt sentences, samples of each to show, and sentences with attention to show; the picture
+# has the first and the last of these.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
-# Points from one z_enc to another whose sentences are a sample; a sentence that repeats the one before is left out.
+# Interpolation points between two z_enc; repeated neighbouring sentences are dropped.
 NUM_INTERPOLATED = 65
-# Seed of the draws: reports of equal runs are equal.
+# Fixed seed, so that equal runs give equal reports.
 _SEED = 0
 
 
 def evaluate(run, part, evaluation=None):
-    """Return all figures of a part, and sentences to read."""
+    """Return the report on a data split, and sample sentences."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
     likelihood = _likelihood(run, part, writer, kind)
-    # All over the part: the first ones may be of one document.
+    # Spread the sentences over the split: its first sentences may share a document.
     chosen = part.rows(evenly(len(part), reports.max_bound))
-    # Without a latent variable every draw is the same, and exact.
+    # Without latent variables one draw is exact.
     num_draws = first_value("num_draws", evaluation, reports) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
@@ -113,12 +113,12 @@ def heading(record):
 
 
 def example_of(part):
-    # New sentences need no input.
+    # Generating new sentences needs no input.
     return ""
 
 
 def summary(report):
-    """Return sentences on how good the result is."""
+    """Summarize the quality of the model in sentences."""
     lines, counts, controls = [], report.get("grammar"), report.get("controls")
     if counts is None:
         bound = report["likelihood"]["importance_weighted"]
@@ -131,7 +131,7 @@ def summary(report):
         lines.append(f"The z_enc of another sentence costs {controls['shuffled']['nats']:.1f} nats a sentence.")
     steps = report["likelihood"].get("kl_steps")
     if steps is not None and steps < COLLAPSED_NATS:
-        lines.append(f"z_t is not read: its KL is {steps:.2f} nats a sentence, and the words depend on z_enc alone.")
+        lines.append(f"z_t is unused: its KL is {steps:.2f} nats a sentence, and the words depend only on z_enc.")
     return lines
 
 
@@ -147,7 +147,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return what is wrong with a sample of `shown`: a sentence that is not grammatical, or slots of a rebuilt one."""
+    """Return the error in a sample of `shown`: an ungrammatical sentence or the wrong slots of a rebuilt one, or ""."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
@@ -157,7 +157,7 @@ def fault_of(sample):
 
 
 def _grammar(outputs):
-    """Return counts of generated sentences that the built-in grammar has, and of rebuilt ones with equal slots."""
+    """Count generated sentences that are grammatical, and rebuilt sentences whose slots match the original."""
     rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
         "num_generated": len(outputs["generated"]),
@@ -169,18 +169,18 @@ def _grammar(outputs):
 
 def report(run, part, record, outputs, shown):
     if shown.alignments:
-        # Where the decoder looks in the sentence that it writes (Figure 3).
+        # The attention weights while writing a sentence (Figure 3).
         draw_alignments({"": shown.alignments[:: len(shown.alignments) - 1 or 1]}, run.folder.file("attention.png"))
     return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def sentences_of(run, part):
-    """Return the batches of a part as the functions of a `Writer` take them: source, target_input and target."""
+    """Return the batches of a split as `Writer` arguments: source, target_input and target."""
     return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.training_batches(run.options)]
 
 
 def _likelihood(run, part, writer, kind):
-    """Return the figures of all sentences."""
+    """Return likelihoods, KLs and the ELBO, averaged over all sentences."""
     totals, rows, num_words = collections.Counter(), len(part), int(part.sources.lengths.sum())
     informed, num_tokens = run.options.variational.informed if kind.attention else "none", num_words + rows
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
@@ -191,7 +191,7 @@ def _likelihood(run, part, writer, kind):
     return {
         "num_words": num_words,
         "num_tokens": num_tokens,
-        # As in the paper: without a KL, and the end of a sentence does not count as a word.
+        # The paper leaves out the KLs, and does not count the end token as a word.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
@@ -202,7 +202,7 @@ def _likelihood(run, part, writer, kind):
 
 
 def _importance_weighted(run, part, writer, num_draws):
-    """Return the bound of some sentences, beside the ELBO of the same draws."""
+    """Return the importance-weighted bound, and the ELBO of the same draws."""
     total, elbo, num_tokens = 0.0, 0.0, 0
     for number, sentences in enumerate(progress(sentences_of(run, part), f"{num_draws} draws"), start=1):
         log_weights = writer.log_weights(*sentences, num_draws, seed_of_batch(_SEED, number)).numpy().astype("float64")
@@ -220,13 +220,13 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return by how much the reconstruction worsens, in nats a sentence, with the z_enc of another sentence, and with
-    zeros, all other latents as they are: means and standard errors of the differences. `None` for a single sentence."""
+    """Return the loss of reconstruction, in nats per sentence, with the z_enc of another sentence and with zeros, other
+    latents unchanged: means and standard errors of the differences. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Neighbours have about the same length: the other z_enc is wrong about more than the length.
+    # Neighbours have similar lengths, so the cost is not only that of a wrong length.
     codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):
@@ -239,8 +239,8 @@ def _controls(run, part, writer):
 
 
 def _map(run, part, writer):
-    """Return how far attention moves from a step to the next, a total variation from 0 to 1, and its entropy in nats:
-    means over the steps of a sentence, and over sentences."""
+    """Return the total variation (0 to 1) between the attention of consecutive steps, and the entropy in nats, averaged
+    over the steps of each sentence and then over sentences."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
@@ -250,7 +250,7 @@ def _map(run, part, writer):
 
 
 def samples_of(run, part, writer):
-    """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
+    """Return generated sentences, reconstructions of random sentences, and an interpolation between two z_enc."""
     samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.pairs.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
@@ -261,7 +261,7 @@ def samples_of(run, part, writer):
 
 
 def attention(run, part):
-    """Return where the decoder looks in some sentences, which it writes again."""
+    """Return the attention weights of the decoder for random sentences that it reconstructs."""
     if not run.models.attends:
         return []
     writer, lengths, alignments = Writer(run), part.sources.lengths, []
@@ -275,7 +275,7 @@ def attention(run, part):
 
 
 def paper(comparison):
-    """Return the columns of Tables 1 and 2 of the paper, beside its figures, and bounds."""
+    """Return Tables 1 and 2 with the paper's figures, and a table of bounds."""
     records = comparison.records
     return [
         *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
@@ -284,12 +284,12 @@ def paper(comparison):
 
 
 def _title_of(name):
-    """Return the cell of the paper's name of a model, or of another way to choose sentences."""
+    """Return the paper's name of a model or baseline, as a row of cells."""
     return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 
 def table_3(comparison):
-    """Return ROUGE-1 of summaries of the documents that `compare` names, beside Table 3 of the paper."""
+    """Return ROUGE-1 of the summaries of `--documents`, beside Table 3 of the paper."""
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references, "--document", options.document]
@@ -305,7 +305,7 @@ def table_3(comparison):
         for name, summaries in reports.items()
     }
     first = next(iter(reports.values()))[0]
-    # Other ways to choose sentences have no seeds.
+    # Baselines do not depend on the seed.
     baselines = {name: [{"rouge": means(x)}] for name, x in first["systems"].items() if name != first["model"]}
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "

@@ -1,7 +1,7 @@
-"""Extractive summaries by a model's Gaussians of sentences, and other summaries to compare them with.
+"""Extract summaries with a trained model, and compare them with baselines.
 
-The model of a text is a diagonal Gaussian: p(c~_T | z_T) of a stochastic decoder, q(z_enc | x) of a VRAE, N(h_T, I) of
-an LSTM. A summary has the sentences with the smallest KL(document || sentence) (section 4.1 of the paper).
+The model of a text is a diagonal Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x) for a VRAE, N(h_T, I)
+for an LSTM. A summary consists of the sentences with the smallest KL(document || sentence) (section 4.1 of the paper).
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ from applications.vrae.options import PROGRAM
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Random summaries of a topic, whose figures are averaged; and summaries that are printed where there are no figures.
+# Number of random summaries to average per topic, and of summaries to print if no references are given.
 NUM_RANDOM, NUM_SHOWN = 20, 3
-# LexRank: the least similarity that counts (Erkan and Radev 2004, section 3.2); PageRank's share of steps along links.
+# LexRank's minimum similarity (Erkan and Radev 2004, section 3.2), and PageRank's damping factor.
 _LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
 _BATCH = 64
 
@@ -37,22 +37,22 @@ class Gaussians:
     log_scales: np.ndarray
 
     def mixture(self):
-        """Return the Gaussian, of N = 1, with the moments of their mixture in equal parts."""
+        """Return one Gaussian (N = 1) with the moments of the equally weighted mixture."""
         mean = self.means.mean(axis=0)
         variance = np.mean(np.exp(2.0 * self.log_scales) + np.square(self.means - mean), axis=0)
         return Gaussians(mean[None], 0.5 * np.log(variance)[None])
 
 
 def divergences(document, sentences):
-    """Return KL(document || sentence) in nats, (N,), of the `Gaussians` of a document and of N sentences."""
+    """Return KL(document || sentence) (N,) in nats, from `Gaussians` of one document and N sentences."""
     gap = document.log_scales - sentences.log_scales
     distance = (document.means - sentences.means) * np.exp(-sentences.log_scales)
     return 0.5 * np.sum(np.exp(2.0 * gap) - 1.0 - 2.0 * gap + distance**2, axis=1)
 
 
 def extract(order, sentences, max_words):
-    """Return a summary: the first sentences in `order` that fit, in the document's order; the best one is cut if none
-    does."""
+    """Return the first sentences in `order` that fit into `max_words`, in document order; if none fits, truncate the
+    best."""
     indices, count = [], 0
     for index in order:
         num_words = len(sentences[index].split())
@@ -64,15 +64,15 @@ def extract(order, sentences, max_words):
 
 
 def lexrank(sentences):
-    """Return the indices of sentences, the most central first, by continuous LexRank (Erkan and Radev 2004)."""
+    """Rank sentences by continuous LexRank (Erkan and Radev 2004); return indices, the most central first."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
     similar = (vectors @ vectors.T).toarray()
-    # A sentence that is like no other one is not central for being like itself.
+    # Ignore self-similarity, so that an isolated sentence is not central.
     np.fill_diagonal(similar, 0.0)
     similar[similar < _LEAST_SIMILARITY] = 0.0
-    # A sentence that is like none goes on to any.
+    # An isolated sentence links to all sentences.
     similar[~similar.any(axis=1)] = 1.0
     follows = similar / similar.sum(axis=1, keepdims=True)
     rank = np.linalg.solve(np.eye(len(similar)) - _DAMPING * follows.T, np.ones(len(similar)))
@@ -80,7 +80,7 @@ def lexrank(sentences):
 
 
 def rouge(summary, references):
-    """Return the stemmed ROUGE of a summary, means over the references, by measure and part."""
+    """Return the stemmed ROUGE of a summary by measure and part, averaged over the references."""
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
@@ -94,16 +94,16 @@ def means(figures):
 
 
 class Summarizer:
-    """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
+    """Order the sentences of a document with the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
         self._writer, self._words = Writer(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
-        # Counts of all documents so far.
+        # Totals over all documents so far.
         self.num_tokens = self.num_unknown = 0
 
     def order(self, sentences):
-        """Return the indices of sentences, the nearest to the document first."""
+        """Return the indices of the sentences, closest to the document first."""
         _, counts = self._words.encode_numpy(sentences)
         self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
         gaussians = self._gaussians(sentences, self._max_length)
@@ -121,7 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Write summaries as `SummarizeVrae` says; with references, print their ROUGE beside that of other methods."""
+    """Write the summaries that `SummarizeVrae` describes; with references, print ROUGE beside the baselines."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250
@@ -168,20 +168,20 @@ def summarize(options):
     for name, summary in summaries.items():
         write_text_atomically(folder / f"{name}.txt", f"{summary}\n")
     write_json(folder / "summaries.json", record)
-    print(f"written: {folder}, a file for each of {len(topics)} topics, and summaries.json")
+    print(f"written: {folder}, one file for each of {len(topics)} topics, and summaries.json")
 
 
 def _require_same(folder, digest):
-    """Raise `InputError` if the folder has something else than summaries of these documents."""
+    """Raise `InputError` if the folder contains anything but summaries of these documents."""
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
-        raise InputError(f"--out: {folder} has something else; choose another folder.")
+        raise InputError(f"--out: {folder} contains other files; choose another folder.")
     if path.is_file() and read_record(path, "Choose another folder.").get("data_digest") != digest:
-        raise InputError(f"--out: {folder} has the summaries of other documents; choose another folder.")
+        raise InputError(f"--out: {folder} contains summaries of other documents; choose another folder.")
 
 
 def table_of(record):
-    """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent."""
+    """Format a `summarize` record as a table of means over topics in percent, with 95% intervals."""
     columns = [
         Column(f"{title} {head}", f"{measure}.{part}", 1, 100.0)
         for measure, title in MEASURES.items()

@@ -1,4 +1,4 @@
-"""Training of a language model with latent variables."""
+"""Train a language model with latent variables."""
 
 import keras
 
@@ -26,7 +26,7 @@ def train(options):
         raise InputError(f"--lagging-steps: must be fewer than the {run.num_steps} steps of the run.")
     run.open()
     with run.scope():
-        # The model returns a bound of the log-likelihood.
+        # The model returns a bound on the log-likelihood.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -41,7 +41,7 @@ def train(options):
 
 
 class LaggingInference(keras.callbacks.Callback):
-    """Has p lag behind q in the first steps of a run (He et al. 2019): so many steps train q alone, the next p alone.
+    """Let p lag behind q at the start of training (He et al. 2019): `q_steps` steps train only q, the next only p.
 
     Args:
         models: `Models`.
@@ -53,7 +53,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # A traced step trains what was trainable when it was traced.
+        # A traced step trains the weights that were trainable at tracing time.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -72,7 +72,7 @@ class LaggingInference(keras.callbacks.Callback):
 
 
 def validation(run):
-    """Return the callback that logs active units and mutual information (nats) of z_enc on validation sentences."""
+    """Return a callback that logs the active units and mutual information (nats) of z_enc on validation data."""
     part, reports, writer = run.data["valid"], run.options.reports, Writer(run)
     ids = padded(part.sources.take(evenly(len(part), reports.num_decoded)))
 

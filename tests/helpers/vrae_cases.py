@@ -12,13 +12,13 @@ EVERY_MODEL = list(MODELS)
 
 
 def options_of(folder, **values):
-    """Options of `train` with the data of the program's case, written into a folder."""
+    """Write the data of the program's case to a folder, and return options of `train` for them."""
     options = {**VRAE_CASE.options, **written(VRAE_CASE.data, folder), **values}
     return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):
-    """A run whose model is not trained, with weights that make every part matter."""
+    """Return an untrained run with random weights that give every layer an effect."""
     values = {"step_log_scale": -0.5, **values}
     run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
     for weight in run.models.training.trainable_weights:
@@ -27,13 +27,13 @@ def run_of(folder, **values):
 
 
 def sentences_of(run, part="valid"):
-    """Source, inputs and targets of the first batch of a part."""
+    """Return source, target_input and target of the first batch of a split."""
     inputs, target = next(iter(run.data[part].training_batches(run.options)))
     return inputs["source"], inputs["target_input"], target
 
 
 def opinosis(folder, references=True):
-    """Write two topics of Opinosis."""
+    """Write two topics in the Opinosis layout; return the options that name them."""
     for number, name in enumerate(("food", "rooms")):
         path = folder / "topics" / f"{name}.txt.data"
         path.parent.mkdir(parents=True, exist_ok=True)

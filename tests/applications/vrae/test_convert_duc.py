@@ -1,4 +1,4 @@
-"""Documents of DUC, as applications.vrae reads them."""
+"""Conversion of DUC documents to the layout of applications.vrae."""
 
 import pytest
 
@@ -18,12 +18,12 @@ SGML = """<DOC>
 
 
 def test_duc(tmp_path):
-    """Folders of SGML documents; references are files that begin with the topic's name less the assessors' letter."""
+    """Topics are folders of SGML documents; names of references start with the topic name without its last letter."""
     for name in ("b", "a"):
         path = tmp_path / "docs" / "D0701A" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SGML if name == "a" else "<DOC><TEXT>And a second document.</TEXT></DOC>")
-    # What a file manager leaves.
+    # File managers leave such files.
     (tmp_path / "docs" / "D0701A" / ".DS_Store").write_bytes(bytes(range(256)))
     (tmp_path / "docs" / ".git").mkdir()
     (tmp_path / "models").mkdir()

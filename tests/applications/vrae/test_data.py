@@ -1,4 +1,4 @@
-"""Sentences: built-in ones, files in every form, what is cut and left out; and the modes of `generate`."""
+"""Built-in sentences, file formats, splits, and the modes of `generate`."""
 
 import gzip
 
@@ -14,7 +14,7 @@ SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
 
 def test_built_in_sentences():
-    """Sentences of the grammar, none twice, in three parts."""
+    """The built-in sentences are distinct and grammatical, and have three splits."""
     parts = data.read(APPLICATION.program.default)
     texts = [text for part in parts.values() for text in part.texts]
     assert len(set(texts)) == len(texts) and all(map(grammar.parse, texts))
@@ -23,7 +23,7 @@ def test_built_in_sentences():
 
 @pytest.mark.parametrize("form", ["txt.gz", "csv"])
 def test_files_of_both_forms(tmp_path, form):
-    """The same sentences, the quoted ones with their commas."""
+    """Both formats give the same sentences, including quotes and commas."""
     texts = [*SENTENCES[:4], 'a "quoted" one, with a comma']
     content = "".join(f"{text}\n" for text in texts)
     if form == "csv":
@@ -36,7 +36,7 @@ def test_files_of_both_forms(tmp_path, form):
 
 
 def test_equal_sentences_stay_in_one_split(tmp_path):
-    """In whatever case."""
+    """Sentences that differ only in case count as equal."""
     path = tmp_path / "twice.txt"
     path.write_text("".join(f"{text}\n" for text in [*SENTENCES * 2, *map(str.title, SENTENCES)]))
     options = options_of(tmp_path, train_text=str(path), test_text=None, test_fraction=0.2)
@@ -45,13 +45,15 @@ def test_equal_sentences_stay_in_one_split(tmp_path):
     assert sum(map(len, sets)) == len(SENTENCES) and set.union(*sets) == set(SENTENCES)
     assert sum(map(len, parts.values())) == 3 * len(SENTENCES)
     path.write_text("one sentence\n")
-    with pytest.raises(InputError, match=r"twice.txt: too few sentences to hold some out, 1 different ones"):
+    with pytest.raises(
+        InputError, match=r"twice.txt: expected enough sentences to hold some out. Received: 1 different"
+    ):
         data.read(options)
 
 
 @pytest.mark.slow
 def test_modes_of_generate(run_of, monkeypatch):
-    """New sentences of a seed without any input; what lies between each line and the next. All of it in batches."""
+    """A seed reproduces new sentences, interpolation covers each pair of lines, and batches do not repeat draws."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
     first, repeated, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
     assert first == repeated != other and len(first.splitlines()) == 4
@@ -67,16 +69,16 @@ def test_modes_of_generate(run_of, monkeypatch):
 def test_invalid_calls(run_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a line\n")
     run = run_of(VRAE_CASE).path
-    VRAE_CASE.fails("--input: new sentences need none", "generate", "--run", run, "--input", tmp_path / "lines.txt")
+    VRAE_CASE.fails("--input: --mode new has no input", "generate", "--run", run, "--input", tmp_path / "lines.txt")
     rebuild = VRAE_CASE.answers_of(run)
-    VRAE_CASE.fails("--temperature: words are drawn for new sentences alone", *rebuild, "--temperature", 2)
-    VRAE_CASE.fails("--num: a sentence is rebuilt once", *rebuild, "--num", 2)
+    VRAE_CASE.fails("--temperature: only --mode new samples words", *rebuild, "--temperature", 2)
+    VRAE_CASE.fails("--num: --mode reconstruct decodes each line once", *rebuild, "--num", 2)
     between = ("generate", "--run", run, "--mode", "interpolate")
-    VRAE_CASE.fails("--mode interpolate goes from a line to the next", *between, standard_input=b"a dog\n")
+    VRAE_CASE.fails("--mode interpolate: expected at least two lines", *between, standard_input=b"a dog\n")
     for more, message in (
-        ({"train_text": None}, "--test-text is given without --train-text"),
-        ({"text_column": "review"}, "train_text.txt is no CSV or TSV"),
-        ({"min_count": 1000}, "--min-count: no word of the sentences occurs that often"),
+        ({"train_text": None}, "--test-text requires --train-text"),
+        ({"text_column": "review"}, "--text-column: expected a CSV or TSV file"),
+        ({"min_count": 1000}, "--min-count: every word is rarer than this"),
     ):
         VRAE_CASE.fails(message, *VRAE_CASE.train(tmp_path / "run"), *words_of(more))
     assert not (tmp_path / "run").exists()

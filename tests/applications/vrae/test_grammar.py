@@ -1,4 +1,4 @@
-"""The grammar of the built-in text: its sentences, and what its parser refuses."""
+"""The grammar of the built-in sentences and its parser."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The four models: what they compute, from their weights alone, what training maximises, and that z_enc is learned."""
+"""The four models against a NumPy implementation of their equations, and the training objective."""
 
 import dataclasses
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ from applications.text.text import PAD
 from applications.vrae.decode import Writer
 from applications.vrae.train import LaggingInference
 
-# And what attention informs beside z_t, or in its place.
+# Every model, and the other values of `informed`.
 every_way = pytest.mark.parametrize(
     ("model", "informed"),
     [*((model, "latent") for model in EVERY_MODEL), *(("vrae_sa", way) for way in ("both", "none"))],
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 @pytest.fixture(scope="module")
 def run_of_model(tmp_path_factory):
-    """Runs by their models, made once, without any dropout."""
+    """A function that returns the cached run of a model without dropout."""
     cache = {}
 
     def run_of_model(model, informed="latent"):
@@ -39,7 +39,7 @@ def run_of_model(tmp_path_factory):
 
 
 def lstm(cell, inputs, state, context=None):
-    """One step of an LSTM from its kernels."""
+    """Compute one step of an LSTM from its kernels."""
     gates = inputs @ cell["kernel"] + state[0] @ cell["recurrent_kernel"] + cell["bias"]
     gates = gates if context is None else gates + context @ cell["context_kernel"]
     i, f, g, o = np.split(gates, 4, axis=-1)
@@ -48,13 +48,13 @@ def lstm(cell, inputs, state, context=None):
 
 
 def normal_kl(q, p):
-    """KL of diagonal Gaussians, pairs of mean and log sigma, summed over the last axis."""
+    """Return the KL of diagonal Gaussians, given as pairs of mean and log sigma, summed over the last axis."""
     ratio = (np.exp(2 * q[1]) + (q[0] - p[0]) ** 2) * np.exp(-2 * p[1])
     return np.sum(p[1] - q[1] + 0.5 * ratio - 0.5, axis=-1)
 
 
 def recomputed(run, source, target_input, target):
-    """Return log p of the words (B, T) and the KLs of z_enc (B,), z_t and c~_t (B, T), all latents at their means."""
+    """Return log p of the words (B, T) and the KLs of z_enc (B,), z_t and c~_t (B, T), with latents at their means."""
     informed = run.options.variational.informed
     weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
     part = lambda prefix: {path.rpartition("/")[2]: x for path, x in weights.items() if path.startswith(prefix)}  # noqa: E731
@@ -108,7 +108,7 @@ def z_width(run):
 
 @every_way
 def test_values_match_the_equations(run_of_model, model, informed):
-    """Of the training model and its losses, and of the module that is exported."""
+    """The training model, its losses and the exported module agree with NumPy."""
     run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     inputs = {"source": source, "target_input": target_input, "target": target}
@@ -128,7 +128,7 @@ def test_values_match_the_equations(run_of_model, model, informed):
 
 @every_way
 def test_the_reported_elbo_is_the_training_objective(run_of_model, model, informed):
-    """With the noise of one draw of everything."""
+    """They agree for the same noise of all latents."""
     run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     writer, seed = Writer(run), tf.constant([3, 4])
@@ -157,7 +157,7 @@ def test_the_auxiliary_loss_exists_only_in_training(run_of_model):
 
 @every_way
 def test_inference_weights_do_not_affect_generation(run_of_model, model, informed):
-    """Nothing that `generate` reads is one of them, and everything else is, but an attention that informs nothing."""
+    """All weights are inference weights or affect `generate`, except an attention that informs nothing."""
     run = run_of_model(model, informed)
     writer = Writer(run)
     before = writer.generate(6, 1).numpy().tolist()
@@ -177,7 +177,7 @@ def test_inference_weights_do_not_affect_generation(run_of_model, model, informe
 
 @pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_p_lags_behind_q(run_of_model, in_graph):
-    """Two steps of q, one of p, two of q, and then steps of both."""
+    """The order is two steps of q, one of p, two of q, then steps of both."""
     tf.config.run_functions_eagerly(not in_graph)
     run = run_of_model("vrae_sa")
     model, variational = run.models.training, dataclasses.replace(run.options.variational, lagging_steps=5, q_steps=2)
@@ -197,7 +197,7 @@ def test_p_lags_behind_q(run_of_model, in_graph):
     batches, optimizer = run.data["train"].training_batches(run.options, 0), keras_vattn.fast.FusedAdam(1e-3)
     model.compile(optimizer, keras_vattn.NegativeBound(ignore_class=PAD))
     optimizer.build(model.trainable_variables)
-    # The lag ends before the weights are noted: outside of a step everything can be trained.
+    # The callback makes all weights trainable again before `note` compares them.
     callbacks = [LaggingInference(run.models, variational), keras.callbacks.LambdaCallback(on_train_batch_end=note)]
     for epochs in (1, 2):
         steps = {"initial_epoch": epochs - 1, "epochs": epochs, "steps_per_epoch": 4}

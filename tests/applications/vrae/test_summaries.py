@@ -1,4 +1,4 @@
-"""Summaries: documents in their formats, Gaussians of texts, which sentences are taken, what it says of them."""
+"""Summaries: document formats, Gaussians of texts, extraction and ROUGE."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ GENERATOR = np.random.default_rng(3)
 
 
 def test_opinosis(tmp_path):
-    """A sentence a line, without those that have no word, typographic quotation marks of Windows among them."""
+    """Lines without words are dropped, and Windows quotation marks are decoded."""
     opinosis(tmp_path)
     topics = read_topics(tmp_path / "topics", tmp_path / "gold")
     assert [topic.name for topic in topics] == ["food", "rooms"]
@@ -30,9 +30,9 @@ def test_opinosis(tmp_path):
 def test_bad_documents(tmp_path):
     opinosis(tmp_path)
     cases = (
-        ("void", b"\n...\n", "void.txt.data: no sentence in the document"),
-        ("lonely", b"one sentence\n", "gold: no reference for the topic lonely"),
-        ("picture", bytes(range(256)), "picture.txt.data: neither UTF-8 nor text of Windows"),
+        ("void", b"\n...\n", "void.txt.data: expected a document with at least one sentence"),
+        ("lonely", b"one sentence\n", "gold: expected a reference for the topic lonely"),
+        ("picture", bytes(range(256)), "picture.txt.data: expected UTF-8 or Windows-1252 text"),
     )
     for name, content, message in cases:
         path = tmp_path / "topics" / f"{name}.txt.data"
@@ -41,7 +41,7 @@ def test_bad_documents(tmp_path):
             read_topics(tmp_path / "topics", None if name == "void" else tmp_path / "gold")
         path.unlink()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: no files NAME\.txt\.data"):
+    with pytest.raises(InputError, match=r"empty: expected files NAME\.txt\.data"):
         read_topics(tmp_path / "empty")
 
 
@@ -66,12 +66,12 @@ def test_divergences_and_mixtures_match_tfp():
 def test_extract_adds_sentences_that_fit():
     sentences = ["a b c", "d e f g", "a b d", "h"]
     assert extract([1, 0, 3, 2], sentences, 8) == "a b c d e f g h"
-    # Where none fits the best one is cut.
+    # If no sentence fits, the best is truncated.
     assert extract([1, 0], sentences, 2) == "d e"
 
 
 def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
-    """To the mixture of all, or to all words in turn, however long that is."""
+    """The document is the mixture of its sentences, or the sequence of all words without a length limit."""
     run = run_of(tmp_path, model="vrae")
     sentences = [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
     for document in ("mixture", "sequence"):
@@ -90,7 +90,7 @@ def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
 
 
 def test_lexrank():
-    """The sentence that most others are like comes first."""
+    """The sentence that is similar to most others comes first."""
     sentences = ["red green", "red green blue", "red blue", "one two", "green blue red black"]
     order = lexrank(sentences)
     assert order[0] in (1, 4) and order[-1] == 3
@@ -107,7 +107,7 @@ def test_rouge_is_the_mean_over_references():
 
 @pytest.mark.slow
 def test_the_command(run_of, tmp_path):
-    """A file for each topic, a table of all systems, means over topics."""
+    """The command writes a file per topic and a table of all systems with means over topics."""
     words = opinosis(tmp_path)
     run = run_of(VRAE_CASE).path
     printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
@@ -123,10 +123,10 @@ def test_the_command(run_of, tmp_path):
     mean = 100 * np.mean([x["rouge1"]["fmeasure"] for x in record["systems"]["lead"]])
     assert "| lead        | " in printed and f"{mean:.1f} [" in printed
     (tmp_path / "topics" / "rooms.txt.data").write_text("Other sentences.\n")
-    message = f"--out: {tmp_path / 'out'} has the summaries of other documents"
+    message = f"--out: {tmp_path / 'out'} contains summaries of other documents"
     VRAE_CASE.fails(message, "summarize", "--run", run, *words, "--out", tmp_path / "out")
-    VRAE_CASE.fails("has something else", "summarize", "--run", run, *words, "--out", tmp_path / "topics")
-    # 25 words of Opinosis, of which no figures are asked for.
+    VRAE_CASE.fails("contains other files", "summarize", "--run", run, *words, "--out", tmp_path / "topics")
+    # Without references, the default is 25 words and no ROUGE is computed.
     VRAE_CASE.succeeds("summarize", "--run", run, *opinosis(tmp_path, references=False), "--out", tmp_path / "none")
     record = read_json(tmp_path / "none" / "summaries.json")
     assert record["max_words"] == 25 and "systems" not in record
