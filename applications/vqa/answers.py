@@ -58,13 +58,13 @@ def answer_vocabulary(most_common, min_count, max_answers):
     """Return the answers that a model knows, of those that most people gave to each training question: at most so many,
     the most frequent first, equally frequent answers in alphabetical order, and none that is rarer than `min_count`."""
     counts = collections.Counter(most_common)
-    known = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
-    if len(known) < 2:
+    frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
+    if len(frequent) < 2:
         raise InputError(
             f"--min-answer-count: fewer than 2 answers are given {min_count} times in training. Received: "
             f"{len(counts)} different answers"
         )
-    return [answer for _, answer in known[:max_answers]]
+    return [answer for _, answer in frequent[:max_answers]]
 
 
 def count_votes(people, answers):

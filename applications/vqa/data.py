@@ -70,7 +70,7 @@ def embedded(rendered):
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
     questions = Questions(list(map(str, range(len(images)))), images, *(columns[name] for name in names))
-    tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
+    tags = {str(row): [f"{item.color}-{item.shape}" for item in scene.objects] for row, scene in enumerate(rendered)}
     return questions, tags
 
 
@@ -85,9 +85,9 @@ def region_options(options):
 
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its answers."""
-    asked, questions = options.questions, part.questions
+    limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
-    answers = answer_vocabulary(questions.answers, asked.min_answer_count, asked.max_answers)
+    answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)
     words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
     regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)
     return Codec(vocabulary, regions, answers)

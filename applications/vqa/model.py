@@ -163,11 +163,11 @@ def _updown(options, inputs, embedding, num_answers):
     answer = keras.Input((), dtype="int32", name="answer")
     regions, mask = inputs["regions"], region_mask(inputs["num_regions"], max_regions)
     query = encoder(embedding(inputs["question"]), mask=ops.not_equal(inputs["question"], PAD))[:, None]
-    values, of_question = region_projection(regions), question_projection(query)[:, :, None]
-    hidden_of = lambda candidates: dropout(ops.relu(of_question + candidates))  # noqa: E731
-    of_answer, outputs = {}, {}
+    values, question_hidden = region_projection(regions), question_projection(query)[:, :, None]
+    hidden_of = lambda candidates: dropout(ops.relu(question_hidden + candidates))  # noqa: E731
+    posterior, outputs = {}, {}
     if options.model in WITH_POSTERIOR:
-        of_answer["posterior_logits"] = _posterior_logits(options, regions, query, answer, num_answers)
+        posterior["posterior_logits"] = _posterior_logits(options, regions, query, answer, num_answers)
     attention = {"seed": options.run.layer_seed(2)}
     kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
     if model.objective == "relaxed":
@@ -175,9 +175,9 @@ def _updown(options, inputs, embedding, num_answers):
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
         # Keras loses the second output of a call if one before had a single output.
-        look = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
-        bound = answers(hidden_of(look(**of_answer)[0][:, :, None]), answer[:, None])[:, 0, 0]
-        context, weights = look()
+        attend = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
+        bound = answers(hidden_of(attend(**posterior)[0][:, :, None]), answer[:, None])[:, 0, 0]
+        context, weights = attend()
         weights, predicted = weights[:, 0], answers(hidden_of(context[:, :, None])[:, :, 0])
         outputs["prediction"] = outputs["drawn"] = predicted[:, 0]
     else:
@@ -186,20 +186,20 @@ def _updown(options, inputs, embedding, num_answers):
         latent = keras_vattn.CategoricalAttention(objective=objective, name="latent", **kl, **attention)
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         logits = score(query, regions)  # (B, 1, R)
-        seen = {"value_mask": mask, "logits": logits}
-        regions_seen = latent(query, values, **seen, **of_answer)
+        latent_inputs = {"value_mask": mask, "logits": logits}
+        latent_outputs = latent(query, values, **latent_inputs, **posterior)
         enumerated = {"candidates_mask": mask[:, None]} if objective.in_training.estimator == "enumerate" else {}
-        log_likelihood = answers(hidden_of(regions_seen["candidates"]), answer[:, None], **enumerated)
-        bound = value(log_likelihood, regions_seen["log_prior"], regions_seen["log_posterior"])[:, 0]
+        log_likelihood = answers(hidden_of(latent_outputs["candidates"]), answer[:, None], **enumerated)
+        bound = value(log_likelihood, latent_outputs["log_prior"], latent_outputs["log_posterior"])[:, 0]
         weights = ops.softmax(ops.where(mask, logits[:, 0], -1e9), axis=-1)
         predicting = {"prediction": keras_vattn.LatentObjective("soft" if model.objective == "soft" else "marginal")}
         if model.objective != "soft":
             predicting["drawn"] = keras_vattn.LatentObjective("hard/sample", baseline=None, inference="hard/sample")
         for name, objective in predicting.items():
             layer = keras_vattn.CategoricalAttention(objective=objective, name=name, **attention)
-            regions_seen = layer(query, values, **seen)
-            hidden = hidden_of(regions_seen["candidates"])
-            outputs[name] = answers(hidden, log_weights=regions_seen["log_weights"])[:, 0]
+            latent_outputs = layer(query, values, **latent_inputs)
+            hidden = hidden_of(latent_outputs["candidates"])
+            outputs[name] = answers(hidden, log_weights=latent_outputs["log_weights"])[:, 0]
     predictions = {
         name: keras.Model(inputs, {"log_probabilities": log_probabilities, "weights": weights}, name=name)
         for name, log_probabilities in outputs.items()
@@ -215,9 +215,9 @@ def _posterior_logits(options, regions, query, answer, num_answers):
     answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")(answer)
     region_gate = dense(regions.shape[-1], "relu", name="posterior_regions_gate")(answers)[:, None]
     question_gate = dense(units, "relu", name="posterior_question_gate")(answers)[:, None]
-    of_regions = dense(units, name="posterior_regions")(regions * region_gate)
-    of_question = dense(units, name="posterior_question")(query * question_gate)
-    return ops.transpose(dense(1, name="posterior_score")(ops.tanh(of_regions + of_question)), (0, 2, 1))
+    region_hidden = dense(units, name="posterior_regions")(regions * region_gate)
+    question_hidden = dense(units, name="posterior_question")(query * question_gate)
+    return ops.transpose(dense(1, name="posterior_score")(ops.tanh(region_hidden + question_hidden)), (0, 2, 1))
 
 
 def _mcan(options, inputs, embedding, num_answers):
@@ -241,9 +241,9 @@ def _mcan(options, inputs, embedding, num_answers):
         image = unit.attention(f"regions_{index}", image, image, mask)
         image = unit.attention(f"guided_{index}", image, question, word_mask)
         image = unit.feed_forward(f"regions_{index}", image)
-    of_image, weights = unit.reduced("image", image, mask)
-    of_question, _ = unit.reduced("question", question, word_mask)
-    fused = keras.layers.LayerNormalization(epsilon=1e-6, name="fused")(of_image + of_question)
+    image_summary, weights = unit.reduced("image", image, mask)
+    question_summary, _ = unit.reduced("question", question, word_mask)
+    fused = keras.layers.LayerNormalization(epsilon=1e-6, name="fused")(image_summary + question_summary)
     if options.questions.labels == "soft":
         answer = keras.Input((num_answers,), name="answer")
         logits = keras.layers.Dense(num_answers, dtype="float32", name="answers")(fused)
@@ -274,16 +274,16 @@ class _Unit:
     def attention(self, name, query, value, mask):
         """Multi-head attention of (B, T, units) over (B, S, units), S masked (B, S)."""
         network, model = self.options.network, MODELS[self.options.model]
-        drawn = {}
+        arguments = {}
         if model.distribution is not None:
-            drawn = self.options.alignment.arguments(model.distribution, model.published, model.prior)
+            arguments = self.options.alignment.arguments(model.distribution, model.published, model.prior)
         layer = keras_vattn.MultiHeadAttention(
             network.num_heads,
             network.units // network.num_heads,
             dropout=self.options.dropout,
             seed=next(self.seeds),
             name=f"{name}_attention",
-            **drawn,
+            **arguments,
         )
         attended, weights = layer(query, value, value_mask=mask, return_attention_scores=True)
         self.weights.append(weights)

@@ -74,18 +74,18 @@ def answer_lines(predicted):
 
 def generate(run, options):
     """Yield the answers to the question of each line, an image, a tab and a question."""
-    answerer, place = Answerer(run), options.input or "standard input"
+    answerer, origin = Answerer(run), options.input or "standard input"
     lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options, is_text=False)]
     for number, (image, tab, question) in enumerate(lines, start=1):
         if image + tab + question and not (has_word(image) and has_word(question)):
             received = f"{image}{tab}{question}"[:40]
-            raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {received!r}")
+            raise InputError(f"{origin}:{number}: expected an image, a tab and a question. Received: {received!r}")
 
     def answer(numbers, regions):
         return answer_lines(answerer.predict_features(*regions, [lines[number][2] for number in numbers]))
 
     images = [image.strip() for image, _, _ in lines]
-    answers = answers_about(run.codec.regions, images, lambda: sources_of(run.options), place, answer)
+    answers = answers_about(run.codec.regions, images, lambda: sources_of(run.options), origin, answer)
     yield from (text or "" for text in answers)
 
 

@@ -42,7 +42,7 @@ COLUMNS = (
 )
 
 
-def of_architecture(comparison, architecture):
+def select_architecture(comparison, architecture):
     """Return the records of the models of one network, which a layout compares, and the models' names in the paper."""
     names = [run.name for run in comparison.planned if run.options.architecture == architecture]
     records = {name: record for name, record in comparison.records.items() if name in names}
@@ -52,7 +52,7 @@ def of_architecture(comparison, architecture):
 def deng(comparison):
     """Return Table 1, and the right half of Table 3, of Deng et al. 2018, of the models of the architecture updown,
     beside the paper's figures."""
-    records, titles = of_architecture(comparison, "updown")
+    records, titles = select_architecture(comparison, "updown")
     if not records:
         return []
     kinds = {name: MODELS[comparison.models[name]] for name in records}
@@ -78,19 +78,19 @@ def deng(comparison):
 def fan(comparison):
     """Return Tables 2 and 7 of Fan et al. 2020, of the models of the architecture mcan: accuracy and PAvPU, on the data
     as they are and with noise."""
-    records, titles = of_architecture(comparison, "mcan")
+    records, titles = select_architecture(comparison, "mcan")
     if not records:
         return []
     parts = []
-    for title, paper, of_accuracy, of_uncertainty in (
+    for title, paper, accuracy_types, uncertainty_types in (
         ("Table 2", "fan_2", ("all",), ("all",)),
         ("Table 7, accuracy", "fan_7_accuracy", ("all", *TYPES), ()),
         ("Table 7, uncertainty", "fan_7_uncertainty", (), ("all", *TYPES)),
     ):
         columns = []
-        for noisy, kind, place in ((False, "original", "report.accuracy"), (True, "noisy", "report.noisy.accuracy")):
-            columns += [Column(f"accuracy {kind}, {name} (%)", f"{place}.{name}", 2, 100) for name in of_accuracy]
-            columns += [Column(f"PAvPU {kind}, {name} (%)", pavpu(name, noisy), 2, 100) for name in of_uncertainty]
+        for noisy, kind, path in ((False, "original", "report.accuracy"), (True, "noisy", "report.noisy.accuracy")):
+            columns += [Column(f"accuracy {kind}, {name} (%)", f"{path}.{name}", 2, 100) for name in accuracy_types]
+            columns += [Column(f"PAvPU {kind}, {name} (%)", pavpu(name, noisy), 2, 100) for name in uncertainty_types]
         title = f"{title} of Fan et al. 2020"
         parts.append(with_paper(title, paper, columns, records, first_of=lambda name: (titles[name],)))
     return parts

@@ -20,8 +20,8 @@ def train(options):
     callbacks = posterior_callbacks(run, model.get_layer("latent")) if options.model in WITH_POSTERIOR else []
     if run.is_new and options.questions.embeddings is not None:
         vocabulary = run.codec.vocabulary
-        matrix, known = load_embeddings(options.questions.embeddings, vocabulary, options.network.word_width)
-        print(f"embeddings: {known} of {len(vocabulary)} words found", flush=True)
+        matrix, num_found = load_embeddings(options.questions.embeddings, vocabulary, options.network.word_width)
+        print(f"embeddings: {num_found} of {len(vocabulary)} words found", flush=True)
         run.models.embedding.set_weights([matrix])
     run.open()
     with run.scope():

@@ -11,8 +11,8 @@ APPLICATION = PROGRAM.application()
 
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
-    given = {**VQA_CASE.options, **written(VQA_CASE.data, folder), **values}
-    return changed(PROGRAM.default, **given)
+    options = {**VQA_CASE.options, **written(VQA_CASE.data, folder), **values}
+    return changed(PROGRAM.default, **options)
 
 
 def run_of(folder, **values):

@@ -8,7 +8,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes, normalize_a
 
 
 @pytest.mark.parametrize(
-    "given, expected",
+    "answer, expected",
     [
         ("A Dog.", "dog"),
         ("the  red\tone", "red 1"),
@@ -29,8 +29,8 @@ from applications.vqa.answers import answer_vocabulary, count_votes, normalize_a
         ("'tis", "'tis"),
     ],
 )
-def test_the_normal_form(given, expected):
-    assert normalize_answer(given) == expected
+def test_the_normal_form(answer, expected):
+    assert normalize_answer(answer) == expected
 
 
 @pytest.mark.parametrize("count, accuracy", [(0, 0.0), (1, 1 / 3), (3, 1.0), (10, 1.0)])
@@ -40,11 +40,11 @@ def test_three_people_make_an_answer_right(count, accuracy):
 
 def test_the_vocabulary():
     """By count, then in alphabetical order; rare ones and empty ones are none."""
-    given = ["b", "a", "b", "c", "a", "d", "", "", "c"]
-    assert answer_vocabulary(given, 2, 9) == ["a", "b", "c"]
-    assert answer_vocabulary(given, 2, 2) == ["a", "b"]
+    most_common = ["b", "a", "b", "c", "a", "d", "", "", "c"]
+    assert answer_vocabulary(most_common, 2, 9) == ["a", "b", "c"]
+    assert answer_vocabulary(most_common, 2, 2) == ["a", "b"]
     with pytest.raises(InputError, match="--min-answer-count: fewer than 2 answers are given 3 times"):
-        answer_vocabulary(given, 3, 9)
+        answer_vocabulary(most_common, 3, 9)
 
 
 def test_votes():

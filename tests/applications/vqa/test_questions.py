@@ -29,10 +29,15 @@ def write(tmp_path):
 
 
 def test_the_official_layout(write):
-    found = read_questions(write("q.json.gz", OFFICIAL), write("a.json", ANNOTATIONS))
-    assert (found.ids, found.images, found.texts, found.types) == (["7"], ["42"], ["Is it ?"], ["yes/no"])
-    assert found.votes == [["yes"] * 7 + ["no"] * 3] and found.answers == ["yes"]
-    assert found.rows([0, 0]).answers == ["yes", "yes"]
+    questions = read_questions(write("q.json.gz", OFFICIAL), write("a.json", ANNOTATIONS))
+    assert (questions.ids, questions.images, questions.texts, questions.types) == (
+        ["7"],
+        ["42"],
+        ["Is it ?"],
+        ["yes/no"],
+    )
+    assert questions.votes == [["yes"] * 7 + ["no"] * 3] and questions.answers == ["yes"]
+    assert questions.rows([0, 0]).answers == ["yes", "yes"]
 
 
 @pytest.mark.parametrize(
@@ -42,10 +47,14 @@ def test_the_official_layout(write):
         ("table.tsv", "image\tquestion\tanswer\n003.png\twhat is it ?\tthe circle\n3\thow many ?\t2\n"),
     ],
 )
-def test_one_answer_stands_for_ten(write, name, content):
-    found = read_questions(write(name, content))
-    assert (found.ids, found.images, found.texts) == (["1", "2"], ["3", "3"], ["what is it ?", "how many ?"])
-    assert found.votes == [["circle"] * 10, ["2"] * 10] and found.types == ["other", "number"]
+def test_one_answer_counts_ten_times(write, name, content):
+    questions = read_questions(write(name, content))
+    assert (questions.ids, questions.images, questions.texts) == (
+        ["1", "2"],
+        ["3", "3"],
+        ["what is it ?", "how many ?"],
+    )
+    assert questions.votes == [["circle"] * 10, ["2"] * 10] and questions.types == ["other", "number"]
 
 
 def official(write, rows):
@@ -55,14 +64,14 @@ def official(write, rows):
     return write("questions.json", {"questions": questions}), write("annotations.json", {"annotations": answers})
 
 
-def test_the_answer_of_the_annotations_counts_among_equals(write):
+def test_the_multiple_choice_answer_breaks_ties(write):
     votes = [{"answer": answer} for answer in ("no", "no", "yes", "yes")]
     entry = {"question_id": 5, "answers": votes, "multiple_choice_answer": "yes"}
     questions = write("questions.json", {"questions": [{"question_id": 5, "image_id": 1, "question": "is it ?"}]})
     assert read_questions(questions, write("annotations.json", {"annotations": [entry]})).answers == ["yes"]
 
 
-def test_an_answer_without_a_word_stays_and_a_question_without_one_is_named(write):
+def test_empty_answers_are_kept_and_empty_questions_are_errors(write):
     paths = official(write, [["what ?", "a", 1], ["is it ?", "yes", 1]])
     assert read_questions(*paths).answers == ["", "yes"]
     with pytest.raises(InputError, match=r"questions.json: question 2: expected a question with a word"):
@@ -86,8 +95,8 @@ def test_wrong_files(write, questions, annotations, message):
         read_questions(write("q.json", questions), None if annotations is None else write("a.json", annotations))
 
 
-def test_an_image_is_on_one_side_of_a_cut(write):
+def test_images_are_not_shared_between_splits(write):
     questions = read_questions(*official(write, [["what ?", "red", row // 3] for row in range(30)]))
-    rest, held = split_by_image(questions, 0.3, 0)
-    assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
-    assert sorted(rest.ids + held.ids, key=int) == questions.ids
+    rest, held_out = split_by_image(questions, 0.3, 0)
+    assert len(set(held_out.images)) == 3 and not set(rest.images) & set(held_out.images)
+    assert sorted(rest.ids + held_out.ids, key=int) == questions.ids

@@ -20,14 +20,14 @@ def run(tmp_path_factory):
 
 def drawn_answers(part, options, epochs):
     """The answers of all questions in so many epochs, by the ids of the questions and their words."""
-    found = {}
+    answers = {}
     batches = iter(part.batches(options, first_epoch=0))
     for _ in range(epochs * part.num_batches(options.fit.batch_size)):
         inputs, target = next(batches)
         np.testing.assert_array_equal(inputs["answer"], target)
         for words, regions, answer in zip(inputs["question"].numpy(), inputs["regions"].numpy(), target.numpy()):
-            found.setdefault((words.tobytes(), regions.tobytes()), []).append(answer)
-    return found
+            answers.setdefault((words.tobytes(), regions.tobytes()), []).append(answer)
+    return answers
 
 
 @pytest.mark.slow
@@ -39,29 +39,28 @@ def test_answers_are_drawn_in_proportion_to_votes(run):
     votes[[0, 0, 1, 2, 2], [1, 4, 0, 0, 5]] = 7, 3, 10, 1, 1
     part.questions, part.votes = part.questions.rows(chosen), scipy.sparse.csr_matrix(votes)
     part.rows, part.words = part.rows[chosen], part.words[chosen]
-    found = drawn_answers(part, run.options, 400)
-    assert len(found) == 3
-    shares = sorted((np.bincount(answers, minlength=6) / 400 for answers in found.values()), key=max)
+    answers_by_question = drawn_answers(part, run.options, 400)
+    assert len(answers_by_question) == 3
+    shares = sorted((np.bincount(answers, minlength=6) / 400 for answers in answers_by_question.values()), key=max)
     for share, expected in zip(shares, ([0.5, 0, 0, 0, 0, 0.5], [0, 0.7, 0, 0, 0.3, 0], [1, 0, 0, 0, 0, 0])):
         expected = np.array(expected)
         assert (np.abs(share - expected) <= 4 * np.sqrt(expected * (1 - expected) / 400)).all()
 
 
-@pytest.mark.slow
-def test_an_epoch_depends_on_its_number_alone(run):
+def test_an_epoch_depends_only_on_its_number(run):
     part, count = run.data["train"], run.data["train"].num_batches(run.options.fit.batch_size)
     assert count == 4
-    whole = [batch for _, batch in zip(range(2 * count), part.batches(run.options, first_epoch=0))]
+    both_epochs = [batch for _, batch in zip(range(2 * count), part.batches(run.options, first_epoch=0))]
     second = [batch for _, batch in zip(range(count), part.batches(run.options, first_epoch=1))]
-    for one, other in zip(whole[count:], second):
+    for one, other in zip(both_epochs[count:], second):
         for name in one[0]:
             np.testing.assert_array_equal(one[0][name], other[0][name])
-    assert any(np.any(one[1] != other[1]) for one, other in zip(whole[:count], second))
-    words = np.concatenate([inputs["question"] for inputs, _ in whole[:count]])
+    assert any(np.any(one[1] != other[1]) for one, other in zip(both_epochs[:count], second))
+    words = np.concatenate([inputs["question"] for inputs, _ in both_epochs[:count]])
     assert sorted(map(bytes, words)) == sorted(map(bytes, part.words))
 
 
-def test_questions_without_a_known_answer_are_not_trained_on(run):
+def test_training_skips_questions_without_a_known_answer(run):
     votes = run.data["valid"].votes.toarray()
     votes[::2] = 0
     part = dataclasses.replace(run.data["valid"], votes=scipy.sparse.csr_matrix(votes))
@@ -92,6 +91,6 @@ def test_the_embedded_scenes():
         ),
     ],
 )
-def test_options_that_do_not_fit_each_other(values, message):
+def test_incompatible_options(values, message):
     with pytest.raises(InputError, match=message):
         QuestionOptions(**values).check()

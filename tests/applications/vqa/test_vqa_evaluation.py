@@ -42,7 +42,7 @@ def test_the_figures_of_predictions(run):
     assert report["entropy"] == pytest.approx(-np.sum(weights * np.log(weights), axis=1).mean(), rel=1e-4)
 
 
-def test_noise_on_the_features_alone(run):
+def test_feature_noise(run):
     """Of the variance that is asked for, times that of the features; the same in every report."""
     part = run.data["train"]
     plain, noisy, again = (
@@ -56,7 +56,7 @@ def test_noise_on_the_features_alone(run):
 
 
 @pytest.mark.slow
-def test_what_draws(tmp_path):
+def test_kinds_of_draws(tmp_path):
     run = run_of(tmp_path, model="marginal", num_draws=4)
     report, p_values = uncertainty(run, run.data["test"], 4)
     assert set(report) == {"dropout", "attention", "both"} and len(p_values) == len(run.data["test"])
@@ -83,7 +83,7 @@ def test_pavpu_of_some_questions(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_larger_k_the_less_weights_vary(tmp_path):
+def test_a_larger_k_gives_less_weight_deviation(tmp_path):
     runs = [run_of(tmp_path, model="wc", weibull_k=k, **MCAN) for k in (5.0, 1e4)]
     deviations = [weights_deviation(run, run.data["test"]) for run in runs]
     assert deviations[0] > 0.02 and deviations[1] < 1e-3
@@ -92,7 +92,7 @@ def test_the_larger_k_the_less_weights_vary(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_warm_start_and_then_q_alone(tmp_path, weights_only, monkeypatch):
+def test_warm_start_and_posterior_steps(tmp_path, weights_only, monkeypatch):
     """Four steps of each, one epoch of each; of relaxed q is not trained in the first, and p not in the second."""
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights, fit = {}, TrainingRun.fit

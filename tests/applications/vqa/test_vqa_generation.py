@@ -28,13 +28,13 @@ def test_draws(answerer):
     """As many as asked for, by their seed; their mean is what is answered."""
     images = encoded(3, 17)
     # Of four regions a few draws often hold the same ones.
-    found, same, other = (answerer.sample(images, QUESTIONS, 20, seed) for seed in (1, 1, 2))
-    assert found["draws"].shape == (2, 20) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
-    np.testing.assert_array_equal(found["probabilities"], same["probabilities"])
-    assert np.any(found["probabilities"] != other["probabilities"])
-    assert (found["mutual_information"].numpy() >= 0).all() and found["mutual_information"].numpy().max() > 1e-4
-    one = answerer.sample(images, QUESTIONS, 1, 1)
-    np.testing.assert_allclose(one["mutual_information"], 0.0, atol=1e-5)
+    first, repeated, other = (answerer.sample(images, QUESTIONS, 20, seed) for seed in (1, 1, 2))
+    assert first["draws"].shape == (2, 20) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
+    np.testing.assert_array_equal(first["probabilities"], repeated["probabilities"])
+    assert np.any(first["probabilities"] != other["probabilities"])
+    assert (first["mutual_information"].numpy() >= 0).all() and first["mutual_information"].numpy().max() > 1e-4
+    single = answerer.sample(images, QUESTIONS, 1, 1)
+    np.testing.assert_allclose(single["mutual_information"], 0.0, atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be positive"):
         answerer.sample(images, QUESTIONS, 0, 1)
 

@@ -20,7 +20,7 @@ def batch_of(run):
     return next(iter(run.data["train"].batches(run.options, first_epoch=0)))[0]
 
 
-def asked(inputs):
+def without_answer(inputs):
     """Inputs without the answer."""
     return {name: x for name, x in inputs.items() if name != "answer"}
 
@@ -37,10 +37,11 @@ def logits_of(run, inputs):
     x, question = inputs["regions"].numpy(), inputs["question"]
     query = model.get_layer("question_encoder")(run.models.embedding(question), mask=question != 0).numpy()
     answer = weights["posterior_answers/embeddings"][inputs["answer"]]
-    one = x * relu(answer @ weights["posterior_regions_gate/kernel"])[:, None]
-    other = query * relu(answer @ weights["posterior_question_gate/kernel"])
+    gated_regions = x * relu(answer @ weights["posterior_regions_gate/kernel"])[:, None]
+    gated_query = query * relu(answer @ weights["posterior_question_gate/kernel"])
     hidden = np.tanh(
-        one @ weights["posterior_regions/kernel"] + (other @ weights["posterior_question/kernel"])[:, None]
+        gated_regions @ weights["posterior_regions/kernel"]
+        + (gated_query @ weights["posterior_question/kernel"])[:, None]
     )
     score = model.get_layer("latent").score if run.options.model == "relaxed" else model.get_layer("score")
     return x, query, score(query[:, None], x).numpy()[:, 0], (hidden @ weights["posterior_score/kernel"])[..., 0]
@@ -48,8 +49,8 @@ def logits_of(run, inputs):
 
 def words_of(weights, query, x):
     """log p(y | x, q) of all answers for regions (B, R, D)."""
-    of_question = query @ weights["question_projection/kernel"] + weights["question_projection/bias"]
-    states = relu(x @ weights["region_projection/kernel"] + of_question[:, None])
+    question_hidden = query @ weights["question_projection/kernel"] + weights["question_projection/bias"]
+    states = relu(x @ weights["region_projection/kernel"] + question_hidden[:, None])
     return tf.nn.log_softmax(states @ weights["answers/kernel"] + weights["answers/bias"]).numpy()
 
 
@@ -61,18 +62,17 @@ def test_the_posterior_and_the_bound(tmp_path):
     x, query, p, q = logits_of(run, inputs)
     log_p, log_q = (tf.nn.log_softmax(logits).numpy() for logits in (p, q))
     words = words_of(weights, query, x)
-    of_answer = np.take_along_axis(words, inputs["answer"].numpy()[:, None, None], axis=-1)[..., 0]
-    np.testing.assert_allclose(model(inputs), np.sum(np.exp(log_q) * of_answer, axis=1), rtol=1e-4)
+    answer_log_p = np.take_along_axis(words, inputs["answer"].numpy()[:, None, None], axis=-1)[..., 0]
+    np.testing.assert_allclose(model(inputs), np.sum(np.exp(log_q) * answer_log_p, axis=1), rtol=1e-4)
     divergence = np.sum(np.exp(log_q) * (log_q - log_p), axis=1).mean()
     np.testing.assert_allclose(sum(model.losses), divergence, rtol=1e-4)
-    found = run.models.prediction(asked(inputs))
-    np.testing.assert_allclose(found["weights"], np.exp(log_p), rtol=1e-4)
+    prediction = run.models.prediction(without_answer(inputs))
+    np.testing.assert_allclose(prediction["weights"], np.exp(log_p), rtol=1e-4)
     marginal = np.log(np.sum(np.exp(log_p)[..., None] * np.exp(words), axis=1))
-    np.testing.assert_allclose(found["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(prediction["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tmp_path):
+def test_relaxed_bound_and_prediction(tmp_path):
     """Without draws the bound is log p(y | E_q[z]), z a Dirichlet of alpha = exp(score), and the KL is TFP's; with them
     the prediction is E_p p(y | z)."""
     run = run_of(tmp_path, model="relaxed")
@@ -83,15 +83,15 @@ def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tm
     words = words_of(weights, query, mixed)[:, 0]
     expected = np.take_along_axis(words, inputs["answer"].numpy()[:, None], axis=1)[:, 0]
     np.testing.assert_allclose(model(inputs), expected, rtol=1e-4)
-    of_q, of_p = (tfd.Dirichlet(np.exp(logits.astype("float64"))) for logits in (q, p))
-    kl = tfd.kl_divergence(of_q, of_p).numpy().mean()
+    q_dirichlet, p_dirichlet = (tfd.Dirichlet(np.exp(logits.astype("float64"))) for logits in (q, p))
+    kl = tfd.kl_divergence(q_dirichlet, p_dirichlet).numpy().mean()
     np.testing.assert_allclose(sum(model.losses), kl, rtol=1e-3)
-    found = run.models.prediction(asked(inputs))
-    np.testing.assert_allclose(found["weights"], tf.nn.softmax(p), rtol=1e-3)
+    prediction = run.models.prediction(without_answer(inputs))
+    np.testing.assert_allclose(prediction["weights"], tf.nn.softmax(p), rtol=1e-3)
     # 2,000 rows of one question, 2 draws each: 4,000 draws, and as many of NumPy's.
     assert run.models.num_draws == 10
     run.models.num_draws = 2
-    same = {name: tf.repeat(value[:1], 2000, axis=0) for name, value in asked(inputs).items()}
+    same = {name: tf.repeat(value[:1], 2000, axis=0) for name, value in without_answer(inputs).items()}
     ours = np.exp(run.models.predict(same)["log_probabilities"])
     z = np.random.default_rng(0).dirichlet(np.exp(p[0].astype("float64")), 4000)
     theirs = np.exp(words_of(weights, query[:1], (z @ x[0])[None])[0])
@@ -99,29 +99,29 @@ def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tm
     assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all() and error.max() < 0.01
 
 
-@pytest.mark.parametrize("model, architecture", slow_after(SOME, 3))
-def test_a_model_is_a_distribution_over_answers_that_padding_does_not_change(model, architecture, tmp_path):
+@pytest.mark.parametrize("model, architecture", SOME)
+def test_predictions_are_distributions_and_ignore_padding(model, architecture, tmp_path):
     run = run_of(tmp_path, model=model, **(MCAN if architecture == "mcan" else {}))
     inputs = {name: x[:3] for name, x in batch_of(run).items()}
     inputs["num_regions"] = tf.constant([4, 2, 1])
-    expected = run.models.prediction(asked(inputs))
+    expected = run.models.prediction(without_answer(inputs))
     np.testing.assert_allclose(np.exp(expected["log_probabilities"]).sum(axis=1), 1.0, rtol=1e-4)
     np.testing.assert_array_equal(np.asarray(expected["weights"]) > 0, np.arange(4) < np.array([[4], [2], [1]]))
-    there = tf.sequence_mask(inputs["num_regions"], 4)[..., None]
-    other = {**inputs, "regions": tf.where(there, inputs["regions"], 1e3)}
-    for name, x in run.models.prediction(asked(other)).items():
+    is_region = tf.sequence_mask(inputs["num_regions"], 4)[..., None]
+    padded = {**inputs, "regions": tf.where(is_region, inputs["regions"], 1e3)}
+    for name, x in run.models.prediction(without_answer(padded)).items():
         np.testing.assert_allclose(x, expected[name], rtol=1e-4, atol=1e-5)
     assert run.models.training(inputs).shape == (3,)
     assert (run.models.drawn is None) == (model == "soft")
 
 
 @pytest.mark.parametrize("objective", ["soft", "marginal"])
-def test_the_bound_of_soft_and_marginal_is_the_prediction(objective, tmp_path):
+def test_the_bound_of_soft_and_marginal_equals_the_prediction(objective, tmp_path):
     run = run_of(tmp_path, model=objective)
     inputs = batch_of(run)
-    predicted = run.models.prediction(asked(inputs))["log_probabilities"]
-    of_answer = np.take_along_axis(np.asarray(predicted), inputs["answer"].numpy()[:, None], axis=1)[:, 0]
-    np.testing.assert_allclose(run.models.training(inputs), of_answer, rtol=1e-4)
+    predicted = run.models.prediction(without_answer(inputs))["log_probabilities"]
+    answer_log_p = np.take_along_axis(np.asarray(predicted), inputs["answer"].numpy()[:, None], axis=1)[:, 0]
+    np.testing.assert_allclose(run.models.training(inputs), answer_log_p, rtol=1e-4)
 
 
 def test_soft_labels_are_scored_one_by_one(tmp_path):
@@ -134,11 +134,11 @@ def test_soft_labels_are_scored_one_by_one(tmp_path):
     chances, scores = 1 / (1 + np.exp(-logits)), inputs["answer"].numpy()
     expected = np.sum(scores * np.log(chances) + (1 - scores) * np.log(1 - chances), axis=1)
     np.testing.assert_allclose(run.models.training(inputs), expected, rtol=1e-4)
-    predicted = np.exp(run.models.prediction(asked(inputs))["log_probabilities"])
+    predicted = np.exp(run.models.prediction(without_answer(inputs))["log_probabilities"])
     np.testing.assert_allclose(predicted, chances / chances.sum(axis=1, keepdims=True), rtol=1e-4)
 
 
-def test_options_that_do_not_fit_each_other(tmp_path):
+def test_incompatible_options(tmp_path):
     for values, message in (
         ({"model": "wc", "architecture": "updown"}, "--architecture: updown has no model wc"),
         ({"model": "marginal", "architecture": "mcan"}, "--architecture: mcan has no model marginal"),

@@ -40,13 +40,13 @@ def compared(folder, models):
 
 def test_the_tables_of_deng(tmp_path):
     models = ["soft", "marginal", "soft:architecture=mcan", "wc"]
-    found = tables_of("\n\n".join(tables.deng(compared(tmp_path, models))))
-    table = found[f"Table 1 of Deng et al. 2018, VQA; {VQA}"]
+    printed = tables_of("\n\n".join(tables.deng(compared(tmp_path, models))))
+    table = printed[f"Table 1 of Deng et al. 2018, VQA; {VQA}"]
     assert [row["NLL (nats), paper"] for row in table] == ["1.76", "1.69"]
     assert [row["model"] for row in table] == ["Soft Attention", "Marginal Likelihood"]
     assert [row["E"] for row in table] == ["-", "Enum"] and table[1]["NLL (nats)"].startswith("2.500")
     assert table[0]["Eval (%)"].startswith("60.00")
-    entropies = found[f"Table 3 of Deng et al. 2018, right; {VQA}"]
+    entropies = printed[f"Table 3 of Deng et al. 2018, right; {VQA}"]
     assert entropies[0]["entropy of p (nats)"].startswith("0.500")
     assert entropies[0]["entropy of p (nats), paper"] == "2.70"
     started = tables_of("\n\n".join(tables.deng(compared(tmp_path / "started", ["marginal@soft:units=8", "soft"]))))
@@ -61,14 +61,14 @@ def test_the_tables_of_deng(tmp_path):
 
 def test_the_tables_of_fan(tmp_path):
     models = ["soft", "soft:architecture=mcan", "wc"]
-    found = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
-    table = found[f"Table 2 of Fan et al. 2020; {VQA}"]
+    printed = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
+    table = printed[f"Table 2 of Fan et al. 2020; {VQA}"]
     assert [row["PAvPU noisy, all (%), paper"] for row in table] == ["65.34", "66.75"]
     assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
     assert table[1]["accuracy original, all (%)"].startswith("60.00")
     assert table[1]["accuracy noisy, all (%)"].startswith("50.00")
     assert table[1]["PAvPU noisy, all (%)"].startswith("50.00")
-    uncertain = found[f"Table 7, uncertainty of Fan et al. 2020; {VQA}"]
+    uncertain = printed[f"Table 7, uncertainty of Fan et al. 2020; {VQA}"]
     assert uncertain[0]["PAvPU original, number (%), paper"] == "56.81"
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
     # What no model has is no column.
