@@ -1,4 +1,4 @@
-"""Answers of several people: their normal form, the VQA metric, and the vocabulary of answers.
+"""Normalise answers, compute the VQA metric, and build the answer vocabulary.
 
 The official evaluation of VQA v2, https://visualqa.org/evaluation.html, defines the normal form and the metric; the
 vocabulary follows Teney et al. 2018, section 3.
@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# The contractions of the official form; a word that lacks one of its apostrophes gets it back.
+# Official contractions; a missing apostrophe is restored.
 _CONTRACTIONS = """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
     he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
@@ -32,13 +32,13 @@ _NUMBERS = {"none": "0"} | {word: str(number) for number, word in enumerate(_DIG
 _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _COMMA_OF_NUMBER = re.compile(r"\d,\d")
-# A full stop that no digit follows.
+# A full stop that is not followed by a digit.
 _FULL_STOP = re.compile(r"\.(?!\d)")
 
 
 def normalize_answer(answer):
-    """Return an answer as the official evaluation compares it: lower case, numbers as digits, no articles, and
-    punctuation inside of words and numbers alone."""
+    """Normalise an answer as the official evaluation does: lower case, number words as digits, no articles, and
+    punctuation only within words and numbers."""
     text = " ".join(answer.split())
     cleaned = text
     for mark in _PUNCTUATION:
@@ -50,25 +50,25 @@ def normalize_answer(answer):
 
 
 def vqa_accuracy(answer, votes):
-    """Return min(number of people who gave the answer / 3, 1), the accuracy of Antol et al. 2015."""
+    """Return min(number of votes for the answer / 3, 1), the accuracy of Antol et al. 2015."""
     return min(votes.count(answer) / 3.0, 1.0)
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return the answers that a model knows, of those that most people gave to each training question: at most so many,
-    the most frequent first, equally frequent answers in alphabetical order, and none that is rarer than `min_count`."""
+    """Return at most `max_answers` answers that are the most common answer of at least `min_count` training questions,
+    sorted by frequency and then alphabetically."""
     counts = collections.Counter(most_common)
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:
         raise InputError(
-            f"--min-answer-count: fewer than 2 answers are given {min_count} times in training. Received: "
-            f"{len(counts)} different answers"
+            f"--min-answer-count: expected 2 or more answers with {min_count} training questions each; lower it. "
+            f"Received: {len(frequent)} such answers"
         )
     return [answer for _, answer in frequent[:max_answers]]
 
 
 def count_votes(people, answers):
-    """Return how many people gave each known answer to each of N questions: a sparse matrix, float32 (N, V)."""
+    """Count the votes for each known answer to each question, a sparse float32 matrix (N, V)."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     return CountVectorizer(analyzer=list, vocabulary=answers, dtype=np.float32).transform(people)

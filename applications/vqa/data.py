@@ -1,4 +1,4 @@
-"""Reads questions and their images, cuts parts, fits the vocabularies, and makes batches."""
+"""Read questions and images, split them, fit the vocabularies, and build batches."""
 
 import dataclasses
 
@@ -18,13 +18,13 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# updown looks at one region: a region answers each question, or no region has what it asks for.
+# updown attends to one region, so a single region must answer each question, or be absent.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
 @dataclasses.dataclass
 class Part:
-    """Questions and their images, as they were read, and the objects in images by id where they are known."""
+    """Questions with their images, and the objects of each image id, if known."""
 
     questions: Questions
     sources: Sources
@@ -32,7 +32,7 @@ class Part:
 
 
 def read(options):
-    """Return the parts that the options describe: files, or questions about rendered scenes, 80 % for training."""
+    """Return the `Part` of each split: files, or questions about rendered scenes split 80/10/10."""
     files, fraction, tags = options.questions, options.questions.valid_fraction, None
     if files.train_questions is None:
         questions, tags = embedded(scenes.scenes(files.num_scenes))
@@ -52,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions of the files that the options of `evaluate` name, `None` if they name none."""
+    """Return the questions of the files given to `evaluate`, or `None` without files."""
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
@@ -65,7 +65,7 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return questions about rendered scenes, and the words for their objects."""
+    """Return questions about rendered scenes, and words for the objects of each scene."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
@@ -75,7 +75,7 @@ def embedded(rendered):
 
 
 def region_options(options):
-    """Return the `RegionOptions` of a run: of rendered scenes the regions are their cells."""
+    """Return the `RegionOptions` of a run; rendered scenes use grid cells as regions."""
     regions = options.regions
     if options.questions.train_questions is not None:
         return regions
@@ -84,7 +84,7 @@ def region_options(options):
 
 
 def codec_of(options, part):
-    """Return the codec of the training part; a network that learns words is trained on its answers."""
+    """Fit the codec on the training data; the network words is trained on its answers."""
     limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)
@@ -94,7 +94,7 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return the words of the answers about images, a dictionary from their ids; yes and no are left out."""
+    """Return a dictionary from image ids to the words of their answers, without yes and no."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":
@@ -104,8 +104,8 @@ def words_of(questions):
 
 @dataclasses.dataclass(kw_only=True)
 class EncodedPart(Part):
-    """A part as the model sees it: rows of the images in the regions, int64 (N,), ids of the questions' words, int32
-    (N, L), votes, sparse (N, V), and counts for the log."""
+    """An encoded `Part`: rows of the images in the regions, int64 (N,), word ids of the questions, int32 (N, L), votes,
+    sparse (N, V), and counts for the log."""
 
     codec: Codec
     rows: np.ndarray
@@ -118,33 +118,33 @@ class EncodedPart(Part):
 
     @property
     def usable(self):
-        """Which questions have a known answer, boolean (N,)."""
+        """Mask of the questions with a known answer, boolean (N,)."""
         return self.votes.getnnz(axis=1) > 0
 
     def sample(self, count):
-        """Return up to `count` random rows, sorted; and the part of these rows."""
+        """Return up to `count` random rows, sorted, and the `EncodedPart` of these rows."""
         rows = random_rows(len(self), count)
         columns = {name: getattr(self, name)[rows] for name in ("rows", "words", "votes")}
         return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)
 
     def num_batches(self, batch_size):
-        """Return how many batches an epoch of training has: of the questions with a known answer."""
+        """Return the number of batches per epoch; training uses only questions with a known answer."""
         return -(-int(self.usable.sum()) // batch_size)
 
     def questions_in_order(self, options):
-        """Return batches (inputs,) of all questions, in their order, without answers."""
+        """Return batches (inputs,) of all questions in order, without answers."""
         inputs = {"image": self.rows, "question": self.words}
         dataset = tf.data.Dataset.from_tensor_slices((inputs,)).batch(options.fit.batch_size)
         return self._with_regions(dataset, options)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets) of the questions with a known answer: all once, in their order; from a
-        first epoch on without an end, shuffled."""
+        """Return batches of (inputs, targets) of the questions with a known answer: one pass in order, or, given
+        `first_epoch`, an endless shuffled stream."""
         usable, seed = np.flatnonzero(self.usable), options.run.seed
         votes = self.votes[usable]
         with tf.device("CPU:0"):
             columns = [tf.constant(self.rows[usable]), tf.constant(self.words[usable])]
-            # The ids of a question's answers, ascending, and how many people gave each, padded with 0.
+            # The sorted answer ids of each question and their vote counts, padded with 0.
             columns += [
                 tf.RaggedTensor.from_row_splits(values, votes.indptr).to_tensor()
                 for values in (votes.indices, votes.data)
@@ -162,7 +162,7 @@ class EncodedPart(Part):
             return {"image": image, "question": question, "answer": answer}, answer
 
         if first_epoch is None:
-            # The same answers in every epoch: for a loss that epochs are compared by.
+            # Draw the same answers in every epoch, so that validation losses are comparable.
             noise = tf.random.stateless_uniform([len(usable)], [seed, -1])
             rows = tf.data.Dataset.from_tensor_slices((tf.range(len(usable)), noise)).batch(options.fit.batch_size)
         else:
@@ -180,7 +180,7 @@ class EncodedPart(Part):
 
 
 def _drawn(ids, counts, noise):
-    """Return the answer of one of the people, (B,)."""
+    """Draw one person's answer per question, (B,)."""
     shares = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
     last = tf.argmax(tf.where(counts > 0, tf.range(counts.shape[1]), -1), axis=1, output_type=tf.int32)
     drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
@@ -204,8 +204,8 @@ def encode(options, codec, part, training=False):
     }
     if not votes.nnz:
         raise InputError(
-            f"none of {len(questions)} questions has one of the {len(codec.answers)} answers that the model knows, "
-            f"which training questions give {options.questions.min_answer_count} times at least; name other questions, "
-            "for validation with --valid-questions, or hold out more with --valid-fraction."
+            f"none of {len(questions)} questions has one of the {len(codec.answers)} known answers, which occur "
+            f"{options.questions.min_answer_count} times or more in training; name other questions, for validation "
+            "with --valid-questions, or hold out more with --valid-fraction."
         )
     return EncodedPart(**vars(part), codec=codec, report=report, **columns)

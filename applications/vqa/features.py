@@ -1,4 +1,4 @@
-"""The command `features`."""
+"""Implement the command `features`."""
 
 from applications.vision.extractors import write_features
 from applications.vqa.data import words_of
@@ -6,6 +6,6 @@ from applications.vqa.questions import read_questions
 
 
 def features(options):
-    """Write the features of images; the network words learns the answers to questions, if there are some."""
+    """Write image features; with questions, the network words is trained on their answers."""
     words = None if options.questions is None else words_of(read_questions(options.questions, options.annotations))
     write_features(options, words)

@@ -1,6 +1,6 @@
-"""Models that answer a question about the regions of an image: bottom-up top-down, and modular co-attention.
+"""Build models that answer questions about image regions: bottom-up top-down, and modular co-attention.
 
-Updown, Anderson et al. 2018 as in Deng et al. 2018, appendix B, for a region x_z, the question q and the answer y:
+Updown (Anderson et al. 2018, as in Deng et al. 2018, appendix B), with a region x_z, the question q and the answer y:
 
     p(z | x, q) = softmax_z w^T tanh(W_1 x_z + W_2 q)
     p(y | x, q, z) = softmax W dropout(relu(V [x_z; q]))
@@ -8,15 +8,15 @@ Updown, Anderson et al. 2018 as in Deng et al. 2018, appendix B, for a region x_
 
     soft         log p(y | x, q, E_p[x])
     marginal     log sum_z p(z) p(y | z)
-    hard         E_p log p(y | z), a sum over z or a draw
-    variational  E_q log p(y | z) - KL(q || p), a sum over z or a draw
-    relaxed      the same with weights z of all regions, a draw; log p(y | x, q, z) is of the region sum_r z_r x_r
+    hard         E_p log p(y | z), enumerated or sampled
+    variational  E_q log p(y | z) - KL(q || p), enumerated or sampled
+    relaxed      the same with sampled weights z over all regions and the context sum_r z_r x_r
 
-Mcan, Yu et al. 2019: log p(y | x, q), with drawn weights E_w log p(y | x, q, w) - KL(q(w) || prior) (Fan et al. 2020).
+Mcan (Yu et al. 2019): log p(y | x, q); Fan et al. 2020 draw weights w: E_w log p(y | x, q, w) - KL(q(w) || prior).
 
-The models return the value (B,); the attention adds the KL to the loss.
+The models return the objective (B,) without the KL, which the attention adds to the loss.
 
-Shapes: B examples, R regions, D their width, L words of the question, V answers, K candidates of an alignment.
+Shapes: B examples, R regions of width D, L words of the question, V answers, K candidates of an alignment.
 """
 
 import dataclasses
@@ -38,16 +38,15 @@ from applications.vqa.options import WITH_POSTERIOR
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of the papers' tables.
+    """A model from the papers' tables.
 
     Attributes:
         title: Name of the model in the paper.
-        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown; "relaxed" for an alignment that
-            the attention draws.
-        distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
+        objective: For updown, the name of a `keras_vattn.LatentObjective`, or "relaxed" for continuous random weights.
+        distribution: For mcan, "weibull" or "lognormal", or `None` for softmax.
         prior: "fixed", "contextual" or `None`.
         value, expectation: Columns of Table 1 of Deng et al. 2018.
-        published: The paper's values of `AlignmentOptions` for the model.
+        published: The paper's `AlignmentOptions` for the model.
     """
 
     title: str
@@ -59,7 +58,7 @@ class Model:
     published: dict = dataclasses.field(default_factory=dict)
 
 
-# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's.
+# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's sigma.
 _LOGNORMAL = {"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2}
 _WF = {"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2}
 _WC = {"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1}
@@ -77,24 +76,24 @@ MODELS = {
     "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
     "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-# Draws behind a prediction of `relaxed`, whose alignment has to be sampled (Deng et al. 2018, section 4).
+# Draws per prediction of `relaxed`, whose alignment must be sampled (Deng et al. 2018, section 4).
 NUM_DRAWS = 10
 
 
 @dataclasses.dataclass
 class Models:
-    """Models that share their layers.
+    """The training and prediction models, which share their layers.
 
     Attributes:
         training: {"regions" (B, R, D), "num_regions" (B,), "question" (B, L), "answer" (B,) or scores (B, V)} -> the
             bound (B,) in nats.
-        prediction: The same without "answer" -> {"log_probabilities" (B, V), "weights" (B, R)}: of all alignments, or
-            at their mean.
-        drawn: As `prediction`, for a draw of the attention wherever the model is asked for draws; `None` where the
-            attention is deterministic.
-        weights: Its inputs -> all attention weights, a list of (B, H, T, S); `None` of the architecture updown.
-        embedding: The words' vectors.
-        num_draws: Draws of `drawn` whose mean is predicted, 0 for the result of `prediction`.
+        prediction: The same inputs without "answer" -> {"log_probabilities" (B, V), "weights" (B, R)}, exact over
+            alignments or at their mean.
+        drawn: As `prediction`, but samples the attention inside `posterior_draws`; `None` if the attention is
+            deterministic.
+        weights: The same inputs -> all attention weights, a list of (B, H, T, S); `None` for updown.
+        embedding: The word embedding.
+        num_draws: Number of draws of `drawn` to average in a prediction, or 0 to use `prediction`.
     """
 
     training: keras.Model
@@ -106,7 +105,7 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """The prediction as a function of its inputs and of the number of the batch, traced once."""
+        """The prediction as a function of the inputs and the batch number, traced once."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
         if not self.num_draws:
             return lambda inputs, number=0: predicted(inputs)
@@ -116,20 +115,20 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of generative and of inference parameters; prediction has no inference network."""
+        """Numbers of generative and inference parameters; prediction uses no inference network."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
 
     @property
     def generative(self):
-        """The trainable weights of the generative model, with those that the inference network shares."""
+        """The trainable weights of the generative model, including weights shared with the inference network."""
         paths = {weight.path for weight in self.prediction.weights}
         return [weight for weight in self.training.trainable_weights if weight.path in paths]
 
 
 def build(options, codec):
-    """Return the `Models` for the words, the V answers and the R regions of width D of a codec."""
+    """Build the `Models` for the vocabulary, the V answers and the R regions of width D of a codec."""
     inputs = {
         "regions": keras.Input((codec.regions.max_regions, codec.regions.model_width), name="regions"),
         "num_regions": keras.Input((), dtype="int32", name="num_regions"),
@@ -146,12 +145,12 @@ def _updown(options, inputs, embedding, num_answers):
     model, units, alignment = MODELS[options.model], options.network.units, options.alignment
     max_regions, width = inputs["regions"].shape[1:]
 
-    # Layers of all models; the attention is made where it is called.
+    # Layers that all models share.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Built here: a model starts from another one, whose weights have the same paths.
+    # Build the score here, so that all models have the same weight paths and can start from each other.
     score.build((None, 1, units), (None, max_regions, width))
-    # V [x; q] is split, so that a region is projected once.
+    # V [x; q] is split to project each region once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
     question_projection = keras.layers.Dense(units, name="question_projection")
     dropout = keras_vattn.fast.Dropout(
@@ -159,7 +158,7 @@ def _updown(options, inputs, embedding, num_answers):
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
 
-    # The graph.
+    # Connect the layers.
     answer = keras.Input((), dtype="int32", name="answer")
     regions, mask = inputs["regions"], region_mask(inputs["num_regions"], max_regions)
     query = encoder(embedding(inputs["question"]), mask=ops.not_equal(inputs["question"], PAD))[:, None]
@@ -174,7 +173,7 @@ def _updown(options, inputs, embedding, num_answers):
         relaxed = alignment.with_published({}).alignment(alignment.relaxed, alignment.tau)
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
-        # Keras loses the second output of a call if one before had a single output.
+        # Keras drops the second output of a call if an earlier call returned a single output.
         attend = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
         bound = answers(hidden_of(attend(**posterior)[0][:, :, None]), answer[:, None])[:, 0, 0]
         context, weights = attend()
@@ -210,7 +209,7 @@ def _updown(options, inputs, embedding, num_answers):
 
 
 def _posterior_logits(options, regions, query, answer, num_answers):
-    """Return the logits of the inference network q(z | x, q, y), (B, 1, R)."""
+    """Return the logits (B, 1, R) of the inference network q(z | x, q, y)."""
     units, dense = options.network.units, functools.partial(keras.layers.Dense, use_bias=False)
     answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")(answer)
     region_gate = dense(regions.shape[-1], "relu", name="posterior_regions_gate")(answers)[:, None]
@@ -221,15 +220,15 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 
 
 def _mcan(options, inputs, embedding, num_answers):
-    """Self-attention over the question's words, then over the regions self-attention and attention guided by the words;
-    both are reduced by attention and added."""
-    # Layers; the stacks are made where they are called.
+    """Build mcan: the words use self-attention, the regions self-attention and attention to the words; both are pooled
+    by attention and added."""
+    # Layers outside the stacks.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
     region_projection = keras.layers.Dense(network.units, name="region_projection")
 
-    # The graph.
+    # Connect the layers.
     mask = region_mask(inputs["num_regions"], inputs["regions"].shape[1])
     word_mask = ops.not_equal(inputs["question"], PAD)
     question = encoder(embedding(inputs["question"]), mask=word_mask)
@@ -263,8 +262,8 @@ def _mcan(options, inputs, embedding, num_answers):
 
 
 class _Unit:
-    """The units of modular co-attention: attention and a feed-forward network, each followed by a residual and a layer
-    normalisation; every dropout has a seed of its own."""
+    """Build the units of modular co-attention: attention and feed-forward layers, each followed by a residual
+    connection and layer normalisation. Every dropout has its own seed."""
 
     def __init__(self, options):
         self.options = options
@@ -272,7 +271,7 @@ class _Unit:
         self.seeds = map(options.run.layer_seed, itertools.count(17))
 
     def attention(self, name, query, value, mask):
-        """Multi-head attention of (B, T, units) over (B, S, units), S masked (B, S)."""
+        """Apply multi-head attention from (B, T, units) to (B, S, units) with mask (B, S)."""
         network, model = self.options.network, MODELS[self.options.model]
         arguments = {}
         if model.distribution is not None:
@@ -295,7 +294,7 @@ class _Unit:
         return self._added(name, x, hidden)
 
     def reduced(self, name, x, mask):
-        """Return sum_t softmax(w^T relu(W x))_t x_t, projected, (B, fused_units), and the weights (B, T)."""
+        """Return the projected sum_t softmax(w^T relu(W x))_t x_t, (B, fused_units), and the weights (B, T)."""
         hidden = keras.layers.Dense(self.options.network.units, "relu", name=f"{name}_reduction_hidden")(x)
         logits = keras.layers.Dense(1, name=f"{name}_reduction")(self._dropped(f"{name}_reduction", hidden))[..., 0]
         weights = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)

@@ -18,39 +18,39 @@ WITH_POSTERIOR = ("relaxed", "variational_enum", "variational_sample")
 
 @dataclasses.dataclass
 class QuestionOptions:
-    """Questions; without files, built-in ones about rendered scenes"""
+    """Questions; the default is built-in questions about rendered scenes"""
 
     train_questions: common.File | None = None
     """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""
     train_annotations: common.File | None = None
-    """Annotations of VQA v2's training questions, ten answers each."""
+    """Annotations of VQA v2's training questions, with ten answers each."""
     valid_questions: common.File | None = None
-    """Validation questions; without them a share of the training images is held out."""
+    """Validation questions; by default a fraction of the training images is held out."""
     valid_annotations: common.File | None = None
-    """Their annotations."""
+    """Annotations of the validation questions."""
     test_questions: common.File | None = None
-    """Test questions, touched once at the end of training and by `evaluate`."""
+    """Test questions, read once at the end of training and by `evaluate`."""
     test_annotations: common.File | None = None
-    """Their annotations."""
+    """Annotations of the test questions."""
     valid_fraction: common.Fraction = 0.1
-    """Share of the training images that is held out where there are no validation questions."""
+    """Fraction of the training images to hold out if no validation questions are given."""
     test_from_validation: common.Fraction | None = None
-    """Share of the validation images whose questions become the test questions: 0.5 is the split of Deng et al. 2018,
-    who need the answers. The ids of the questions are written to split.json. Embedded questions have a test part."""
+    """Fraction of the validation images whose questions become test questions; 0.5 is the split of Deng et al. 2018.
+    The question ids are written to split.json. Built-in questions already have a test split."""
     min_answer_count: common.Positive = 1
-    """An answer is known if most people gave it to that many training questions; 9 gives the 3,129 answers of VQA v2's
-    training and validation questions together."""
+    """Training questions that must share an answer as their most common one, for the model to know it; 9 gives 3,129
+    answers for VQA v2's training and validation questions together."""
     max_answers: common.Positive = 3129
-    """The most answers that are known."""
+    """Maximum number of known answers."""
     max_question_length: common.Positive = 14
-    """Words of a question that are read."""
+    """Maximum question length in words; longer questions are truncated."""
     embeddings: common.File | None = None
-    """Pretrained word vectors of the width word_width: GloVe or word2vec text, or .npz."""
+    """Pretrained word vectors of width word_width: GloVe or word2vec text, or .npz."""
     labels: Literal["drawn", "soft"] = "drawn"
-    """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
-    scores min(n / 3, 1) and binary cross-entropy."""
+    """drawn: draw one answer per question and epoch, in proportion to its votes. soft: train on all answers with scores
+    min(n / 3, 1) and binary cross-entropy."""
     control: Literal["none", "question_only"] = "none"
-    """question_only: all regions are zeros."""
+    """question_only: replace all regions by zeros."""
     num_scenes: common.Positive = 4000
     """Number of built-in scenes."""
 
@@ -58,11 +58,11 @@ class QuestionOptions:
         for part in ("train", "valid", "test"):
             questions = getattr(self, f"{part}_questions")
             if getattr(self, f"{part}_annotations") is not None and questions is None:
-                raise InputError(f"--{part}-annotations is given without --{part}-questions.")
+                raise InputError(f"--{part}-annotations requires --{part}-questions; name it too.")
             if questions is not None and self.train_questions is None:
-                raise InputError(f"--{part}-questions is given without --train-questions.")
+                raise InputError(f"--{part}-questions requires --train-questions; name it too.")
         if self.test_from_validation is not None and self.test_questions is not None:
-            raise InputError("--test-from-validation: --test-questions has the test questions; leave out one.")
+            raise InputError("expected only one of --test-from-validation and --test-questions.")
 
 
 @dataclasses.dataclass
@@ -70,27 +70,27 @@ class NetworkOptions:
     """Network"""
 
     architecture: Literal["of_model", "updown", "mcan"] = "of_model"
-    """updown: Anderson et al. 2018 as Deng et al. 2018 have it. mcan: Yu et al. 2019. of_model: the model's own, updown
-    of soft."""
+    """updown: Anderson et al. 2018, as in Deng et al. 2018. mcan: Yu et al. 2019. of_model: the default of the model;
+    for soft, updown."""
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 256
-    """Width of the question, the score and the hidden layer of updown; of the heads together in mcan."""
+    """Width of question, score and hidden layer in updown; total width of the heads in mcan."""
     answer_width: common.Positive = 32
-    """Width of the answers that the inference network of updown sees."""
+    """Width of the answer embedding in the inference network of updown."""
     fused_units: common.Positive = 256
-    """Width of the state that mcan reads the answer off."""
+    """Width of the state from which mcan predicts the answer."""
     num_layers: common.Positive = 2
-    """Layers of mcan."""
+    """Number of layers of mcan."""
     num_heads: common.Positive = 4
-    """Heads of mcan."""
+    """Number of attention heads of mcan."""
     dropout: common.Dropout | None = None
-    """Rate; none for 0.5 before the answers of updown, 0.1 everywhere in mcan."""
+    """Dropout rate. none: 0.5 before the answers in updown, 0.1 everywhere in mcan."""
 
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; none for the value that the paper has for the model"""
+    """Attention; none uses the paper's value for the model"""
 
 
 @dataclasses.dataclass
@@ -98,19 +98,19 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 20
-    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
+    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
     feature_noise: common.NotNegativeFloat = 5.0
-    """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none."""
+    """Variance of Gaussian noise on region features for the noisy columns, 5 in Fan et al. 2020; 0 skips them."""
     noise_scale: bool = True
-    """Multiply the noise by the standard deviation of the features in training."""
+    """Multiply the noise by the standard deviation of the training features."""
 
 
 @dataclasses.dataclass
 class Options:
-    """Train a model that answers questions about images; without data options, about rendered scenes."""
+    """Train a model that answers questions about images; without data options, on rendered scenes."""
 
     model: Literal[tuple(dict.fromkeys(UPDOWN + MCAN))] = "marginal"
-    """One of the models of Deng et al. 2018 or Fan et al. 2020."""
+    """A model of Deng et al. 2018 or Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vqa")
     questions: QuestionOptions = common.group(QuestionOptions)
     regions: RegionOptions = common.group(RegionOptions)
@@ -127,25 +127,25 @@ class Options:
 
     @property
     def architecture(self):
-        """The architecture of the network."""
+        """The architecture, with of_model resolved."""
         default = "updown" if self.model in UPDOWN else "mcan"
         return default if self.network.architecture == "of_model" else self.network.architecture
 
     @property
     def dropout(self):
-        """The rate of dropout."""
+        """The dropout rate, with the default resolved."""
         return {"updown": 0.5, "mcan": 0.1}[self.architecture] if self.network.dropout is None else self.network.dropout
 
     def check(self):
         network = self.network
         if self.model not in {"updown": UPDOWN, "mcan": MCAN}[self.architecture]:
-            raise InputError(f"--architecture: {self.architecture} has no model {self.model}.")
+            raise InputError(f"--architecture: {self.architecture} has no model {self.model}; use another.")
         if self.architecture == "mcan" and network.units % network.num_heads:
             raise InputError(
                 f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"
             )
         if self.questions.labels == "soft" and self.architecture == "updown":
-            raise InputError("--labels: the architecture mcan alone has soft labels.")
+            raise InputError("--labels: only the architecture mcan supports soft labels.")
         if self.model in WITH_POSTERIOR:
             first = self.alignment.warm_start if self.model == "relaxed" else 0
             self.alignment.check_steps(first, self.fit.max_steps)
@@ -154,36 +154,36 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVqa(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other questions about the same images or features."""
+    """Report on a split of the data of a run, or on other questions about the same images or features."""
 
     questions: common.File | None = None
-    """Other questions, in a layout of --train-questions."""
+    """Other questions, in a format of --train-questions."""
     annotations: common.File | None = None
-    """Their annotations."""
+    """Annotations of these questions."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty metrics instead of the run's."""
+    """Draws for the uncertainty metrics; defaults to the option of the run."""
     feature_noise: common.NotNegativeFloat | None = None
-    """Variance of the noise instead of the run's."""
+    """Variance of the noise; defaults to the option of the run."""
 
     def check(self):
         if self.annotations is not None and self.questions is None:
-            raise InputError("--annotations is given without --questions.")
+            raise InputError("--annotations requires --questions; name it too.")
 
 
 @dataclasses.dataclass
 class PredictVqa(common.GenerateOptions):
-    """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features
-    of it, a tab and a question. An answer has the three most probable answers with their probabilities."""
+    """Answer questions about images. A line has an image id or, if the run computes features from images, a file path,
+    a tab and a question. The output has the three most probable answers with their probabilities."""
 
 
 @dataclasses.dataclass
 class OtherQuestions:
-    """Other questions and corrupted ones: a model should be less sure of both."""
+    """Other and corrupted questions, on which a model should be less certain"""
 
     other: common.File | None = None
-    """A CSV or TSV of other questions, as `evaluate --questions` reads it; their answers mean nothing."""
+    """A CSV or TSV of other questions, as for `evaluate --questions`; the answers are ignored."""
     corruption: common.NotNegativeFloat | None = None
-    """Variance of the noise on the regions; 5 where it is left out, 0 for none."""
+    """Variance of the noise on the regions; defaults to 5, 0 for no noise."""
 
 
 @dataclasses.dataclass
@@ -194,29 +194,29 @@ class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareVqa(OtherQuestions, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
-    """Also the tables of Deng et al. 2018, of Fan et al. 2020; what the uncertainty of the models is worth."""
+    """Also print the tables of Deng et al. 2018 or Fan et al. 2020, or an evaluation of the models' uncertainty."""
 
 
 @dataclasses.dataclass
 class FeaturesVqa(FeaturesOptions):
-    """Turn images into region features, a file and what made it, to train on with --features."""
+    """Compute region features of images for training with --features; the file records how to compute them."""
 
     questions: common.File | None = None
-    """Training questions whose answers are the words of the network words."""
+    """Training questions whose answers train the network words."""
     annotations: common.File | None = None
-    """Their annotations."""
+    """Annotations of these questions."""
 
     def check(self):
         super().check()
         self.check_words("questions", self.questions)
         if self.annotations is not None and self.questions is None:
-            raise InputError("--annotations is given without --questions.")
+            raise InputError("--annotations requires --questions; name it too.")
 
 
 PROGRAM = Program(

@@ -1,4 +1,4 @@
-"""Files of questions about images: VQA v2's, and tables."""
+"""Read questions about images from VQA v2's JSON and from tables."""
 
 import dataclasses
 import pathlib
@@ -13,16 +13,16 @@ from applications.text.readers import ParallelText, json_entries, read_json, rea
 from applications.vision.images import image_id
 from applications.vqa.answers import normalize_answer
 
-# Types of answers.
+# Answer types of VQA v2.
 TYPES = ("yes/no", "number", "other")
-# A single answer stands for the answers of so many people.
+# A single answer counts as this many votes.
 NUM_VOTES = 10
 
 
 @dataclasses.dataclass
 class Questions:
-    """Questions, column by column: ids, ids of the images, texts, lists of the normalised answers of several people,
-    `TYPES`, and the regions where they are known, -1 for a question about no region."""
+    """Columns of questions: ids, image ids, texts, lists of normalised answers (votes), `TYPES`, and, if known, the
+    region that each question is about, -1 for no single region."""
 
     ids: list
     images: list
@@ -35,13 +35,13 @@ class Questions:
         return len(self.ids)
 
     def rows(self, rows):
-        """Return the `Questions` of some rows."""
+        """Select questions by row."""
         columns = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return Questions(*(column and [column[row] for row in rows] for column in columns))
 
     @property
     def answers(self):
-        """The answer that most people gave to each; of equals the first."""
+        """The most common answer to each question; the first one wins ties."""
         return [statistics.mode(votes) for votes in self.votes]
 
 
@@ -63,23 +63,23 @@ class _Annotation(TypedDict):
 
 
 def read_questions(path, annotations=None):
-    """Return the `Questions` of VQA v2's JSON with its annotations, or of a CSV or TSV with the columns image, question
-    and answer; plain or .gz."""
+    """Read `Questions` from VQA v2's JSON with annotations, or from a CSV or TSV with the columns image, question and
+    answer; plain or .gz."""
     if pathlib.Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
         if annotations is not None:
-            raise InputError(f"{annotations}: a table of questions has its answers in itself.")
+            raise InputError(f"{annotations}: expected no annotations, since a table contains its answers.")
         table = read_table(path, "question", "answer", "image")
         rows = zip(table.groups, table.sources, table.targets, strict=True)
         return _questions(path, [(number, *row[:2], [row[2]], None) for number, row in enumerate(rows, start=1)])
     layout = 'VQA v2\'s {"questions": [{question_id, image_id, question}]}, or a table'
     questions = json_entries(path, read_json(path), "questions", _Question, layout)
     if annotations is None:
-        raise InputError(f"{path}: questions of VQA v2 need their annotations.")
+        raise InputError(f"{path}: VQA v2 questions require annotations; name their file too.")
     return _questions(path, _annotated(path, questions, annotations))
 
 
 def _annotated(path, questions, annotations):
-    """Yield (question id, image, question, answers, type or `None`)."""
+    """Yield (question id, image id, question, answers, type or `None`)."""
     layout = '{"annotations": [{question_id, answers: [{answer}]}]}'
     entries = json_entries(annotations, read_json(annotations), "annotations", _Annotation, layout)
     entry_of = {entry["question_id"]: entry for entry in entries}
@@ -90,7 +90,7 @@ def _annotated(path, questions, annotations):
         )
     for question in questions:
         entry = entry_of[question["question_id"]]
-        # The first of equally frequent answers counts for the vocabulary.
+        # Put the multiple-choice answer first: the vocabulary uses the first of equally frequent answers.
         best = entry.get("multiple_choice_answer")
         votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
         yield question["question_id"], question["image_id"], question["question"], votes, entry.get("answer_type")
@@ -101,7 +101,7 @@ def _questions(path, rows):
     for number, image, text, votes, kind in rows:
         if not any(map(str.isalnum, text)):
             raise InputError(f"{path}: question {number}: expected a question with a word. Received: {text!r}")
-        # An answer without a word in the normal form stays one that no model gives.
+        # Keep answers that are empty after normalisation; no model can give them.
         votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))
         questions.images.append(image_id(image))
@@ -110,21 +110,21 @@ def _questions(path, rows):
         questions.types.append(kind or _type_of(statistics.mode(votes)))
     repeated = len(questions) - len(set(questions.ids))
     if repeated:
-        raise InputError(f"{path}: {repeated} questions have the id of another one.")
+        raise InputError(f"{path}: expected unique question ids. Received: {repeated} repeated ids")
     if not questions.ids:
-        raise InputError(f"{path}: there is no question in the file.")
+        raise InputError(f"{path}: expected at least one question.")
     return questions
 
 
 def _type_of(answer):
-    """Return the type of an answer, as VQA v2 has it."""
+    """Return the VQA v2 type of an answer."""
     if answer in ("yes", "no"):
         return "yes/no"
     return "number" if answer.replace(".", "", 1).isdigit() else "other"
 
 
 def split_by_image(questions, fraction, seed, option="--valid-fraction"):
-    """Return questions cut in two by image, `(train, held_out)`, as `split_by_group` does."""
+    """Split questions by image with `split_by_group`; return `(train, held_out)`."""
     rows = list(range(len(questions)))
     text = ParallelText(rows, rows, questions.images)
     parts = split_by_group(text, fraction, seed, option=option, group="image")

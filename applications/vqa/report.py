@@ -1,4 +1,4 @@
-"""Reports of a trained model: likelihood, the VQA metric, uncertainty, where the attention looks.
+"""Report likelihood, the VQA metric, uncertainty and attention of a trained model.
 
 Shapes: N questions, V answers, R regions, M draws.
 """
@@ -30,18 +30,18 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
-# Most questions of the uncertainty metrics; of more, that many are drawn at random.
+# Maximum number of questions for the uncertainty metrics; larger splits are sampled.
 MAX_UNCERTAIN = 2000
-# Questions whose attention weights are drawn for their standard deviation.
+# Number of questions for the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# p below which PAvPU takes a prediction for certain.
+# PAvPU counts a prediction as certain below this p-value.
 SIGNIFICANCE = 0.05
-# Seeds of draws and noise: reports of equal runs are equal.
+# Fixed seed of draws and noise, so that equal runs give equal reports.
 _SEED = 0
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the figures of a part, and the predictions."""
+    """Return the report on a data split, and the predictions."""
     options = evaluation, run.options.reports
     num_draws, feature_noise = (first_value(name, *options) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
@@ -54,7 +54,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return the questions of a part in their order, batches (inputs,), perhaps with noise on the regions."""
+    """Return batches (inputs,) of a split in order, optionally with noise on the region features."""
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
@@ -65,7 +65,7 @@ def questions_with_noise(run, part, feature_noise=0.0):
         (inputs,) = batch
         regions, seed = inputs["regions"], tf.stack([_SEED, tf.cast(number, tf.int32)])
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
-        # Boxes and padding have no noise.
+        # Add no noise to boxes and padding.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
         is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
         return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
@@ -74,8 +74,8 @@ def questions_with_noise(run, part, feature_noise=0.0):
 
 
 def predicted(run, part, feature_noise=0.0, title="answering"):
-    """Return the figures of the exact predictions, and the predictions: of each question the answer, its probability,
-    and the weights of the regions."""
+    """Return metrics of the exact predictions, and the answer, its probability and the region weights for each
+    question."""
     batches, codec = questions_with_noise(run, part, feature_noise), part.codec
     columns, start = [], 0
     for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
@@ -107,18 +107,17 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
 
 
 def rows_by_type(part):
-    """Return which questions are of "all" types, and of each type that occurs, boolean (N,)."""
+    """Return boolean masks (N,) of the questions of "all" types and of each type that occurs."""
     types = np.array(part.questions.types)
     rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
     return {name: selected for name, selected in rows.items() if selected.any()}
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
-    """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
-    them, on a sample of the questions. Also return, for the last kind of draws, p-values of the test of the two best
-    answers, a dictionary from the rows of the sample.
+    """Return uncertainty metrics on a sample of questions for each available kind of draws: dropout, attention, both.
+    Also return p-values, by row, of the test between the two best answers, for the last kind.
 
-    The mean of the draws predicts. Only figures of equal numbers of draws compare.
+    Predictions are means over draws. Compare metrics only at equal numbers of draws.
     """
     report, p_values = {}, {}
     if num_draws < 2:
@@ -147,8 +146,8 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` of at most `MAX_UNCERTAIN` of a part's questions, with noise of this variance on the
-    regions."""
+    """Return the `Predictor` of up to `MAX_UNCERTAIN` questions of a split; `feature_noise` is the variance of noise on
+    the regions."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),
@@ -161,13 +160,13 @@ def predictor(run, part, feature_noise=0.0):
 
 
 def other_questions(options, path, codec=None):
-    """Return the questions of a file."""
+    """Read the questions of a file."""
     return read_other(options, EvaluateVqa(run="", questions=path))
 
 
 def weights_deviation(run, part):
-    """Return the standard deviation of an attention weight over draws, averaged over the weights that are not masked;
-    `None` of weights that are not drawn."""
+    """Return the standard deviation of attention weights over draws, averaged over unmasked weights; `None` if weights
+    are deterministic."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)
@@ -226,13 +225,13 @@ def report(run, part, record, outputs, shown):
 
 
 def people_of(votes):
-    """Return the three most frequent answers of people with their numbers."""
+    """Return the three most frequent votes with their counts."""
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 
 def draw_cards(run, part, outputs):
-    """Draw where the model looked for the answers to some questions, with the p-values of its uncertainty, into
-    cards.png: Figure 2 of Fan et al. 2020."""
+    """Draw the attention for random questions, with p-values of their uncertainty, to cards.png, as in Figure 2 of Fan
+    et al. 2020."""
     panels, sampled = [], random_rows(len(part), MAX_UNCERTAIN)
     for row in sampled[random_rows(len(sampled), NUM_CARDS)]:
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])

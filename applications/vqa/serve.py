@@ -1,6 +1,6 @@
-"""Answering with a trained model, as an exportable module: images or features and questions in, answers out.
+"""Answer questions with a trained model, as an exportable module from images or features and questions to answers.
 
-Shapes: B questions, R regions, D width of their features, A answers that are returned, S draws.
+Shapes: B questions, R regions of width D, A returned answers, S draws.
 """
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ NUM_ANSWERS = 5
 
 
 class Answerer(ImageModule):
-    """The exported endpoints of a `Run`: `predict`, and `sample` of a model that draws."""
+    """The exported endpoints of a `Run`: `predict`, and `sample` for stochastic models."""
 
     def __init__(self, run):
         models = run.models
@@ -43,7 +43,7 @@ class Answerer(ImageModule):
         return self._best(tf.exp(predicted["log_probabilities"])) | {"weights": predicted["weights"]}
 
     def _best(self, probabilities):
-        """Return the most probable answers of (B, V) and the entropy in nats."""
+        """Return the most probable answers of probabilities (B, V), and the entropy in nats."""
         best = tf.math.top_k(probabilities, min(NUM_ANSWERS, len(self.answers)))
         return {
             "answers": tf.gather(self.answers, best.indices),
@@ -52,8 +52,8 @@ class Answerer(ImageModule):
         }
 
     def _sample(self, regions, num_regions, questions, num_samples, seed):
-        """Return the answers of the mean of draws, their entropy, the part of it that the model does not know (the
-        mutual information, nats), and the answer of each draw (B, S)."""
+        """Return the best answers under the mean of draws, its entropy and mutual information (model uncertainty) in
+        nats, and the answer of each draw (B, S)."""
         noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
         predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
         draws = noise.draws(predict, inputs, num_samples, seed)
@@ -66,14 +66,14 @@ class Answerer(ImageModule):
 
 
 def answer_lines(predicted):
-    """Yield a line for each row of the result of `predict`: the three best answers with their probabilities."""
+    """Yield a line per row of `predict` outputs: the three best answers with their probabilities."""
     for answers, probabilities in zip(predicted["answers"].numpy(), predicted["probabilities"].numpy(), strict=True):
         pairs = list(zip(answers, probabilities, strict=True))[:3]
         yield "\t".join(f"{answer.decode()} {probability:.3f}" for answer, probability in pairs)
 
 
 def generate(run, options):
-    """Yield the answers to the question of each line, an image, a tab and a question."""
+    """Yield the answers for each line, which has an image, a tab and a question."""
     answerer, origin = Answerer(run), options.input or "standard input"
     lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options, is_text=False)]
     for number, (image, tab, question) in enumerate(lines, start=1):

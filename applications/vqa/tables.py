@@ -1,4 +1,4 @@
-"""Columns of the tables, and the papers' layouts."""
+"""Define the columns of the tables and the papers' layouts."""
 
 from applications.common.papers import with_paper
 from applications.common.tables import Column, spread, title_from
@@ -7,14 +7,14 @@ from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
-    """Return the uncertainty figures under all that the model draws: dropout and attention, or the one that it has."""
+    """Return the uncertainty metrics under all available draws: attention and dropout, or the only kind."""
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}
 
 
 def pavpu(kind="all", noisy=False):
-    """Return the column's function for the PAvPU of a type of questions."""
+    """Return the column function for the PAvPU of a question type."""
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
 
 
@@ -43,15 +43,15 @@ COLUMNS = (
 
 
 def select_architecture(comparison, architecture):
-    """Return the records of the models of one network, which a layout compares, and the models' names in the paper."""
+    """Return the records of the models of an architecture, and their titles in the paper."""
     names = [run.name for run in comparison.planned if run.options.architecture == architecture]
     records = {name: record for name, record in comparison.records.items() if name in names}
     return records, {name: title_from(name, lambda model: MODELS[model].title) for name in records}
 
 
 def deng(comparison):
-    """Return Table 1, and the right half of Table 3, of Deng et al. 2018, of the models of the architecture updown,
-    beside the paper's figures."""
+    """Return Table 1 and the right half of Table 3 of Deng et al. 2018 for the updown models, beside the paper's
+    figures."""
     records, titles = select_architecture(comparison, "updown")
     if not records:
         return []
@@ -76,8 +76,8 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 2 and 7 of Fan et al. 2020, of the models of the architecture mcan: accuracy and PAvPU, on the data
-    as they are and with noise."""
+    """Return Tables 2 and 7 of Fan et al. 2020 for the mcan models: accuracy and PAvPU, on original and noisy
+    features."""
     records, titles = select_architecture(comparison, "mcan")
     if not records:
         return []

@@ -1,4 +1,4 @@
-"""Options and runs of question answering for its tests: images of a coloured quarter, and questions about them."""
+"""Options and runs for the tests of question answering, with images that have one coloured quarter."""
 
 from application_cases import changed, prepared
 from program_case import written
@@ -10,11 +10,11 @@ APPLICATION = PROGRAM.application()
 
 
 def options_of(folder, **values):
-    """Options of `train` with the data of the program's case, written into a folder."""
+    """Write the data of the program's case to a folder, and return options of `train` for them."""
     options = {**VQA_CASE.options, **written(VQA_CASE.data, folder), **values}
     return changed(PROGRAM.default, **options)
 
 
 def run_of(folder, **values):
-    """A run whose model is not trained."""
+    """Return an untrained run."""
     return prepared(APPLICATION, options_of(folder, **values))

@@ -1,4 +1,4 @@
-"""The official normal form and metric, and the vocabulary of answers."""
+"""The official normal form and metric, and the answer vocabulary."""
 
 import numpy as np
 import pytest
@@ -39,11 +39,11 @@ def test_three_people_make_an_answer_right(count, accuracy):
 
 
 def test_the_vocabulary():
-    """By count, then in alphabetical order; rare ones and empty ones are none."""
+    """Answers are sorted by count, then alphabetically; rare and empty answers are dropped."""
     most_common = ["b", "a", "b", "c", "a", "d", "", "", "c"]
     assert answer_vocabulary(most_common, 2, 9) == ["a", "b", "c"]
     assert answer_vocabulary(most_common, 2, 2) == ["a", "b"]
-    with pytest.raises(InputError, match="--min-answer-count: fewer than 2 answers are given 3 times"):
+    with pytest.raises(InputError, match="--min-answer-count: expected 2 or more answers with 3 training"):
         answer_vocabulary(most_common, 3, 9)
 
 

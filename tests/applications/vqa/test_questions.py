@@ -1,4 +1,4 @@
-"""Files of questions in their layouts, and what is wrong with others."""
+"""Question files in their formats, and invalid files."""
 
 import gzip
 import json
@@ -58,7 +58,7 @@ def test_one_answer_counts_ten_times(write, name, content):
 
 
 def official(write, rows):
-    """Rows of a question, its answer and its image, as files of VQA v2, their ids from 1."""
+    """Write rows (question, answer, image) as VQA v2 files with ids from 1."""
     questions = [{"question_id": n, "image_id": image, "question": text} for n, (text, _, image) in enumerate(rows, 1)]
     answers = [{"question_id": n, "answers": [{"answer": answer}]} for n, (_, answer, _) in enumerate(rows, 1)]
     return write("questions.json", {"questions": questions}), write("annotations.json", {"annotations": answers})
@@ -81,13 +81,13 @@ def test_empty_answers_are_kept_and_empty_questions_are_errors(write):
 @pytest.mark.parametrize(
     "questions, annotations, message",
     [
-        (OFFICIAL, None, "need their annotations"),
+        (OFFICIAL, None, "require annotations"),
         (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation, 7$"),
         (OFFICIAL, {"annotations": [{"question_id": 7, "answers": []}]}, r"Received at annotations.0.answers: \[\]"),
-        ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "1 questions have the id of another one"),
+        ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "expected unique question ids. Received: 1 repeated"),
         ({"questions": [{"question_id": 7, "image_id": 1, "question": None}]}, ANNOTATIONS, "questions.0.question"),
         ([["what ?", "red", 1]], ANNOTATIONS, "expected VQA v2's .*Received at questions: None"),
-        ({"questions": []}, ANNOTATIONS, "there is no question in the file"),
+        ({"questions": []}, ANNOTATIONS, "expected at least one question"),
     ],
 )
 def test_wrong_files(write, questions, annotations, message):

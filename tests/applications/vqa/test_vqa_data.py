@@ -1,4 +1,4 @@
-"""Batches: answers drawn by votes, epochs that a resumed run repeats, controls; what an example without an image is."""
+"""Batches: answers drawn by votes, reproducible epochs, and unknown answers."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def run(tmp_path_factory):
 
 
 def drawn_answers(part, options, epochs):
-    """The answers of all questions in so many epochs, by the ids of the questions and their words."""
+    """Return the answers drawn over `epochs` epochs, by question words and regions."""
     answers = {}
     batches = iter(part.batches(options, first_epoch=0))
     for _ in range(epochs * part.num_batches(options.fit.batch_size)):
@@ -32,7 +32,7 @@ def drawn_answers(part, options, epochs):
 
 @pytest.mark.slow
 def test_answers_are_drawn_in_proportion_to_votes(run):
-    """Within 4 standard errors over 400 epochs; an answer that nobody gave, or nobody knows, is never drawn."""
+    """Proportions match within 4 standard errors over 400 epochs; answers without votes are never drawn."""
     part = dataclasses.replace(run.data["valid"])
     chosen = [0, 1, 3]
     votes = np.zeros((3, len(part.codec.answers)), np.float32)
@@ -66,7 +66,7 @@ def test_training_skips_questions_without_a_known_answer(run):
     part = dataclasses.replace(run.data["valid"], votes=scipy.sparse.csr_matrix(votes))
     assert sum(len(target) for _, target in part.batches(run.options)) == len(part) // 2
     assert sum(len(inputs["question"]) for (inputs,) in part.questions_in_order(run.options)) == len(part)
-    with pytest.raises(InputError, match=r"none of 12 questions .* of the 2 answers .* --valid-questions"):
+    with pytest.raises(InputError, match=r"none of 12 questions .* of the 2 known answers.* --valid-questions"):
         codec = dataclasses.replace(run.codec, answers=["nothing", "of this"])
         data.encode(run.options, codec, data.Part(part.questions, part.sources))
 
@@ -83,11 +83,11 @@ def test_the_embedded_scenes():
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"valid_annotations": "a.json"}, "--valid-annotations is given without --valid-questions"),
-        ({"valid_questions": "q.json"}, "--valid-questions is given without --train-questions"),
+        ({"valid_annotations": "a.json"}, "--valid-annotations requires --valid-questions"),
+        ({"valid_questions": "q.json"}, "--valid-questions requires --train-questions"),
         (
             {"train_questions": "q", "test_questions": "q", "test_from_validation": 0.5},
-            "--test-from-validation: --test-questions has the test questions",
+            "expected only one of --test-from-validation and --test-questions",
         ),
     ],
 )

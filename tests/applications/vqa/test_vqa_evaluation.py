@@ -1,4 +1,4 @@
-"""Figures of a part against a computation by hand, and the draws behind the uncertainty metrics."""
+"""Metrics against direct computations, and the draws for the uncertainty metrics."""
 
 import keras
 import numpy as np
@@ -43,7 +43,7 @@ def test_the_figures_of_predictions(run):
 
 
 def test_feature_noise(run):
-    """Of the variance that is asked for, times that of the features; the same in every report."""
+    """The noise has the requested variance relative to the features, and is the same in every report."""
     part = run.data["train"]
     plain, noisy, again = (
         np.concatenate([inputs["regions"] for (inputs,) in questions_with_noise(run, part, variance)])
@@ -63,7 +63,7 @@ def test_kinds_of_draws(tmp_path):
     for figures in report.values():
         assert set(figures["pavpu"]) == {"all", "yes/no", "number", "other"}
         assert figures["num_draws"] == 4 and np.isfinite([figures["nll"], figures["brier"], figures["ece"]]).all()
-    # Draws of a region differ more than draws of dropout.
+    # Draws of the attention disagree.
     assert report["attention"]["mutual_information"] > 0
     assert uncertainty(run, run.data["test"], 4)[0] == report
     assert uncertainty(run, run.data["test"], 0) == ({}, {})
@@ -71,7 +71,7 @@ def test_kinds_of_draws(tmp_path):
 
 @pytest.mark.slow
 def test_pavpu_of_some_questions(run, monkeypatch):
-    """The questions are drawn at random from all of the part."""
+    """The questions are a random sample of the split."""
     part = run.data["test"]
     monkeypatch.setattr("applications.vqa.report.MAX_UNCERTAIN", len(part) // 2)
     report, p_values = uncertainty(run, part, 4)
@@ -93,7 +93,7 @@ def test_a_larger_k_gives_less_weight_deviation(tmp_path):
 
 @pytest.mark.slow
 def test_warm_start_and_posterior_steps(tmp_path, weights_only, monkeypatch):
-    """Four steps of each, one epoch of each; of relaxed q is not trained in the first, and p not in the second."""
+    """Both phases take four steps, one epoch: p is trained in the first and q in the second, where p is fixed."""
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights, fit = {}, TrainingRun.fit
 

@@ -1,4 +1,4 @@
-"""The exported module: images and features give the same answers, draws follow their seed."""
+"""The exported module: predictions, and draws reproduced by their seed."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ def answerer(tmp_path_factory):
 
 @pytest.mark.slow
 def test_draws(answerer):
-    """As many as asked for, by their seed; their mean is what is answered."""
+    """A seed reproduces the requested number of draws, and the answers follow from their mean."""
     images = encoded(3, 17)
-    # Of four regions a few draws often hold the same ones.
+    # With four regions, few draws often coincide, so use 20.
     first, repeated, other = (answerer.sample(images, QUESTIONS, 20, seed) for seed in (1, 1, 2))
     assert first["draws"].shape == (2, 20) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
     np.testing.assert_array_equal(first["probabilities"], repeated["probabilities"])

@@ -1,4 +1,4 @@
-"""The networks against their equations: the posterior, the prediction, masks, what a contextual prior adds."""
+"""The networks against their equations: posterior, prediction, masks and labels."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from vqa_cases import options_of, run_of
 
 from applications.common.errors import InputError
 
-# One of the models that are alike.
+# One model of each kind.
 SOME = [(model, "updown") for model in ("soft", "hard_enum", "relaxed", "variational_sample")]
 SOME += [(model, "mcan") for model in ("soft", "lf", "wc")]
 MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 2, "fused_units": 6}
@@ -21,7 +21,7 @@ def batch_of(run):
 
 
 def without_answer(inputs):
-    """Inputs without the answer."""
+    """Return the inputs without the answer."""
     return {name: x for name, x in inputs.items() if name != "answer"}
 
 
@@ -30,8 +30,8 @@ def relu(x):
 
 
 def logits_of(run, inputs):
-    """The regions, the query, and the scores of p and of q = exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q * ReLU(V2
-    h_y))))."""
+    """Return the regions, the query, and the logits of p and q, with q = exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q *
+    ReLU(V2 h_y))))."""
     model = run.models.training
     weights = {weight.path: weight.numpy() for weight in model.weights}
     x, question = inputs["regions"].numpy(), inputs["question"]
@@ -48,14 +48,14 @@ def logits_of(run, inputs):
 
 
 def words_of(weights, query, x):
-    """log p(y | x, q) of all answers for regions (B, R, D)."""
+    """Return log p(y | x, q) of all answers for regions (B, R, D)."""
     question_hidden = query @ weights["question_projection/kernel"] + weights["question_projection/bias"]
     states = relu(x @ weights["region_projection/kernel"] + question_hidden[:, None])
     return tf.nn.log_softmax(states @ weights["answers/kernel"] + weights["answers/bias"]).numpy()
 
 
 def test_the_posterior_and_the_bound(tmp_path):
-    """The bound is E_q log p(y | z), with KL(q || p)."""
+    """The bound is E_q log p(y | z), and the loss adds KL(q || p)."""
     run = run_of(tmp_path, model="variational_enum")
     model, inputs = run.models.training, batch_of(run)
     weights = {weight.path: weight.numpy() for weight in model.weights}
@@ -73,7 +73,7 @@ def test_the_posterior_and_the_bound(tmp_path):
 
 
 def test_relaxed_bound_and_prediction(tmp_path):
-    """Without draws the bound is log p(y | E_q[z]), z a Dirichlet of alpha = exp(score), and the KL is TFP's; with them
+    """At the mean, the bound is log p(y | E_q[z]) with z ~ Dirichlet(exp(score)), and the KL matches TFP; with draws,
     the prediction is E_p p(y | z)."""
     run = run_of(tmp_path, model="relaxed")
     model, inputs = run.models.training, batch_of(run)
@@ -88,7 +88,7 @@ def test_relaxed_bound_and_prediction(tmp_path):
     np.testing.assert_allclose(sum(model.losses), kl, rtol=1e-3)
     prediction = run.models.prediction(without_answer(inputs))
     np.testing.assert_allclose(prediction["weights"], tf.nn.softmax(p), rtol=1e-3)
-    # 2,000 rows of one question, 2 draws each: 4,000 draws, and as many of NumPy's.
+    # Compare 2,000 copies of a question with 2 draws each to 4,000 NumPy draws.
     assert run.models.num_draws == 10
     run.models.num_draws = 2
     same = {name: tf.repeat(value[:1], 2000, axis=0) for name, value in without_answer(inputs).items()}
@@ -128,7 +128,7 @@ def test_soft_labels_are_scored_one_by_one(tmp_path):
     run = run_of(tmp_path, model="soft", labels="soft", **MCAN)
     inputs = batch_of(run)
     np.testing.assert_array_equal(np.asarray(inputs["answer"]).max(axis=1), 1.0)
-    # p is proportional to sigmoid(logits), which the layer in front of the answers gives.
+    # p is proportional to sigmoid(logits), computed from the layer before the answers.
     fused = keras.Model(run.models.training.inputs, run.models.training.get_layer("fused").output)(inputs)
     logits = run.models.training.get_layer("answers")(fused).numpy()
     chances, scores = 1 / (1 + np.exp(-logits)), inputs["answer"].numpy()
@@ -142,7 +142,7 @@ def test_incompatible_options(tmp_path):
     for values, message in (
         ({"model": "wc", "architecture": "updown"}, "--architecture: updown has no model wc"),
         ({"model": "marginal", "architecture": "mcan"}, "--architecture: mcan has no model marginal"),
-        ({"model": "marginal", "labels": "soft"}, "--labels: the architecture mcan alone has soft labels"),
+        ({"model": "marginal", "labels": "soft"}, "--labels: only the architecture mcan supports soft labels"),
         ({"model": "soft", "architecture": "mcan", "num_heads": 3}, "--units: expected a multiple of --num-heads, 3"),
         ({"model": "relaxed", "warm_start": 5, "max_steps": 5}, "must be fewer than the 5 steps of the run"),
         ({"model": "variational_enum", "posterior_steps": 5, "max_steps": 5}, "--posterior-steps: must be fewer"),
