@@ -124,7 +124,7 @@ def _captions(path, images, pairs):
     if not captioned:
         raise InputError(f"{path}: expected images with captions. Received: none of {len(images)} has one")
     uncaptioned = len(images) - len(captioned)
-    for count, what in ((skipped, "captions without a word"), (uncaptioned, "images without captions")):
+    for count, kind in ((skipped, "captions without a word"), (uncaptioned, "images without captions")):
         if count:
-            print(f"{path}: {count} {what} were left out", file=sys.stderr)
+            print(f"{path}: {count} {kind} were left out", file=sys.stderr)
     return Captions(list(captioned), list(captioned.values()), skipped, uncaptioned)

@@ -74,7 +74,7 @@ def words_of(captions):
 
 def words_of_images(captions):
     """Return the words about images, a dictionary from their ids to the words of all captions."""
-    words = [[word for row in words_of(of_image) for word in row] for of_image in captions.captions]
+    words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 
 
@@ -82,10 +82,10 @@ def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its captions."""
     words = words_of_images(part.captions)
     counts = collections.Counter(itertools.chain.from_iterable(words.values()))
-    least = options.captions.min_word_count
-    vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, least)
+    min_count = options.captions.min_word_count
+    vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, min_count)
     if len(vocabulary) == len(SPECIAL_TOKENS):
-        raise InputError(f"--min-word-count: no word occurs {least} times in the training captions.")
+        raise InputError(f"--min-word-count: no word occurs {min_count} times in the training captions.")
     return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 

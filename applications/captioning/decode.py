@@ -35,12 +35,12 @@ class Captioner(ImageModule):
         if self._draws:
             self.add_endpoint("uncertain", INTEGER, INTEGER)
         regions = run.codec.regions
-        seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
-        forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
-        self.search = Untracked(in_graph(*forced[:2])(self._search))
-        self._under_draws = Untracked(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
-        self._at_mean = Untracked(in_graph(*forced[:2])(self._uncertain))
-        self.read = Untracked(in_graph(*forced)(self._read))
+        regions_spec = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
+        specs = regions_spec, tf.TensorSpec([None], tf.int32), IDS, IDS
+        self.search = Untracked(in_graph(*specs[:2])(self._search))
+        self._under_draws = Untracked(in_graph(*specs[:2], INTEGER, INTEGER)(self._uncertain))
+        self._at_mean = Untracked(in_graph(*specs[:2])(self._uncertain))
+        self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
         """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
@@ -73,9 +73,9 @@ class Captioner(ImageModule):
                 prepared = models.decoder.prepare_memory(memory, mask)
                 noise = models.decoder.draw_noise(num_rows, self._max_length + 1, prepared)
         state, step = self._steps(memory, mask, noise=noise)
-        start, of_words = tf.fill([num_rows], START), keras_vattn.random.fold_in(seed, 1)
-        drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=FORBIDDEN)
-        return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
+        start, word_seed = tf.fill([num_rows], START), keras_vattn.random.fold_in(seed, 1)
+        samples = decoding.sample(step, state, start, END, self._max_length + 1, word_seed, forbidden_ids=FORBIDDEN)
+        return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
         """Return the captions (B,) of `generate`, and how sure draws are of them, or the mean: "words" (B, T), with the
@@ -116,8 +116,8 @@ class Captioner(ImageModule):
 
         def step(ids, state, position):
             embedded = models.embedding(ids[:, None])[:, 0]
-            drawn = None if noise is None else tree.map_structure(lambda x: x[:, position], noise)
-            outputs, state = models.decoder.step(embedded, state, prepared, drawn)
+            step_noise = None if noise is None else tree.map_structure(lambda x: x[:, position], noise)
+            outputs, state = models.decoder.step(embedded, state, prepared, step_noise)
             decoded = {name: x[:, None] for name, x in outputs.items()}
             log_words = models.emission.log_words(decoded, memory, mask)[:, 0]
             return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
@@ -154,9 +154,9 @@ def generate(run, options):
     def written(numbers, regions):
         return captioner.written_about(*regions, num_draws, numbers[0])
 
-    place, answer = options.input or "standard input", written if options.uncertainty else caption
-    answers = answers_about(run.codec.regions, names, lambda: sources_of(run.options), place, answer)
-    yield from lines_of(answers) if options.uncertainty else (text or "" for text in answers)
+    origin, process = options.input or "standard input", written if options.uncertainty else caption
+    results = answers_about(run.codec.regions, names, lambda: sources_of(run.options), origin, process)
+    yield from lines_of(results) if options.uncertainty else (text or "" for text in results)
 
 
 def endpoints(run, options=None):

@@ -55,21 +55,21 @@ def caption_metrics(hypotheses, references, java=True):
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.rouge.rouge import Rouge
 
-    runs = java and _java_runs()
-    if java and not runs:
-        _say_without_java()
+    has_java = java and _java_runs()
+    if java and not has_java:
+        _warn_without_java()
     if len(hypotheses) == 1:
         print("CIDEr of a single image is 0: no n-gram tells it from other images", file=sys.stderr)
 
-    hypotheses, references = _tokenized(hypotheses, references, runs)
-    report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if runs else RULES}
+    hypotheses, references = _tokenized(hypotheses, references, has_java)
+    report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if has_java else RULES}
     truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
     rouge = Rouge()
     # To the scorer a caption without words is one empty word, which a reference without words would match.
     rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
     bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
     values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
-    if runs:
+    if has_java:
         values.append(_meteor(hypotheses, references))
     return report | {name: float(value) for name, value in zip(FIGURES, values)}
 
@@ -122,13 +122,13 @@ def pointing(weights, cells, words, kinds):
         Dictionary from "all", and each kind with a word, to {"accuracy", "chance", "num_words"}.
     """
     pairs = {kind: [] for kind in ("all", *kinds)}
-    for matrix, places, caption in zip(weights, cells, words, strict=True):
-        for row, cell, word in zip(matrix, places, caption):
+    for matrix, regions, caption in zip(weights, cells, words, strict=True):
+        for row, cell, word in zip(matrix, regions, caption):
             if cell >= 0:
                 pair = (row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)
-                for kind in ("all", *(name for name, known in kinds.items() if word in known)):
+                for kind in ("all", *(name for name, members in kinds.items() if word in members)):
                     pairs[kind].append(pair)
-    means = {kind: np.mean(of_kind, axis=0).tolist() for kind, of_kind in pairs.items() if of_kind}
+    means = {kind: np.mean(values, axis=0).tolist() for kind, values in pairs.items() if values}
     return {
         kind: {"accuracy": accuracy, "chance": chance, "num_words": len(pairs[kind])}
         for kind, (accuracy, chance) in means.items()
@@ -165,21 +165,21 @@ def _meteor(hypotheses, references):
         raise InputError(f"java: METEOR: expected a number. Received: {scores[-1]!r}") from error
 
 
-def _java(name, options, lines, num_answers=None):
+def _java(name, options, lines, num_outputs=None):
     """Return the lines that a Java program answers, as many as its input has by default; the program always ends."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
     content, text = "".join(f"{line}\n" for line in lines), {"encoding": "utf-8", "errors": "replace"}
     result = subprocess.run(command, input=content, capture_output=True, **text)
-    answers, expected = result.stdout.splitlines(), len(lines) if num_answers is None else num_answers
-    if result.returncode or len(answers) != expected:
-        said = result.stderr.splitlines()
+    outputs, expected = result.stdout.splitlines(), len(lines) if num_outputs is None else num_outputs
+    if result.returncode or len(outputs) != expected:
+        messages = result.stderr.splitlines()
         # Java writes remarks about its options above the error, and its place below.
-        error = next((line for line in said if "Error" in line or "Exception" in line), " ".join(said))
+        error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
             f"java: {name}: expected {expected} lines and status 0. "
-            f"Received: {len(answers)}, status {result.returncode}, {error!r}"
+            f"Received: {len(outputs)}, status {result.returncode}, {error!r}"
         )
-    return answers
+    return outputs
 
 
 def _java_runs():
@@ -190,7 +190,7 @@ def _java_runs():
 
 
 @functools.cache
-def _say_without_java():
+def _warn_without_java():
     print(
         "There is no Java: captions are split into tokens by rules of this program, and METEOR is left out",
         file=sys.stderr,

@@ -105,9 +105,9 @@ def build(options, codec):
     if kind.alignment is None:
         attention = keras_vattn.DeterministicAttention(score, name="attention")
     else:
-        drawn = {"hard": keras_vattn.Hard, "gaussian": GaussianWeights}.get(kind.alignment)
-        drawn = {"alignment": drawn()} if drawn else alignment.arguments(kind.alignment, kind.published)
-        attention = keras_vattn.Attention(score, seed=options.run.layer_seed(3), name="attention", **drawn)
+        special = {"hard": keras_vattn.Hard, "gaussian": GaussianWeights}.get(kind.alignment)
+        arguments = {"alignment": special()} if special else alignment.arguments(kind.alignment, kind.published)
+        attention = keras_vattn.Attention(score, seed=options.run.layer_seed(3), name="attention", **arguments)
     is_self_critical = kind.alignment == "hard" and alignment.baseline == "soft"
     decoder = (SelfCriticalDecoder if is_self_critical else keras_vattn.AttentionDecoder)(
         network.units, attention, cell="max_out_lstm", query="previous", feeding=kind.feeding, name="decoder"
@@ -134,9 +134,9 @@ def build(options, codec):
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None
         reward = keras_vattn.RewardToGo(average, name="bound")
-        of_baseline = {"baseline_log_likelihood": log_likelihood[..., 1]} if is_self_critical else {}
-        drawn = decoded["weights"], decoded["logits"]
-        bound = reward(log_likelihood[..., 0], *drawn, value_mask=mask, **of_baseline)
+        baseline = {"baseline_log_likelihood": log_likelihood[..., 1]} if is_self_critical else {}
+        weights = decoded["weights"], decoded["logits"]
+        bound = reward(log_likelihood[..., 0], *weights, value_mask=mask, **baseline)
     else:
         hidden, _ = emission.candidates(decoded, memory, mask)
         bound = emission.words(hidden, target)[..., 0]

@@ -88,10 +88,10 @@ def evaluate(run, part, evaluation=None):
 def uncertainty_report(sentences, run, part):
     """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
     texts = [sentence["text"] for sentence in sentences]
-    of_images = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
+    metrics = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:
-        of_images["true"] = true_of(part, texts)
-    scores = {name: lambda rows, values=values: values[rows].mean() for name, values in of_images.items()}
+        metrics["true"] = true_of(part, texts)
+    scores = {name: lambda rows, values=values: values[rows].mean() for name, values in metrics.items()}
     kind = "dropout" if MODELS[run.options.model].alignment is None else "attention"
     return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
 
@@ -142,8 +142,8 @@ def weights_report(part, weights):
 
 def cells_of(part):
     """Return the region of each word of each caption of scenes, a list of C lists, -1 for a word about no region."""
-    known = [scenes.true_captions(scene) for scene in part.scenes]
-    return [known[image][text] for image, text in zip(part.image, part.texts, strict=True)]
+    true_captions = [scenes.true_captions(scene) for scene in part.scenes]
+    return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
 
 def weights_deviation(run, part):

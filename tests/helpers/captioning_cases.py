@@ -19,8 +19,8 @@ SCENES = {
 
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
-    given = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
-    return changed(PROGRAM.default, **given)
+    options = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
+    return changed(PROGRAM.default, **options)
 
 
 def run_of(folder, **values):
@@ -35,8 +35,8 @@ def run_of_scenes(**values):
 
 def scene_values(**values):
     """Values of options of a run on rendered scenes."""
-    without = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in SCENES}
-    return {**without, **SCENES, **values}
+    defaults = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in SCENES}
+    return {**defaults, **SCENES, **values}
 
 
 def randomized(run, scale=0.5, seed=7):

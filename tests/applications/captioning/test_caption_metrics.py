@@ -48,13 +48,13 @@ def without_java(hypotheses, references):
 
 def test_bleu_by_hand():
     """Of the corpus; the closest reference counts for the length, and n-grams match those of any reference."""
-    found = without_java(["a b c d x", "p q"], [["a b c", "b c d e f g", "v w y d z"], ["p q r s", "r"]])
+    scores = without_java(["a b c d x", "p q"], [["a b c", "b c d e f g", "v w y d z"], ["p q r s", "r"]])
     # Of the first match a b c d, ab bc cd, abc bcd, and no n-gram of four words; of the second all.
     precisions = [(4 + 2) / (5 + 2), (3 + 1) / (4 + 1), 2 / 3]
     # Lengths: 5 for 5; 2 for 1, which is closer than 4.
     for order in (1, 2, 3):
-        assert found[f"bleu_{order}"] == pytest.approx(math.prod(precisions[:order]) ** (1 / order), abs=1e-8)
-    assert found["bleu_4"] < 1e-3
+        assert scores[f"bleu_{order}"] == pytest.approx(math.prod(precisions[:order]) ** (1 / order), abs=1e-8)
+    assert scores["bleu_4"] < 1e-3
     short = without_java(["a b", "p q"], [["a b c d"], ["p q r"]])
     assert short["bleu_2"] == pytest.approx(math.exp(1 - 7 / 4), abs=1e-8)
 
@@ -73,10 +73,10 @@ def test_bleu_by_hand():
         ("", ["p q"], [0, 0, 0, 0]),
     ],
 )
-def test_cider_is_cider_d(hypothesis, references, similarities):
+def test_cider(hypothesis, references, similarities):
     """Beside an image of other words, whose caption is its reference, all words weigh the same."""
-    found = without_java([hypothesis, "e f g h"], [references, ["e f g h"]])
-    assert found["cider"] == pytest.approx((10 * np.mean(similarities) + 10) / 2)
+    scores = without_java([hypothesis, "e f g h"], [references, ["e f g h"]])
+    assert scores["cider"] == pytest.approx((10 * np.mean(similarities) + 10) / 2)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def assert_ended(commands):
         ("each log; show '1 2 3'", "expected 2 lines and status 0. Received: 1"),
     ],
 )
-def test_java_that_fails(java, meteor, message):
+def test_java_errors(java, meteor, message):
     """Also before it has read what it is given; it is waited for in vain by nobody, and does not go on."""
     log = java(meteor)
     fails(lambda: caption_metrics(["dog " * 20_000, "cat"], [["dog"], ["cat"]]), "java: METEOR: ", message)
@@ -137,9 +137,9 @@ def test_java_that_fails(java, meteor, message):
 
 
 def test_captions_without_words():
-    found = without_java(["", "a b c d", "..."], [[".", "?"], ["a b c d"], ["x"]])
-    assert (found["num_images"], found["num_empty"]) == (3, 2)
-    assert found["rouge_l"] == pytest.approx(1 / 3)
+    scores = without_java(["", "a b c d", "..."], [[".", "?"], ["a b c d"], ["x"]])
+    assert (scores["num_images"], scores["num_empty"]) == (3, 2)
+    assert scores["rouge_l"] == pytest.approx(1 / 3)
 
 
 def test_without_the_package(monkeypatch):
@@ -163,9 +163,9 @@ def test_pointing_by_hand():
     assert list(pointing(weights, cells, words, {})) == ["all"]
 
 
-def test_equal_weights_point_as_often_as_chance():
+def test_pointing_of_equal_weights():
     cells = [[0, 1, 2, 3, -1]]
-    found = pointing([np.full((5, 4), 0.25)], cells, [list("abcde")], {})["all"]
-    assert found == {"accuracy": 0.25, "chance": 0.25, "num_words": 4}
+    accuracy = pointing([np.full((5, 4), 0.25)], cells, [list("abcde")], {})["all"]
+    assert accuracy == {"accuracy": 0.25, "chance": 0.25, "num_words": 4}
     two = pointing([np.array([[0.5, 0.5, 0.0]])], [[1]], [["a"]], {})["all"]
     assert two["accuracy"] == 0.5

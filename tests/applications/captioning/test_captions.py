@@ -42,7 +42,7 @@ def test_captions_of_coco(tmp_path, name):
     assert read(saved(tmp_path / name, COCO)) == READ
 
 
-def test_a_split_by_karpathy_has_all_parts(tmp_path):
+def test_a_karpathy_file_has_all_splits(tmp_path):
     content = karpathy(
         ("images/synpic54610.jpg", "val", "v"),
         ("COCO_train2014_000000000002.jpg", "train", "a", "b"),
@@ -59,12 +59,12 @@ def test_a_split_by_karpathy_has_all_parts(tmp_path):
     assert read_parts({"train": path, "valid": other}) == {"train": train, "valid": READ, "test": test}
 
 
-def test_a_part_that_the_split_does_not_have(tmp_path):
+def test_a_missing_split(tmp_path):
     path = saved(tmp_path / "dataset.json", karpathy(("1", "train", "a"), ("2", "test", "b")))
     fails(lambda: read_parts({"train": path, "valid": path}), f"{path}: ", "valid part", "Received: ", "train, test")
 
 
-def test_an_image_is_in_one_part_only(tmp_path):
+def test_an_image_in_two_splits(tmp_path):
     path = saved(tmp_path / "a.json", COCO)
     other = saved(tmp_path / "b.json", karpathy(("COCO_train2014_000000000009.jpg", "test", "x")))
     fails(lambda: read_parts({"train": path, "test": other}), f"{other}: ", "1 images of the test part", "train", ", 9")
@@ -98,7 +98,7 @@ def test_wrong_files(tmp_path, content, message):
     fails(lambda: read(path), f"{path}: ", message)
 
 
-def test_an_image_is_on_one_side_of_a_cut():
+def test_images_are_not_shared_between_splits():
     ids = [str(index) for index in range(50)]
     captions = Captions(ids, [[f"{image} {number}" for number in range(5)] for image in ids], skipped=3, uncaptioned=2)
     train, held_out = split_images(captions, 0.2, seed=1)

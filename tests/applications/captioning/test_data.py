@@ -32,7 +32,7 @@ def test_an_encoded_part(run):
         assert target_input.tolist() == [START, *ids, *rest] and target.tolist() == [*ids, END, *rest]
 
 
-def test_what_encoding_loses_is_counted(tmp_path):
+def test_encoding_counts_truncated_captions_and_unknown_words(tmp_path):
     run = run_of(tmp_path, max_length=3, min_word_count=12)
     assert "green" not in run.codec.vocabulary.ids and "square" in run.codec.vocabulary.ids
     part = run.data["test"]
@@ -45,14 +45,14 @@ def test_what_encoding_loses_is_counted(tmp_path):
 
 def test_batches_pair_captions_with_the_regions_of_their_images(run):
     part, pixels = run.data["train"], colored_images(20)
-    seen = []
+    examples = []
     for inputs, target in part.batches(run.options):
         assert set(inputs) == {"regions", "num_regions", "target_input", "target"}
         np.testing.assert_array_equal(inputs["target"], target)
         assert inputs["num_regions"].numpy().tolist() == [4] * len(target)
-        seen += zip(inputs["regions"].numpy(), target.numpy(), strict=True)
-    assert len(seen) == len(part.texts)
-    for index, (regions, target) in enumerate(seen):
+        examples += zip(inputs["regions"].numpy(), target.numpy(), strict=True)
+    assert len(examples) == len(part.texts)
+    for index, (regions, target) in enumerate(examples):
         np.testing.assert_array_equal(target, part.target[index])
         cells = pixels[int(part.captions.ids[part.image[index]])].reshape(2, 4, 2, 4, 3).transpose(0, 2, 1, 3, 4)
         np.testing.assert_allclose(regions[:, :48], cells.reshape(4, 48) / 127.5 - 1.0, atol=1e-5)
@@ -78,7 +78,7 @@ def test_rendered_scenes():
         ({"train_captions": __file__}, "--train-captions and --features or --images belong together"),
     ],
 )
-def test_options_that_do_not_go_together(values, message):
+def test_incompatible_options(values, message):
     with pytest.raises(InputError, match=message):
         check(changed(Options(), **values))
 

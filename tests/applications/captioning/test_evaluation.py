@@ -18,69 +18,69 @@ from applications.vision import scenes
 
 
 @pytest.fixture(scope="module")
-def of_scenes():
+def scenes_run():
     return run_of_scenes(model="soft")
 
 
 @pytest.mark.parametrize("model, kind", [("soft", "plug-in"), ("hard", "plug-in"), ("categorical", "exact")])
-def test_the_perplexity(made, eagerly, model, kind):
+def test_the_perplexity(run_of_model, eagerly, model, kind):
     """The end of a caption counts."""
-    run = made(model)
+    run = run_of_model(model)
     regions, num_regions, target_input, target = captions_of(run)
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
     words = np.where(target != PAD, run.models.training(inputs), 0.0)
     report = reports.likelihood_report(Captioner(run), run, run.data["valid"])
-    found = report["likelihood"]
-    assert (found["kind"], found["num_tokens"]) == (kind, np.count_nonzero(target))
-    assert found["perplexity"] == pytest.approx(np.exp(-words.sum() / np.count_nonzero(target)), rel=1e-4)
-    assert found["nats"] == pytest.approx(-words.sum() / len(target), rel=1e-4)
+    likelihood = report["likelihood"]
+    assert (likelihood["kind"], likelihood["num_tokens"]) == (kind, np.count_nonzero(target))
+    assert likelihood["perplexity"] == pytest.approx(np.exp(-words.sum() / np.count_nonzero(target)), rel=1e-4)
+    assert likelihood["nats"] == pytest.approx(-words.sum() / len(target), rel=1e-4)
     assert set(report["attention"]) == ({"entropy", "posterior"} if kind == "exact" else {"entropy"})
     metric = WordPerplexity()
     metric.update_state(target, run.models.training(inputs))
-    assert float(metric.result()) == pytest.approx(found["perplexity"], rel=1e-4)
+    assert float(metric.result()) == pytest.approx(likelihood["perplexity"], rel=1e-4)
 
 
-def test_where_the_words_of_scenes_are(of_scenes, eagerly):
+def test_pointing_on_scenes(scenes_run, eagerly):
     """Words about a region are colours and shapes, and it has an object of that colour or shape; the weights are those
     that predict the word."""
-    part = of_scenes.data["train"]
-    known = {0: set(), 1: set()}
+    part = scenes_run.data["train"]
+    words_of_attributes = {0: set(), 1: set()}
     for caption, cells, words in zip(part.image, reports.cells_of(part), part.tokens, strict=True):
         objects = {thing.cell: (thing.color, thing.shape) for thing in part.scenes[caption].objects}
         for cell, word in zip(cells, words, strict=True):
             if cell >= 0:
                 assert word in objects[cell]
-                known[objects[cell].index(word)].add(word)
-    assert known[0] <= set(scenes.COLORS) and known[1] <= set(scenes.SHAPES)
-    found = []
+                words_of_attributes[objects[cell].index(word)].add(word)
+    assert words_of_attributes[0] <= set(scenes.COLORS) and words_of_attributes[1] <= set(scenes.SHAPES)
+    rows = []
 
-    class Looking:
+    class PerfectPointer:
         """Looks at the region of each word, and elsewhere at the first."""
 
         def read(self, regions, num_regions, target_input, target):
             weights = np.zeros((*target.shape, 16), np.float32)
             weights[:, :, 0] = 1.0
             for row in weights:
-                for step, cell in enumerate(cells[len(found)]):
+                for step, cell in enumerate(cells[len(rows)]):
                     row[step] = np.arange(16) == max(cell, 0)
-                found.append(row)
+                rows.append(row)
             return {"log_likelihood": tf.zeros(target.shape), "weights": tf.constant(weights)}
 
-    cells, captioner = reports.cells_of(part), Looking()
-    report = reports.likelihood_report(captioner, of_scenes, part)["attention"]
-    assert {name: (of_kind["accuracy"], of_kind["chance"]) for name, of_kind in report["pointing"].items()} == {
+    cells, captioner = reports.cells_of(part), PerfectPointer()
+    report = reports.likelihood_report(captioner, scenes_run, part)["attention"]
+    assert {name: (scores["accuracy"], scores["chance"]) for name, scores in report["pointing"].items()} == {
         name: (1.0, 1 / 16) for name in ("all", "color", "shape")
     }
     assert report["entropy"] == 0.0 and "posterior" not in report
 
 
-def test_the_report(of_scenes, eagerly, monkeypatch):
+def test_the_report(scenes_run, eagerly, monkeypatch):
     """Of captions that are true, or not, and that are references."""
-    part = of_scenes.data["test"]
+    part = scenes_run.data["test"]
     texts = [part.captions.captions[0][1], "a red circle is a red circle"]
     assert len(part) == 2
     monkeypatch.setattr(reports, "caption", lambda captioner, part: texts)
-    report, outputs = APPLICATION.evaluate(of_scenes, part, EvaluateCaptioning(""))
+    report, outputs = APPLICATION.evaluate(scenes_run, part, EvaluateCaptioning(""))
     assert (report["num_images"], report["num_captions"], report["true"]) == (2, 6, 0.5)
     assert report["captions"]["tokenizer"] == "rules without Java" and 0.5 < report["captions"]["bleu_1"] < 1.0
     assert report["attention"]["pointing"]["all"]["chance"] == 1 / 16
@@ -88,45 +88,45 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
     ids = part.captions.ids
     assert APPLICATION.files(outputs) == {"captions": [f"{ids[0]}\t{texts[0]}", f"{ids[1]}\t{texts[1]}"]}
     assert reports.summary(report)[0] == "1 of 2 captions are true." and len(reports.summary(report)) == 2
-    (first, second) = (sample[-1] for sample in APPLICATION.shown(of_scenes, part, outputs).samples)
+    (first, second) = (sample[-1] for sample in APPLICATION.shown(scenes_run, part, outputs).samples)
     label, text = second
     assert first == ("judged", "right") and label == "judged" and text.startswith("wrong: ")
     assert text.removeprefix("wrong: ") in scenes.true_captions(part.scenes[1])
 
 
-def test_how_random_the_weights_are(made, eagerly):
-    assert reports.weights_deviation(made("soft"), made("soft").data["valid"]) == {}
+def test_weights_deviation(run_of_model, eagerly):
+    assert reports.weights_deviation(run_of_model("soft"), run_of_model("soft").data["valid"]) == {}
     deviations = []
     for k in (1.0, 10.0, 1e5):
-        run = made("wc", weibull_k=k)
+        run = run_of_model("wc", weibull_k=k)
         deviations.append(reports.weights_deviation(run, run.data["valid"])["weights_sd"])
     assert deviations[0] > 5 * deviations[1] > 50 * deviations[2] and deviations[2] < 1e-3
 
 
 @pytest.mark.parametrize("model", ["wc", "lc"])
-def test_draws_of_the_prior(made, eagerly, model):
+def test_draws_of_the_prior(run_of_model, eagerly, model):
     """With the published values one region is all of a draw; with a strong prior draws are what it expects."""
-    of_caption = lambda run: next(  # noqa: E731
+    first_inputs = lambda run: next(  # noqa: E731
         iter(run.data["valid"].batches(run.options).unbatch().batch(1))
     )[0]
-    draws = pictures.prior_draws(made(model), of_caption(made(model)), 200)
+    draws = pictures.prior_draws(run_of_model(model), first_inputs(run_of_model(model)), 200)
     np.testing.assert_allclose(draws.sum(axis=1), 1.0)
     assert draws.shape == (200, 4) and (draws.max(axis=1) > 0.99).mean() > 0.95
     assert (np.bincount(draws.argmax(axis=1), minlength=4) > 20).all()
-    run = made(model, prior_beta=1e8, prior_sigma=1e-4)
-    _, memory, mask = run.models.decode(**of_caption(run))
+    run = run_of_model(model, prior_beta=1e8, prior_sigma=1e-4)
+    _, memory, mask = run.models.decode(**first_inputs(run))
     psi = np.exp(
         run.models.decoder.attention.alignment_prior.log_psi(memory, keras_vattn.DenseKeys(mask[:, None]))[0, 0]
     )
-    draws = pictures.prior_draws(run, of_caption(run), 5)
+    draws = pictures.prior_draws(run, first_inputs(run), 5)
     np.testing.assert_allclose(draws, np.tile(psi, (5, 1)), rtol=5e-3)
 
 
 @pytest.mark.parametrize("model", ["categorical", "wc"])
-def test_pictures(made, eagerly, tmp_path, monkeypatch, model):
+def test_pictures(run_of_model, eagerly, tmp_path, monkeypatch, model):
     """A panel for each word; of BAM draws, elsewhere the weights that predict the words."""
     monkeypatch.setattr(pictures, "NUM_PICTURES", 2)
-    run = made(model)
+    run = run_of_model(model)
     part = run.data["test"]
     run.folder = RunFolder(tmp_path, {})
     captions = [part.captions.captions[row][0] for row in range(len(part))]

@@ -11,7 +11,7 @@ from applications.captioning.decode import Captioner
 from applications.text.text import END, PAD, START, UNKNOWN
 
 
-def seen(run, count=2):
+def first_images(run, count=2):
     """Regions of images and their numbers."""
     (inputs,) = next(iter(run.data["train"].images(count)))
     return inputs["regions"], inputs["num_regions"]
@@ -21,49 +21,47 @@ def pngs(rows):
     return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
 
 
-@pytest.mark.parametrize("model", slow_after(EVERY_MODEL, 2))
-def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model):
+@pytest.mark.parametrize("model", EVERY_MODEL)
+def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
     """And its weights."""
-    run = made(model)
-    captioner, regions = Captioner(run, 3), seen(run)
-    found = {name: x.numpy() for name, x in captioner.search(*regions).items()}
-    for index, length in enumerate(found["lengths"]):
-        ids = found["ids"][index : index + 1, :length]
+    run = run_of_model(model)
+    captioner, regions = Captioner(run, 3), first_images(run)
+    searched = {name: x.numpy() for name, x in captioner.search(*regions).items()}
+    for index, length in enumerate(searched["lengths"]):
+        ids = searched["ids"][index : index + 1, :length]
         assert not set(ids[0]) & {PAD, START, UNKNOWN} and END not in ids[0, :-1]
         target_input = np.concatenate([[[START]], ids[:, :-1]], axis=1).astype(np.int32)
-        one = [x[index : index + 1] for x in regions]
-        read = captioner.read(*one, target_input, ids)
+        image = [x[index : index + 1] for x in regions]
+        read = captioner.read(*image, target_input, ids)
         assert float(tf.reduce_sum(read["log_likelihood"])) == pytest.approx(
-            float(found["log_probabilities"][index]), rel=1e-4
+            float(searched["log_probabilities"][index]), rel=1e-4
         )
-        np.testing.assert_allclose(found["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(searched["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_images_and_their_features(made, eagerly):
+def test_images_and_their_features(run_of_model, eagerly):
     """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
-    run = made()
+    run = run_of_model()
     captioner, codec = Captioner(run), run.codec.regions
-    of_images = captioner.generate(pngs([0, 3]))
+    from_images = captioner.generate(pngs([0, 3]))
     features = codec.extractor(codec.extractor.decode(pngs([0, 3])))
     boxes = np.repeat(codec.extractor.boxes[None], 2, axis=0)
-    of_features = captioner.generate_features(features, boxes, [4, 4])
-    assert of_images["captions"].numpy().tolist() == of_features["captions"].numpy().tolist()
-    np.testing.assert_allclose(of_images["weights"], of_features["weights"], atol=1e-5)
+    from_features = captioner.generate_features(features, boxes, [4, 4])
+    assert from_images["captions"].numpy().tolist() == from_features["captions"].numpy().tolist()
+    np.testing.assert_allclose(from_images["weights"], from_features["weights"], atol=1e-5)
     more = captioner.generate_features(
         tf.pad(features, [[0, 0], [0, 2], [0, 0]], constant_values=9.0), np.pad(boxes, [(0, 0), (0, 2), (0, 0)]), [6, 6]
     )
-    np.testing.assert_allclose(more["log_probabilities"], of_images["log_probabilities"], rtol=1e-5)
+    np.testing.assert_allclose(more["log_probabilities"], from_images["log_probabilities"], rtol=1e-5)
     fewer = captioner.generate_features(features[:, :2], boxes[:, :2], [2, 2])
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
-@pytest.mark.slow
-def test_the_first_word_is_drawn_from_its_probability(made):
+def test_the_first_word_is_drawn_from_its_probability(run_of_model):
     """Four standard errors of 4000 draws; the probability is summed over the regions, of which one is drawn for each
     sample."""
-    run, count = made("hard"), 4000
-    captioner, (regions, num_regions) = Captioner(run), seen(run, 1)
+    run, count = run_of_model("hard"), 4000
+    captioner, (regions, num_regions) = Captioner(run), first_images(run, 1)
     words = np.arange(4, len(run.codec.vocabulary), dtype=np.int32)
     memory = run.models.encoder(regions)
     p = captioner.read(regions, num_regions, [[START]], words[:1, None])["weights"][0, 0].numpy()
@@ -81,13 +79,13 @@ def test_the_first_word_is_drawn_from_its_probability(made):
     features = run.codec.regions.regions_of(run.data["train"].sources).read(run.data["train"].rows[:1], 4)
     drawn = captioner.sample_features(*features, count, 3)["captions"].numpy()[0].astype(str)
     first = np.array([text.split()[0] if text else "" for text in drawn])
-    found = np.array([np.mean(first == run.codec.vocabulary.tokens[word]) for word in words])
-    assert (np.abs(found - expected) <= 4.0 * np.sqrt(expected / count)).all()
+    frequencies = np.array([np.mean(first == run.codec.vocabulary.tokens[word]) for word in words])
+    assert (np.abs(frequencies - expected) <= 4.0 * np.sqrt(expected / count)).all()
 
 
-def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
+def test_a_run_on_features_only(run_of_model, tmp_path, monkeypatch):
     """It takes no images, and its endpoints take features."""
-    run = made()
+    run = run_of_model()
     assert Captioner(run).names == ("generate", "sample", "generate_features", "sample_features")
     monkeypatch.setattr(run.codec.regions, "extractor", None)
     captioner, names = APPLICATION.endpoints(run)

@@ -11,7 +11,7 @@ def record(bleu, meteor):
     return {"report": {"captions": captions | {"cider": 1.1, "rouge_l": 0.5, "meteor": meteor}}}
 
 
-FOUND = {
+RECORDS = {
     "soft": [record(0.30, 0.25), record(0.32, 0.27)],
     "wc@soft:weibull_k=5": [record(0.33, 0.28), record(0.35, 0.3)],
     "categorical": [record(0.3, 0.2), record(0.3, 0.2)],
@@ -19,12 +19,12 @@ FOUND = {
 
 
 def test_the_papers_layout(tmp_path):
-    given = CompareCaptioning(out=str(tmp_path / "compared"), models=tuple(FOUND), seeds=2)
-    (text,) = APPLICATION.layouts["fan"](Compared(APPLICATION, given, FOUND))
+    options = CompareCaptioning(out=str(tmp_path / "compared"), models=tuple(RECORDS), seeds=2)
+    (text,) = APPLICATION.layouts["fan"](Compared(APPLICATION, options, RECORDS))
     ((title, lines),) = tables_of(text).items()
     assert title == f"Table 3 of Fan et al. 2020; paper: COCO, split of Karpathy; {HERE}"
     heads = ["BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr", "ROUGE-L", "METEOR"]
-    assert list(lines[0]) == ["model", *(head for each in heads for head in (each, f"{each}, paper"))]
+    assert list(lines[0]) == ["model", *(head for name in heads for head in (name, f"{name}, paper"))]
     assert [line["CIDEr, paper"] for line in lines] == ["104.0", "104.5", "-"]
     assert [line["model"] for line in lines] == ["Soft", "BAM-WC, from Soft (weibull_k=5)", "Categorical"]
     assert lines[0]["BLEU-4"].startswith("31.0 [") and lines[0]["BLEU-1"].startswith("61.0 [")
