@@ -1,7 +1,7 @@
-"""Captions of images: the JSON of COCO, or a split by Karpathy.
+"""Read captions of images from COCO's JSON or a Karpathy split.
 
-The whole file is checked before anything is returned, and an `InputError` names the file and the place in it. Files may
-end in ``.gz``; a byte-order mark at the start is dropped.
+The whole file is checked before anything is returned; an `InputError` names the file and the position in it. Files may
+end in ``.gz``; a leading byte-order mark is dropped.
 """
 
 import collections
@@ -19,15 +19,15 @@ from applications.vision.images import image_id
 
 COCO = '{"images": [{"id"}], "annotations": [{"image_id", "caption"}]}'
 KARPATHY = '{"images": [{"filename", "split", "sentences": [{"raw"}]}]}'
-LAYOUTS = f"captions of COCO, {COCO}, or a split by Karpathy, {KARPATHY}"
-# restval are the images of COCO's validation set that everybody trains on.
+LAYOUTS = f"captions of COCO, {COCO}, or a Karpathy split, {KARPATHY}"
+# restval contains images of COCO's validation set that are commonly used for training.
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 
 @dataclasses.dataclass
 class Captions:
-    """Ids of images, and the captions of each: at least one, without line breaks; and the numbers of captions without a
-    word and of images without a caption that were left out."""
+    """Image ids and the captions of each image, at least one and without line breaks; and the numbers of skipped
+    captions without words and skipped images without captions."""
 
     ids: list
     captions: list
@@ -39,11 +39,11 @@ class Captions:
 
 
 def read_parts(paths):
-    """Return the captions of each part of a data set, a dictionary of `Captions` in the order train, valid, test.
+    """Return a dictionary of `Captions` for each split of a data set, in the order train, valid, test.
 
-    `paths` is a dictionary from the parts to a file or `None`. A split by Karpathy holds all parts: the file of a part
-    is read for that part alone, and the training file also gives the parts without a file. A file of COCO is one part.
-    What is left out is counted on standard error.
+    `paths` maps each split to a file or `None`. A Karpathy file contains all splits: the training file also provides
+    splits without their own file, other files only their own split. A COCO file is a single split. Counts of skipped
+    captions and images are printed to standard error.
     """
     contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}
@@ -52,20 +52,20 @@ def read_parts(paths):
         if part in content:
             parts[part] = content[part]
         elif part in contents:
-            received = ", ".join(content) or "no part"
-            raise InputError(f"{paths[part]}: expected images of the {part} part. Received: images of {received}")
+            received = ", ".join(content) or "no split"
+            raise InputError(f"{paths[part]}: expected images of the {part} split. Received: images of {received}")
     for first, second in itertools.combinations(parts, 2):
         common = sorted(set(parts[first].ids) & set(parts[second].ids))
         if common:
             raise InputError(
-                f"{paths.get(second) or paths['train']}: expected an image in one part only. Received: {len(common)} "
-                f"images of the {second} part that are in the {first} part too, {', '.join(common[:5])}"
+                f"{paths.get(second) or paths['train']}: expected an image in one split only. Received: {len(common)} "
+                f"images of the {second} split that are also in the {first} split, {', '.join(common[:5])}"
             )
     return parts
 
 
 def split_images(captions, fraction, seed):
-    """Return captions cut in two by image, `(train, held_out)`, as `split_by_group` does; counts go with `train`."""
+    """Split captions by image with `split_by_group`; return `(train, held_out)`, with all counts in `train`."""
     train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed, group="image")
     rest = dataclasses.replace(captions, ids=train.sources, captions=train.targets)
     return rest, Captions(held_out.sources, held_out.targets)
@@ -91,7 +91,7 @@ class _SplitImage(TypedDict):
 
 
 def _read(path, part):
-    """Return the `Captions` of each part in a file, a dictionary; a file of COCO is all of the one `part`."""
+    """Return the `Captions` of each split in a file; a COCO file contains only the split `part`."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]
@@ -102,20 +102,20 @@ def _read(path, part):
         part, image = SPLITS[entry["split"]], image_id(entry["filename"])
         images[part].append(image)
         pairs[part] += [(image, sentence["raw"]) for sentence in entry["sentences"]]
-    return {part: _captions(f"{path}, {part} part", images[part], pairs[part]) for part in images}
+    return {part: _captions(f"{path}, {part} split", images[part], pairs[part]) for part in images}
 
 
 def _captions(path, images, pairs):
-    """Return the `Captions` of pairs of an image and a caption; captions without a word and images without a caption
-    are left out, and counted."""
+    """Return the `Captions` of (image, caption) pairs; captions without words and images without captions are skipped
+    and counted."""
     captions_of = {image: [] for image in images}
     if len(captions_of) < len(images):
         repeated = [image for image, count in collections.Counter(images).items() if count > 1]
-        raise InputError(f"{path}: expected every image once. Received: {', '.join(repeated[:5])} again")
+        raise InputError(f"{path}: expected every image once. Received: {', '.join(repeated[:5])} repeated")
     skipped = 0
     for image, caption in pairs:
         if image not in captions_of:
-            raise InputError(f"{path}: expected captions of the list of images. Received: a caption of image {image}")
+            raise InputError(f"{path}: expected captions of listed images. Received: a caption of image {image}")
         if any(map(str.isalnum, caption)):
             captions_of[image].append(" ".join(caption.split()))
         else:
@@ -126,5 +126,5 @@ def _captions(path, images, pairs):
     uncaptioned = len(images) - len(captioned)
     for count, kind in ((skipped, "captions without a word"), (uncaptioned, "images without captions")):
         if count:
-            print(f"{path}: {count} {kind} were left out", file=sys.stderr)
+            print(f"{path}: {count} {kind} were skipped", file=sys.stderr)
     return Captions(list(captioned), list(captioned.values()), skipped, uncaptioned)

@@ -1,4 +1,4 @@
-"""Reads captions and their images, cuts parts, fits the vocabulary, and makes batches."""
+"""Read captions and images, split them, fit the vocabulary, and build batches."""
 
 import collections
 import dataclasses
@@ -20,13 +20,13 @@ from applications.vision.program import Codec
 from applications.vision.program import load_codec as load_codec  # found here by the commands
 
 CAPTIONS_PER_SCENE = 3
-# Side of the scenes' images in pixels.
+# Side length of rendered scenes in pixels.
 SCENE_SIZE = 48
 
 
 @dataclasses.dataclass
 class Part:
-    """Captions and their images, as they were read, and the `Scene` of each image where it is known."""
+    """Captions with their images, and the `Scene` of each image, if known."""
 
     captions: Captions
     sources: Sources
@@ -34,7 +34,7 @@ class Part:
 
 
 def read(options):
-    """Return the parts that the options describe: files, or captions of rendered scenes, 80 % of them for training."""
+    """Return the `Part` of each split: files, or captions of rendered scenes split 80/10/10."""
     require_pycocoevalcap()
     names, fraction, rendered = options.captions, options.captions.valid_fraction, None
     if names.train_captions is None:
@@ -53,7 +53,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the captions of the file that the options of `evaluate` name, `None` if they name none."""
+    """Return the captions of the file given to `evaluate`, or `None` without a file."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
@@ -67,40 +67,40 @@ def sources_of(options):
 
 
 def words_of(captions):
-    """Return the words of each caption, a list of lists of str: without punctuation, as published splits have them."""
+    """Return the words of each caption, a list of lists of str, without punctuation as in published splits."""
     tokens = Tokenizer().token_lists(captions)
     return [[token for token in row if any(character.isalnum() for character in token)] for row in tokens]
 
 
 def words_of_images(captions):
-    """Return the words about images, a dictionary from their ids to the words of all captions."""
+    """Return a dictionary from image ids to the words of all their captions."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 
 
 def codec_of(options, part):
-    """Return the codec of the training part; a network that learns words is trained on its captions."""
+    """Fit the codec on the training data; the network words is trained on its captions."""
     words = words_of_images(part.captions)
     counts = collections.Counter(itertools.chain.from_iterable(words.values()))
     min_count = options.captions.min_word_count
     vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, min_count)
     if len(vocabulary) == len(SPECIAL_TOKENS):
-        raise InputError(f"--min-word-count: no word occurs {min_count} times in the training captions.")
+        raise InputError(f"--min-word-count: every training word is rarer than this; lower it. Received: {min_count}")
     return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 
 @dataclasses.dataclass(kw_only=True)
 class EncodedPart(Part):
-    """A part as the model sees it, of N images with C captions.
+    """An encoded `Part` of N images with C captions.
 
     Attributes:
         rows: Rows of the images in the regions, int64 (N,).
         image: The image of each caption, int32 (C,).
         texts: The captions, a list of C str.
-        tokens: Their words, cut after `max_length`, a list of C lists.
+        tokens: The words of each caption, truncated to `max_length`, a list of C lists.
         target_input: Inputs of the decoder, int32 (C, T): `<start>` and the words.
-        target: Words that it is taught, int32 (C, T): the words and `<end>`.
-        report: Counts, for the log.
+        target: Targets of the decoder, int32 (C, T): the words and `<end>`.
+        report: Counts for the log.
     """
 
     codec: Codec
@@ -116,17 +116,17 @@ class EncodedPart(Part):
         return len(self.rows)
 
     def num_batches(self, batch_size):
-        """Return how many batches an epoch has."""
+        """Return the number of batches per epoch."""
         return num_array_batches(self.target, batch_size)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets), a caption an example, in the order of `array_batches`."""
+        """Return batches of (inputs, targets), one caption per example, in the order of `array_batches`."""
         arrays = {"image": self.rows[self.image], "target_input": self.target_input, "target": self.target}
         dataset = array_batches((arrays, self.target), options.fit.batch_size, options.run.seed, first_epoch)
         return self._with_regions(dataset)
 
     def images(self, batch_size, count=None):
-        """Return batches of (inputs,), an image an example: all in their order, or the first ones."""
+        """Return batches of (inputs,), one image per example: all images in order, or the first `count`."""
         dataset = tf.data.Dataset.from_tensor_slices(({"image": self.rows[:count]},)).batch(batch_size)
         return self._with_regions(dataset)
 

@@ -1,6 +1,6 @@
-"""Captioning with a trained model, as an exportable module: images or features in, captions out.
+"""Caption images with a trained model, as an exportable module from images or features to captions.
 
-Shapes: B images, R regions, D width of their features, T words of a caption with its end, S draws.
+Shapes: B images, R regions of width D, T words of a caption with the end token, S draws.
 """
 
 import tensorflow as tf
@@ -21,8 +21,8 @@ from keras_vattn import decoding
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate`, `sample` and, where the attention is drawn, `uncertain`; and the functions of
-    `evaluate`: `search`, `read`, `written`; with the run's beams, or others."""
+    """The exported endpoints `generate`, `sample` and, with random attention, `uncertain`; and the functions `search`,
+    `read` and `written` for `evaluate`. `num_beams` defaults to the option of the run."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -43,11 +43,11 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
+        """Decode ids (B, T) to captions of at most max_length words; an unfinished search has one more word."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
-        """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
+        """Return the captions (B,), their log p in nats including the end token, and attention weights (B, T, R)."""
         best = self._search(regions, num_regions)
         return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 
@@ -63,7 +63,7 @@ class Captioner(ImageModule):
         return {name: x[:, 0] for name, x in beams.items()}
 
     def _sample(self, regions, num_regions, num_samples, seed):
-        """Return captions (B, S) of words drawn from p, and of the attention if the model draws it."""
+        """Sample captions (B, S): words from p and, with random attention, the attention."""
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
         seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
@@ -78,8 +78,8 @@ class Captioner(ImageModule):
         return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
-        """Return the captions (B,) of `generate`, and how sure draws are of them, or the mean: "words" (B, T), with the
-        end, and the figures of `uncertainty_of`."""
+        """Return the captions (B,) of `generate`, their "words" (B, T) including the end token, and their uncertainty
+        from `uncertainty_of`, under draws or at the mean."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 
@@ -90,8 +90,8 @@ class Captioner(ImageModule):
         return written | uncertainty_of(log_words, ids, *draws)
 
     def written(self, regions, num_regions, num_draws, seed):
-        """Return the captions of images with their uncertainty, results of `written_of`; the attention is at its mean
-        where there are no draws."""
+        """Return captions with their uncertainty, as `written_of` formats them; without draws, the attention is at its
+        mean."""
         if num_draws and self.noise.value is not None:
             captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:
@@ -99,7 +99,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Return the same of features."""
+        """Return the result of `written` for region features."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 
@@ -107,8 +107,8 @@ class Captioner(ImageModule):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
 
     def _steps(self, memory, mask, num_beams=1, noise=None):
-        """Return the state before the first step and the step of a search over memory (B, R, units), with so many rows
-        of the step for each of the state, and perhaps the noise of all steps, (B, T, ...)."""
+        """Return the initial state and the step function of a search over memory (B, R, units), with `num_beams` rows
+        per state in a step, and optional noise (B, T, ...) for all steps."""
         models = self._models.value
         start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
         memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))
@@ -125,9 +125,9 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return the figures of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in nats of
-        the words of `target`, 0 at padding; and "weights" (B, T, R), which predict a word. With a region that is summed
-        over also "posterior" (B, T, R), p(region | word)."""
+        """Return "log_likelihood" (B, T) of the words of `target` in nats, 0 at padding, and attention "weights" (B, T,
+        R), with the attention at its mean; a latent region is summed over, and adds "posterior" (B, T, R), p(region |
+        word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
@@ -141,7 +141,7 @@ class Captioner(ImageModule):
 
 
 def generate(run, options):
-    """Yield a caption of the image of each line."""
+    """Yield a caption for the image of each line."""
     names = [line.strip() if has_word(line) else "" for line in read_input(options, is_text=False)]
     captioner = Captioner(run)
 

@@ -1,4 +1,4 @@
-"""The command `features`."""
+"""Implement the command `features`."""
 
 from applications.captioning.captions import read_parts
 from applications.captioning.data import words_of_images
@@ -6,6 +6,6 @@ from applications.vision.extractors import write_features
 
 
 def features(options):
-    """Write the features of images; the network words learns the words of captions, if there are some."""
+    """Write image features; with captions, the network words is trained on their words."""
     words = None if options.captions is None else words_of_images(read_parts({"train": options.captions})["train"])
     write_features(options, words)

@@ -1,4 +1,4 @@
-"""Metrics of captions against several references, and of attention against the true regions of words.
+"""Score captions against several references, and attention against the true regions of words.
 
 pycocoevalcap (the extra `captions`) computes the metrics of captions. BLEU, ROUGE-L and METEOR lie between 0 and 1,
 CIDEr between 0 and 10; papers print them times 100.
@@ -18,10 +18,10 @@ from applications.common.errors import InputError
 FIGURES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "meteor")
 PTB, RULES = "PTBTokenizer", "rules without Java"
 
-# The tokens of Stanford's PTBTokenizer, without the punctuation that is removed afterwards: the same for all but 9 of
-# the 25,014 captions of COCO val2017.
+# Tokens as in Stanford's PTBTokenizer, without punctuation; they differ for only 9 of the 25,014 captions of COCO
+# val2017.
 _TOKEN = re.compile(
-    r"""<\w+> | -[lr][rsc]b-                              # <unk>, and what brackets become
+    r"""<\w+> | -[lr][rsc]b-                              # <unk>, replaced brackets
       | \d+(?:[.,:]\d+)+                                  # 3.5, 10:30
       | (?:[a-z]\.){2,}(?:[a-z]\b)? | (?:mr|mrs|ms|dr|st|ave|blvd|rd|ft|jr|vs)\.   # u.s., mr.
       | \w+?(?=n't\b) | n't\b                             # is n't
@@ -37,18 +37,18 @@ _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-
 def caption_metrics(hypotheses, references, java=True):
     """Return BLEU-1 to BLEU-4 of the corpus, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
-    CIDEr has the document frequencies of these references: with one image they are all 1, and CIDEr is 0. Stanford's
-    PTBTokenizer makes the tokens, in lower case, without punctuation. It and METEOR need Java; without Java a line on
-    standard error says once that rules make the tokens, nearly always the same, and that METEOR is left out.
+    CIDEr uses the document frequencies of these references, so CIDEr of a single image is 0. Stanford's PTBTokenizer
+    splits captions into lower-case tokens without punctuation. The tokenizer and METEOR need Java; without Java,
+    equivalent rules split the captions, METEOR is skipped, and a warning is printed once to standard error.
 
     Args:
-        hypotheses: List of str, a caption an image; it may be empty.
+        hypotheses: List of str, one caption per image; a caption may be empty.
         references: List of list of str, the references of each image.
-        java: Whether Java is used where it runs.
+        java: Whether to use Java if it is installed.
 
     Returns:
-        Dictionary: "num_images", "num_empty" (hypotheses without a word), "tokenizer" (`PTB` or `RULES`), and the value
-        of each of `FIGURES`, METEOR with Java alone.
+        Dictionary with "num_images", "num_empty" (hypotheses without words), "tokenizer" (`PTB` or `RULES`), and the
+        values of `FIGURES`; METEOR only with Java.
     """
     require_pycocoevalcap()
     from pycocoevalcap.bleu.bleu import Bleu
@@ -59,13 +59,13 @@ def caption_metrics(hypotheses, references, java=True):
     if java and not has_java:
         _warn_without_java()
     if len(hypotheses) == 1:
-        print("CIDEr of a single image is 0: no n-gram tells it from other images", file=sys.stderr)
+        print("CIDEr of a single image is 0, since it compares n-grams across images", file=sys.stderr)
 
     hypotheses, references = _tokenized(hypotheses, references, has_java)
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if has_java else RULES}
     truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
     rouge = Rouge()
-    # To the scorer a caption without words is one empty word, which a reference without words would match.
+    # Score captions without words as 0; the scorer would match them with empty references.
     rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
     bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
     values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
@@ -75,7 +75,7 @@ def caption_metrics(hypotheses, references, java=True):
 
 
 def cider_of_images(hypotheses, references, java=True):
-    """Return the CIDEr-D of each image, an array; arguments as for `caption_metrics`, whose CIDEr is the mean."""
+    """Return an array with the CIDEr-D of each image; `caption_metrics` returns the mean."""
     from pycocoevalcap.cider.cider import Cider
 
     hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
@@ -86,40 +86,40 @@ def cider_of_images(hypotheses, references, java=True):
 def _tokenized(hypotheses, references, java):
     tokens = _ptb_tokens if java else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
-    # Apart from the hypotheses, as in pycocoevalcap: PTBTokenizer reads the next line to tell whether a full stop ends
-    # a sentence.
+    # Tokenise references separately, as pycocoevalcap does: PTBTokenizer also reads the next line to decide whether a
+    # full stop ends a sentence.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     return hypotheses, [list(itertools.islice(tokenized, len(row))) for row in references]
 
 
 def require_pycocoevalcap():
-    """Raise `InputError` without pycocoevalcap, before hours of training."""
+    """Raise `InputError` if pycocoevalcap is missing, before training starts."""
     try:
         import pycocoevalcap.bleu.bleu_scorer  # noqa: F401
     except ImportError as error:
-        raise InputError('The metrics of captions need pycocoevalcap: pip install "keras_vattn[captions]"') from error
+        raise InputError('Caption metrics require pycocoevalcap: pip install "keras_vattn[captions]"') from error
 
 
 def rule_tokens(captions):
-    """Return the tokens of each caption without Java, joined by spaces."""
+    """Tokenise captions without Java; return the tokens of each caption joined by spaces."""
     tokens = (_TOKEN.findall(caption.lower().replace("’", "'")) for caption in captions)
     return [" ".join(_BRACKETS.get(token, token) for token in row) for row in tokens]
 
 
 def pointing(weights, cells, words, kinds):
-    """Return how often the largest weight of a word is at the word's region.
+    """Return the fraction of words whose largest attention weight is at the word's region.
 
-    A word whose largest weight is at n regions counts 1/n if its own is among them, so that equal weights score
-    exactly the chance, 1/R.
+    If n regions tie for the largest weight, a word counts 1/n when its region is among them, so equal weights score
+    exactly the chance level 1/R.
 
     Args:
-        weights: List of arrays for each caption, (R,) for each word.
-        cells: List of ints for each caption: the region of each word, -1 for a word about no region.
-        words: List of words for each caption.
-        kinds: Dictionary from the name of a kind of words to the words, such as the colours.
+        weights: For each caption, the weights (R,) of each word.
+        cells: For each caption, the region of each word, -1 for words about no region.
+        words: For each caption, its words.
+        kinds: Dictionary from the name of a kind of words to its words, such as the colours.
 
     Returns:
-        Dictionary from "all", and each kind with a word, to {"accuracy", "chance", "num_words"}.
+        Dictionary from "all" and each kind that occurs to {"accuracy", "chance", "num_words"}.
     """
     pairs = {kind: [] for kind in ("all", *kinds)}
     for matrix, regions, caption in zip(weights, cells, words, strict=True):
@@ -135,8 +135,8 @@ def pointing(weights, cells, words, kinds):
     }
 
 
-# pycocoevalcap's own calls of Java leave files in its folder, wait for ever for a Java that has ended, and keep it
-# running.
+# The Java calls of pycocoevalcap leave files in its folder, wait forever for a Java that has ended, and do not stop
+# it, so they are replaced here.
 
 
 def _ptb_tokens(captions):
@@ -149,7 +149,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return METEOR of the corpus, from its statistics of each caption."""
+    """Return the corpus METEOR, computed from the statistics of each caption."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)
@@ -157,7 +157,7 @@ def _meteor(hypotheses, references):
     rows = [(*sentences, hypothesis) for hypothesis, sentences in zip(hypotheses, references)]
     lines = [" ||| ".join(("SCORE", *(sentence.replace("|||", " ") for sentence in row))) for row in rows]
     statistics = _java("METEOR", options, lines)
-    # A score of each caption, and of all.
+    # METEOR prints a score per caption, then the corpus score.
     scores = _java("METEOR", options, [" ||| ".join(("EVAL", *statistics))], len(rows) + 1)
     try:
         return float(scores[-1])
@@ -166,14 +166,14 @@ def _meteor(hypotheses, references):
 
 
 def _java(name, options, lines, num_outputs=None):
-    """Return the lines that a Java program answers, as many as its input has by default; the program always ends."""
+    """Run a Java program and return its output lines; `num_outputs` defaults to the number of input lines."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
     content, text = "".join(f"{line}\n" for line in lines), {"encoding": "utf-8", "errors": "replace"}
     result = subprocess.run(command, input=content, capture_output=True, **text)
     outputs, expected = result.stdout.splitlines(), len(lines) if num_outputs is None else num_outputs
     if result.returncode or len(outputs) != expected:
         messages = result.stderr.splitlines()
-        # Java writes remarks about its options above the error, and its place below.
+        # Java prints remarks about options before the error, and the stack trace after it.
         error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
             f"java: {name}: expected {expected} lines and status 0. "
@@ -192,6 +192,6 @@ def _java_runs():
 @functools.cache
 def _warn_without_java():
     print(
-        "There is no Java: captions are split into tokens by rules of this program, and METEOR is left out",
+        "Java is missing: captions are tokenised by rules of this program, and METEOR is skipped",
         file=sys.stderr,
     )

@@ -1,4 +1,4 @@
-"""Att2in on region features (Rennie et al. 2017), with the attention of Xu, Fan and Deng et al.
+"""Build Att2in on region features (Rennie et al. 2017), with the attention of Xu, Fan or Deng et al.
 
 For the words y_t of a caption, the regions x_r and the weights p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r):
 
@@ -8,9 +8,10 @@ For the words y_t of a caption, the regions x_r and the weights p(r) = softmax_r
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
-The model returns the terms (B, T); the attention adds the KL to the loss.
+The model returns the terms (B, T) of the sum; the attention adds the KL to the loss.
 
-Shapes: B captions, T words with the end, R regions, D their width, K candidates of a latent region, V words.
+Shapes: B captions, T words with the end token, R regions of width D, K candidates of a latent region, V words of the
+vocabulary.
 """
 
 import dataclasses
@@ -27,15 +28,15 @@ from applications.vision.regions import region_mask
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of Table 3 of Fan et al. 2020, or the latent region of Deng et al. 2018.
+    """A model from Table 3 of Fan et al. 2020, or with the latent region of Deng et al. 2018.
 
     Attributes:
         title: Name of the model in the paper.
         alignment: Distribution of the decoder's weights: "hard", "weibull", "lognormal" or "gaussian"; `None` for
             softmax.
-        feeding: Input of the decoder: the "sampled" vector, or the one "expected" under p.
-        is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
-        published: The paper's values of `AlignmentOptions` for the model.
+        feeding: Context that the decoder reads: "sampled", or "expected" under p.
+        is_marginal: Whether words depend on one latent region that is summed over.
+        published: The paper's `AlignmentOptions` for the model.
     """
 
     title: str
@@ -45,7 +46,7 @@ class Model:
     published: dict = dataclasses.field(default_factory=dict)
 
 
-# The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
+# Appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's sigma.
 _LC = {"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0}
 _WC = {"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0}
 MODELS = {
@@ -54,18 +55,18 @@ MODELS = {
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
     "lc": Model("BAM-LC", "lognormal", published=_LC),
     "wc": Model("BAM-WC", "weibull", published=_WC),
-    # An ablation, section 4.3 of Fan et al. 2020.
+    # Ablation of section 4.3 of Fan et al. 2020.
     "gaussian": Model("Gaussian weights", "gaussian"),
 }
 
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its parts that decoding uses.
+    """The training model and its submodels for decoding.
 
     Attributes:
-        training: {"regions" (B, R, D), "num_regions" (B,), "target_input" (B, T), "target" (B, T)} -> bound (B, T) in
-            nats of the words of `target`; `target_input` has the same words one step later.
+        training: {"regions" (B, R, D), "num_regions" (B,), "target_input" (B, T), "target" (B, T)} -> bound (B, T) of
+            the words of `target` in nats; `target_input` is `target` shifted by one step.
         encoder: regions (B, R, D) -> memory (B, R, units).
         embedding: target_input (B, T) -> (B, T, word_width).
         decoder: The `AttentionDecoder`.
@@ -80,11 +81,11 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters, all of them generative."""
+        """The number of parameters, which are all generative."""
         return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):
-        """Return the decoder's result for captions, the memory (B, R, units) and the mask of the regions (B, R)."""
+        """Return the decoder outputs for captions, the memory (B, R, units) and the region mask (B, R)."""
         memory, mask = self.encoder(regions, training=False), region_mask(num_regions, regions.shape[1])
         embedded = self.embedding(target_input, training=False)
         masks = {"inputs_mask": ops.not_equal(target, PAD), "memory_mask": mask}
@@ -93,7 +94,7 @@ class Models:
 
 
 def build(options, codec):
-    """Return the `Models` for the V words, and the R regions of width D, of a codec."""
+    """Build the `Models` for the V words and the R regions of width D of a codec."""
     vocabulary_size, max_regions = len(codec.vocabulary), codec.regions.max_regions
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
 
@@ -114,7 +115,7 @@ def build(options, codec):
     )
     emission = Emission(options, vocabulary_size)
 
-    # The graph.
+    # Connect the layers.
     regions = keras.Input((max_regions, codec.regions.model_width), name="regions")
     num_regions = keras.Input((), dtype="int32", name="num_regions")
     target_input = keras.Input((None,), dtype="int32", name="target_input")
@@ -129,14 +130,14 @@ def build(options, codec):
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
     elif kind.alignment == "hard":
-        # The expected state is one more candidate, so that it shares the dropout mask; nobody asks for its gradient.
+        # The expected state is an additional candidate, so that it shares the dropout mask; it needs no gradient.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None
         reward = keras_vattn.RewardToGo(average, name="bound")
         baseline = {"baseline_log_likelihood": log_likelihood[..., 1]} if is_self_critical else {}
-        weights = decoded["weights"], decoded["logits"]
-        bound = reward(log_likelihood[..., 0], *weights, value_mask=mask, **baseline)
+        draws = decoded["weights"], decoded["logits"]
+        bound = reward(log_likelihood[..., 0], *draws, value_mask=mask, **baseline)
     else:
         hidden, _ = emission.candidates(decoded, memory, mask)
         bound = emission.words(hidden, target)[..., 0]
@@ -155,7 +156,7 @@ def _dropout(options, index, name, noise_shape=None):
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class GaussianWeights(keras_vattn.Alignment):
-    """Weights Normal(softmax(phi), sigma^2), which may be negative and do not sum to 1: an ablation, not to be used."""
+    """Weights Normal(softmax(phi), sigma^2), which may be negative and do not sum to 1; only for ablation."""
 
     is_stochastic = True
     sigma = 0.1
@@ -187,8 +188,8 @@ class Emission:
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
     def candidates(self, decoded, memory, mask):
-        """Return the states that words are read off, (B, T, K, units), and log p of the K regions, (B, T, K), of the
-        decoder's result with its logits; without a latent region K is 1, and log p is `None`."""
+        """Return the states that predict words, (B, T, K, units), and log p of the K regions, (B, T, K), from decoder
+        outputs with logits. Without a latent region, K is 1 and log p is `None`."""
         hidden = decoded["hidden"]
         if self.latent is None:
             return self.dropout(hidden[:, :, None]), None
@@ -197,7 +198,7 @@ class Emission:
         return self.dropout(hidden), latent["log_prior"]
 
     def log_words(self, decoded, memory, mask):
-        """Return log p of every word, (B, T, V), the latent region summed over."""
+        """Return log p of every word of the vocabulary, (B, T, V), summed over the latent region."""
         hidden, log_prior = self.candidates(decoded, memory, mask)
         log_weights = ops.zeros_like(hidden[..., 0], "float32") if log_prior is None else log_prior
         return self.words(hidden, log_weights=log_weights)
@@ -205,13 +206,13 @@ class Emission:
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
-    """A decoder that also gives `"expected"`, (B, T, units): its states where nothing is drawn.
+    """A decoder that also returns `"expected"` (B, T, units), its states without sampling.
 
-    A functional model gives all of its layers its own `training`, so the decoder makes the second call itself.
+    A functional model passes its own `training` to all layers, so the decoder runs its second call itself.
     """
 
     def build(self, inputs_shape, memory_shape):
-        # Keras compares its arguments with the arguments of `call`.
+        # Keras compares the arguments of `build` with those of `call`.
         super().build(inputs_shape, memory_shape)
 
     def call(
@@ -232,5 +233,5 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
 
     def compute_output_spec(self, inputs, memory, **options):
         spec = super().compute_output_spec(inputs, memory, **options)
-        # A tensor of its own: Keras knows tensors by their objects.
+        # Use a separate tensor: Keras identifies tensors by object.
         return {**spec, "expected": keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)}

@@ -12,30 +12,30 @@ from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, Fea
 
 @dataclasses.dataclass
 class CaptionOptions:
-    """Captions; without files, built-in ones of rendered scenes"""
+    """Captions; the default is built-in captions of rendered scenes"""
 
     train_captions: common.File | None = None
-    """Training captions: COCO's JSON, or a split by Karpathy, which may hold all parts; plain or .gz."""
+    """Training captions: COCO's JSON, or a Karpathy split, which may contain all splits; plain or .gz."""
     valid_captions: common.File | None = None
-    """Validation captions; without them a share of the training images is held out."""
+    """Validation captions; by default a fraction of the training images is held out."""
     test_captions: common.File | None = None
-    """Test captions, touched once at the end of training and by `evaluate`."""
+    """Test captions, read once at the end of training and by `evaluate`."""
     valid_fraction: common.Fraction = 0.1
-    """Share of the training images that is held out where there are no validation captions."""
+    """Fraction of the training images to hold out if no validation captions are given."""
     min_word_count: common.Positive = 1
-    """A word is known if it occurs that often in training."""
+    """Treat words with fewer training occurrences as unknown."""
     max_length: common.Positive = 16
-    """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
+    """Maximum caption length in words, without punctuation; longer captions are truncated and counted."""
     num_scenes: common.Positive = 8000
     """Number of built-in scenes."""
     scene_captions: Literal["lines", "relations"] = "lines"
-    """lines: the shapes of the first two objects of a row, from the left, or of a column, from the top. relations: how
-    any two or three objects lie to each other, with their colours."""
+    """lines: captions name the shapes of the first two objects in a row, from the left, or in a column, from the top.
+    relations: captions describe the relative positions of two or three objects, with their colours."""
 
     def check(self):
         for part in ("valid", "test"):
             if getattr(self, f"{part}_captions") is not None and self.train_captions is None:
-                raise InputError(f"--{part}-captions is given without --train-captions.")
+                raise InputError(f"--{part}-captions requires --train-captions; name it too.")
 
 
 @dataclasses.dataclass
@@ -45,11 +45,11 @@ class NetworkOptions:
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 128
-    """Width of the regions, of the decoder, and of the states that words are read off."""
+    """Width of the region embedding, the decoder, and the states that predict words."""
     attention_units: common.Positive = 64
-    """Width of the score."""
+    """Width of the attention score."""
     dropout: common.Dropout = 0.1
-    """Rate of dropout on regions and word vectors, and before the words."""
+    """Dropout rate of regions and word vectors, and before the output."""
 
 
 @dataclasses.dataclass
@@ -57,21 +57,20 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_beams: common.Positive = 1
-    """Beams of the captions that are reported, generated and exported; 1 for greedy decoding."""
+    """Number of beams for reported, generated and exported captions; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
-    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none.
-    """
+    """Draws for the uncertainty, of the attention or, if it is deterministic, of dropout; 0 for no draws."""
     java: bool = True
-    """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
+    """Use Java, if installed, for METEOR and for tokenisation."""
 
 
-# Defaults for two CPU cores and a few minutes on the built-in captions; the alignment's values are the paper's.
+# The defaults train on the built-in captions in minutes on two CPU cores; alignment options follow the paper.
 @dataclasses.dataclass
 class Options:
     """Train a model that captions images; without data options, on rendered scenes."""
 
     model: Literal["soft", "hard", "categorical", "lc", "wc", "gaussian"] = "soft"
-    """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
+    """A model of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/captioning")
     captions: CaptionOptions = common.group(CaptionOptions)
     regions: RegionOptions = common.group(RegionOptions, grid=4, image_size=48, use_boxes=True)
@@ -92,45 +91,45 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateCaptioning(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other captions of the same images or features."""
+    """Report on a split of the data of a run, or on other captions of the same images or features."""
 
     captions: common.File | None = None
-    """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
+    """Other captions, in a format of --train-captions; from a Karpathy split, the test split is used."""
     num_beams: common.Positive | None = None
-    """Beams instead of the run's."""
+    """Number of beams; defaults to the option of the run."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty instead of the run's."""
+    """Draws for the uncertainty; defaults to the option of the run."""
     uncertainty: bool = False
-    """Also the quality of the captions that the model is most certain of."""
+    """Also report the quality of the captions with the highest certainty."""
 
 
 @dataclasses.dataclass
 class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
-    """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
+    """Caption images. A line has an image id or, if the run computes features from images, a file path."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty instead of the run's, of the attention or, in a model that does not draw it, of the
-    dropout; 0 for none."""
+    """Draws for the uncertainty, of the attention or, if it is deterministic, of dropout; 0 for no draws. Defaults to
+    the option of the run."""
 
 
 @dataclasses.dataclass
 class CompareCaptioning(common.CompareOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")
     baseline: str = "soft"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ()
-    """Also Table 3 of Fan et al. 2020, or the quality of the most certain captions."""
+    """Also print Table 3 of Fan et al. 2020, or the quality of the most certain captions."""
 
 
 @dataclasses.dataclass
 class FeaturesCaptioning(FeaturesOptions):
-    """Turn images into region features, a file and what made it, to train on with --features."""
+    """Compute region features of images for training with --features; the file records how to compute them."""
 
     captions: common.File | None = None
-    """Training captions whose words the network words learns."""
+    """Training captions whose words train the network words."""
 
     def check(self):
         super().check()

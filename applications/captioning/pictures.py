@@ -1,4 +1,4 @@
-"""Pictures of where a model looks for the words of its captions.
+"""Draw the attention of a model for the words of its captions.
 
 Shapes: T words, R regions.
 """
@@ -18,11 +18,11 @@ _SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Draw where the model looks in some images for each word of its caption, a PNG for each image in pictures/; of BAM
-    a draw from the prior above a draw from the posterior, Figure 1 of Fan et al. 2020."""
+    """Draw the attention for each word of the captions of random images, one PNG per image in pictures/. For BAM, show
+    a prior draw above a posterior draw, as in Figure 1 of Fan et al. 2020."""
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
-        # A caption may lack words.
+        # Skip captions without words.
         if picture is not None and captions[row]:
             image, boxes = picture
             words, weights = attended(run, part, row, captions[row])
@@ -35,8 +35,8 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption of an image, and their weights, a dictionary of (T, R): of BAM a draw from the
-    "prior" and one from the "posterior" for each word."""
+    """Return the words of a caption and a dictionary of their weights (T, R); for BAM, the weights are draws from the
+    "prior" and the "posterior"."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)
@@ -51,9 +51,10 @@ def attended(run, part, row, caption):
 
 
 def prior_draws(run, inputs, num_words):
-    """Return weights drawn from the contextual prior, which is one for all words, (T, R).
+    """Draw weights (T, R) from the contextual prior, which is the same for all words.
 
-    The draws are in logarithms: a draw of Gamma(1e-6) is no float32, and nearly always one region has all of it.
+    Draws are computed as logarithms, because a draw of Gamma(1e-6) underflows in float32. Nearly always one region gets
+    all of the weight.
     """
     decoded, memory, mask = run.models.decode(**inputs)
     p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)

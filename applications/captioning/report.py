@@ -1,6 +1,6 @@
-"""Reports of a trained model: likelihood, the metrics of captions, where the attention looks, and tables.
+"""Report likelihood, caption metrics, attention and tables of a trained model.
 
-Shapes: N images, C captions, T words with the end, R regions.
+Shapes: N images, C captions, T words with the end token, R regions.
 """
 
 import difflib
@@ -31,11 +31,11 @@ CURVES = {
     "val_perplexity": "perplexity, validation",
     "val_cider": "CIDEr, validation, greedy",
 }
-# Captions whose attention weights are drawn for their standard deviation.
+# Number of captions for the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# Seed of draws: reports of equal runs are equal.
+# Fixed seed of draws, so that equal runs give equal reports.
 SEED = 0
-# Metrics of the most certain captions.
+# Metrics for the most certain captions.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
@@ -64,7 +64,7 @@ COLUMNS = (
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the figures of a part, and the captions of its images."""
+    """Return the report on a data split, and the captions of its images."""
     reports = run.options.reports
     captioner = Captioner(run, first_value("num_beams", evaluation))
     report = {"num_images": len(part), "num_captions": len(part.texts)}
@@ -86,7 +86,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def uncertainty_report(sentences, run, part):
-    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
+    """Return the `coverage_report` of captions, in CIDEr and, on scenes, the fraction of true captions."""
     texts = [sentence["text"] for sentence in sentences]
     metrics = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:
@@ -97,12 +97,12 @@ def uncertainty_report(sentences, run, part):
 
 
 def true_of(part, texts):
-    """Return whether each caption of the images of scenes is true, an array."""
+    """Return a boolean array: whether the caption of each scene is true."""
     return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, count=None, title="captioning"):
-    """Return a caption of each image of a part, or of the first ones, a list of str."""
+    """Return the caption of each image of a split, or of the first `count` images, a list of str."""
     batches, captions = part.images(BATCH, count), []
     for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(**inputs)["ids"]
@@ -111,9 +111,9 @@ def caption(captioner, part, count=None, title="captioning"):
 
 
 def likelihood_report(captioner, run, part):
-    """Return the perplexity of the captions, with its kind, and the figures of the weights that predict them.
+    """Return the perplexity of the captions and its kind, and statistics of the attention weights.
 
-    Tokens count the end of a caption.
+    The number of tokens includes end tokens.
     """
     weights = {}
 
@@ -131,8 +131,8 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return the figures of the weights of a part's captions, a list of C arrays (T, R): the mean entropy in nats, and
-    on scenes how often a word's largest weight is at its region."""
+    """Return the mean entropy in nats of attention weights, a list of C arrays (T, R), and, on scenes, the `pointing`
+    accuracy."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
@@ -141,14 +141,14 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return the region of each word of each caption of scenes, a list of C lists, -1 for a word about no region."""
+    """Return the region of each word of each scene caption, a list of C lists, -1 for words about no region."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
 
 def weights_deviation(run, part):
-    """Return the standard deviation of a drawn weight, a mean over the words of some captions, "weights_sd"; an empty
-    dictionary where the weights are not drawn."""
+    """Return "weights_sd", the standard deviation of attention weights over draws, averaged over the words of some
+    captions; an empty dictionary for deterministic weights."""
     if MODELS[run.options.model].alignment is None:
         return {}
     batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
@@ -195,7 +195,7 @@ def shown(run, part, outputs):
         sample = [("image", part.captions.ids[row]), ("caption", written[row])]
         sample += [("reference", reference) for reference in references]
         if part.scenes is not None:
-            # A wrong caption stands beside the most similar true one.
+            # Show the most similar true caption beside a wrong one.
             true, text = scenes.true_captions(part.scenes[row]), hypotheses[row]
             sample.append(verdict("" if text in true else difflib.get_close_matches(text, true, n=1, cutoff=0.0)[0]))
         samples.append(sample)

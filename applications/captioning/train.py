@@ -1,4 +1,4 @@
-"""Training of a captioner."""
+"""Train an image captioning model."""
 
 import keras
 
@@ -21,7 +21,7 @@ def train(options):
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
     with run.scope():
-        # The model returns the terms of a bound of the log-likelihood.
+        # The model returns the terms of a bound on the log-likelihood.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -35,7 +35,7 @@ def train(options):
             hypotheses = caption(captioner, valid, options.reports.num_decoded, title=None)
             logs["val_cider"] = caption_metrics(hypotheses, references[: len(hypotheses)], java=False)["cider"]
 
-    # Without the KL, which with a tiny beta is all of the loss.
+    # Rank epochs without the KL, which dominates the loss if beta is tiny.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate)], lambda row: row["val_perplexity"]
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()

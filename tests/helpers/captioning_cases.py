@@ -1,4 +1,4 @@
-"""Options and runs of captioning for its tests: images of a coloured quarter, and captions of them."""
+"""Options and runs for the tests of captioning, with images that have one coloured quarter."""
 
 import numpy as np
 from application_cases import changed, prepared
@@ -10,7 +10,7 @@ from applications.captioning.options import PROGRAM
 
 APPLICATION = PROGRAM.application()
 EVERY_MODEL = list(MODELS)
-# Rendered scenes, whose regions are known.
+# Options for rendered scenes, where the region of each word is known.
 SCENES = {
     **{"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "max_length": 16},
     "scene_captions": "relations",
@@ -18,23 +18,23 @@ SCENES = {
 
 
 def options_of(folder, **values):
-    """Options of `train` with the data of the program's case, written into a folder."""
+    """Write the data of the program's case to a folder, and return options of `train` for them."""
     options = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
     return changed(PROGRAM.default, **options)
 
 
 def run_of(folder, **values):
-    """A run whose model is not trained, with weights that make every part matter."""
+    """Return an untrained run with random weights that give every layer an effect."""
     return randomized(prepared(APPLICATION, options_of(folder, **values)))
 
 
 def run_of_scenes(**values):
-    """The same on rendered scenes."""
+    """Return such a run on rendered scenes."""
     return randomized(prepared(APPLICATION, changed(PROGRAM.default, **scene_values(**values))))
 
 
 def scene_values(**values):
-    """Values of options of a run on rendered scenes."""
+    """Return option values for a run on rendered scenes."""
     defaults = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in SCENES}
     return {**defaults, **SCENES, **values}
 
@@ -47,7 +47,7 @@ def randomized(run, scale=0.5, seed=7):
 
 
 def captions_of(run, part="valid", count=None):
-    """Regions, their numbers, inputs and targets of the captions of a part, arrays."""
+    """Return regions, num_regions, target_input and target of the captions of a split, as arrays."""
     part = run.data[part]
     arguments = [], [], [], []
     for inputs, _ in part.batches(run.options):

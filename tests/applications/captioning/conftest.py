@@ -4,7 +4,7 @@ from captioning_cases import run_of
 
 @pytest.fixture(scope="module")
 def run_of_model(tmp_path_factory):
-    """Returns the function that makes a run with these options, once for a module."""
+    """A function that returns the run of a model with these options, cached per module."""
     runs = {}
 
     def run_of_model(model="soft", **values):

@@ -1,4 +1,4 @@
-"""Caption files of both layouts, what must not be in them, and images that stay on one side of a cut."""
+"""Caption files in both formats, invalid files, and splits by image."""
 
 import json
 
@@ -38,7 +38,7 @@ def read(path):
 
 @pytest.mark.parametrize("name", ["captions.json", "captions.json.gz"])
 def test_captions_of_coco(tmp_path, name):
-    """In the order of the list of images, each caption with its image, on one line."""
+    """Captions are grouped by image, in the order of the image list, and line breaks are removed."""
     assert read(saved(tmp_path / name, COCO)) == READ
 
 
@@ -55,19 +55,21 @@ def test_a_karpathy_file_has_all_splits(tmp_path):
     assert read_parts({"train": path, "valid": None}) == {"train": train, "valid": valid, "test": test}
     assert read_parts({"test": path}) == {"test": test}
     assert read_parts({"test": path, "train": other}) == {"train": READ, "test": test}
-    # A file that is named stands before the part of the training file.
+    # The own file of a split takes precedence over the training file.
     assert read_parts({"train": path, "valid": other}) == {"train": train, "valid": READ, "test": test}
 
 
 def test_a_missing_split(tmp_path):
     path = saved(tmp_path / "dataset.json", karpathy(("1", "train", "a"), ("2", "test", "b")))
-    fails(lambda: read_parts({"train": path, "valid": path}), f"{path}: ", "valid part", "Received: ", "train, test")
+    fails(lambda: read_parts({"train": path, "valid": path}), f"{path}: ", "valid split", "Received: ", "train, test")
 
 
 def test_an_image_in_two_splits(tmp_path):
     path = saved(tmp_path / "a.json", COCO)
     other = saved(tmp_path / "b.json", karpathy(("COCO_train2014_000000000009.jpg", "test", "x")))
-    fails(lambda: read_parts({"train": path, "test": other}), f"{other}: ", "1 images of the test part", "train", ", 9")
+    fails(
+        lambda: read_parts({"train": path, "test": other}), f"{other}: ", "1 images of the test split", "train", ", 9"
+    )
 
 
 def test_captions_without_a_word_and_images_without_captions_are_counted(tmp_path, capsys):
@@ -75,8 +77,8 @@ def test_captions_without_a_word_and_images_without_captions_are_counted(tmp_pat
     path = saved(tmp_path / "split.json", content)
     assert read(path) == Captions(["9"], [["A dog."]], skipped=2, uncaptioned=1)
     assert capsys.readouterr().err == (
-        f"{path}, train part: 2 captions without a word were left out\n"
-        f"{path}, train part: 1 images without captions were left out\n"
+        f"{path}, train split: 2 captions without a word were skipped\n"
+        f"{path}, train split: 1 images without captions were skipped\n"
     )
 
 
@@ -88,7 +90,10 @@ def test_captions_without_a_word_and_images_without_captions_are_counted(tmp_pat
         ({"images": [{"id": 1}], "annotations": [{"image_id": 1, "bbox": [0]}]}, "annotations.0.caption"),
         ({"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": None}]}, "annotations.0.caption: None"),
         ({"images": [{"id": 1}], "annotations": [{"image_id": 2, "caption": "a"}]}, "a caption of image 2"),
-        ({"images": [{"id": 1}, {"id": "1.jpg"}], "annotations": []}, "expected every image once. Received: 1 again"),
+        (
+            {"images": [{"id": 1}, {"id": "1.jpg"}], "annotations": []},
+            "expected every image once. Received: 1 ",
+        ),
         ({"images": [{"id": 1}], "annotations": []}, "expected images with captions. Received: none of 1"),
         (karpathy(("1.jpg", "dev", "a")), "images.0.split: 'dev'"),
     ],

@@ -1,4 +1,4 @@
-"""From captions and images to batches: words, parts, what is left out, and in which order."""
+"""From captions and images to batches: words, splits, truncation and order."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_encoding_counts_truncated_captions_and_unknown_words(tmp_path):
     assert part.target.shape == (10, 4) and part.tokens[1] == ["there", "is", "a"]
     assert part.report["captions_cut"] == 5
     assert part.report["unknown_words"] == np.sum(part.target == UNKNOWN) > 0
-    with pytest.raises(InputError, match="--min-word-count: no word occurs 99 times"):
+    with pytest.raises(InputError, match="--min-word-count: every training word is rarer than this"):
         run_of(tmp_path, min_word_count=99)
 
 
@@ -74,7 +74,7 @@ def test_rendered_scenes():
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"valid_captions": __file__}, "--valid-captions is given without --train-captions"),
+        ({"valid_captions": __file__}, "--valid-captions requires --train-captions"),
         ({"train_captions": __file__}, "--train-captions and --features or --images belong together"),
     ],
 )
@@ -85,7 +85,7 @@ def test_incompatible_options(values, message):
 
 @pytest.mark.slow
 def test_features_of_words_of_captions(tmp_path):
-    """The network words learns the words of captions."""
+    """The network words is trained on the words of captions."""
     options = options_of(tmp_path)
     extractor = ExtractorOptions("words", grid=2, image_size=8)
     captions, folder = options.captions.train_captions, tmp_path / "features"

@@ -1,4 +1,4 @@
-"""The report of a model: perplexities with their kind, metrics, where it looks, pictures."""
+"""Reports: perplexity, metrics, attention and pictures."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def scenes_run():
 
 @pytest.mark.parametrize("model, kind", [("soft", "plug-in"), ("hard", "plug-in"), ("categorical", "exact")])
 def test_the_perplexity(run_of_model, eagerly, model, kind):
-    """The end of a caption counts."""
+    """The perplexity includes end tokens."""
     run = run_of_model(model)
     regions, num_regions, target_input, target = captions_of(run)
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
@@ -41,7 +41,7 @@ def test_the_perplexity(run_of_model, eagerly, model, kind):
 
 
 def test_pointing_on_scenes(scenes_run, eagerly):
-    """Words about a region are colours and shapes, and it has an object of that colour or shape; the weights are those
+    """Only colours and shapes refer to a region, which has an object of this colour or shape; pointing uses the weights
     that predict the word."""
     part = scenes_run.data["train"]
     words_of_attributes = {0: set(), 1: set()}
@@ -55,7 +55,7 @@ def test_pointing_on_scenes(scenes_run, eagerly):
     rows = []
 
     class PerfectPointer:
-        """Looks at the region of each word, and elsewhere at the first."""
+        """Attends to the region of each word, or to the first region."""
 
         def read(self, regions, num_regions, target_input, target):
             weights = np.zeros((*target.shape, 16), np.float32)
@@ -75,7 +75,7 @@ def test_pointing_on_scenes(scenes_run, eagerly):
 
 
 def test_the_report(scenes_run, eagerly, monkeypatch):
-    """Of captions that are true, or not, and that are references."""
+    """The report of a true caption, which is a reference, and a false caption."""
     part = scenes_run.data["test"]
     texts = [part.captions.captions[0][1], "a red circle is a red circle"]
     assert len(part) == 2
@@ -105,7 +105,7 @@ def test_weights_deviation(run_of_model, eagerly):
 
 @pytest.mark.parametrize("model", ["wc", "lc"])
 def test_draws_of_the_prior(run_of_model, eagerly, model):
-    """With the published values one region is all of a draw; with a strong prior draws are what it expects."""
+    """With the published values one region has all of the weight; with a strong prior, draws equal its mean."""
     first_inputs = lambda run: next(  # noqa: E731
         iter(run.data["valid"].batches(run.options).unbatch().batch(1))
     )[0]
@@ -124,7 +124,7 @@ def test_draws_of_the_prior(run_of_model, eagerly, model):
 
 @pytest.mark.parametrize("model", ["categorical", "wc"])
 def test_pictures(run_of_model, eagerly, tmp_path, monkeypatch, model):
-    """A panel for each word; of BAM draws, elsewhere the weights that predict the words."""
+    """Each picture has a panel per word, with draws for BAM and the predictive weights otherwise."""
     monkeypatch.setattr(pictures, "NUM_PICTURES", 2)
     run = run_of_model(model)
     part = run.data["test"]
@@ -135,7 +135,7 @@ def test_pictures(run_of_model, eagerly, tmp_path, monkeypatch, model):
     expected = {f"{part.captions.ids[row]}.png" for row in chosen}
     assert {path.name for path in (tmp_path / "pictures").glob("*.png")} == expected
     words, weights = pictures.attended(run, part, chosen[0], captions[chosen[0]])
-    row = sum(map(len, part.captions.captions[: chosen[0]]))  # of the first caption of the image
+    row = sum(map(len, part.captions.captions[: chosen[0]]))  # first caption of the image
     assert words == part.tokens[row] and set(weights) == ({"prior", "posterior"} if model == "wc" else {"weights"})
     for matrix in weights.values():
         np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-5)

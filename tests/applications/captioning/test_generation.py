@@ -1,4 +1,4 @@
-"""Captions of a model: of a beam and drawn, from images, features and files; and what is exported."""
+"""Captions by beam search and sampling, from images and features, and exported endpoints."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from applications.text.text import END, PAD, START, UNKNOWN
 
 
 def first_images(run, count=2):
-    """Regions of images and their numbers."""
+    """Return regions and num_regions of the first images."""
     (inputs,) = next(iter(run.data["train"].images(count)))
     return inputs["regions"], inputs["num_regions"]
 
@@ -23,7 +23,7 @@ def pngs(rows):
 
 @pytest.mark.parametrize("model", EVERY_MODEL)
 def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
-    """And its weights."""
+    """Log-probabilities and attention weights of a searched caption match teacher forcing."""
     run = run_of_model(model)
     captioner, regions = Captioner(run, 3), first_images(run)
     searched = {name: x.numpy() for name, x in captioner.search(*regions).items()}
@@ -40,7 +40,7 @@ def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
 
 
 def test_images_and_their_features(run_of_model, eagerly):
-    """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
+    """Both give the same caption; excess regions are dropped, and missing regions are padded."""
     run = run_of_model()
     captioner, codec = Captioner(run), run.codec.regions
     from_images = captioner.generate(pngs([0, 3]))
@@ -58,8 +58,8 @@ def test_images_and_their_features(run_of_model, eagerly):
 
 
 def test_the_first_word_is_drawn_from_its_probability(run_of_model):
-    """Four standard errors of 4000 draws; the probability is summed over the regions, of which one is drawn for each
-    sample."""
+    """Frequencies over 4000 samples match within four standard errors; each sample draws a region, so the probability
+    is a sum over regions."""
     run, count = run_of_model("hard"), 4000
     captioner, (regions, num_regions) = Captioner(run), first_images(run, 1)
     words = np.arange(4, len(run.codec.vocabulary), dtype=np.int32)
@@ -74,7 +74,7 @@ def test_the_first_word_is_drawn_from_its_probability(run_of_model):
         decoded = {name: x[:, None] for name, x in outputs.items()}
         log_words = run.models.emission.log_words(decoded, memory, None)[0, 0].numpy()
         probabilities += p[region] * np.exp(log_words - np.logaddexp.reduce(log_words[3:]))
-    # The end of a caption may come first.
+    # Index 3 is the end token, which gives an empty caption.
     expected = probabilities[4:]
     features = run.codec.regions.regions_of(run.data["train"].sources).read(run.data["train"].rows[:1], 4)
     drawn = captioner.sample_features(*features, count, 3)["captions"].numpy()[0].astype(str)
@@ -84,7 +84,7 @@ def test_the_first_word_is_drawn_from_its_probability(run_of_model):
 
 
 def test_a_run_on_features_only(run_of_model, tmp_path, monkeypatch):
-    """It takes no images, and its endpoints take features."""
+    """Without an extractor, the endpoints accept only features."""
     run = run_of_model()
     assert Captioner(run).names == ("generate", "sample", "generate_features", "sample_features")
     monkeypatch.setattr(run.codec.regions, "extractor", None)

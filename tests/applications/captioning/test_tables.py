@@ -1,4 +1,4 @@
-"""The tables of a comparison, on figures made by hand."""
+"""The tables of a comparison, computed from constructed figures."""
 
 from application_cases import HERE, Compared, tables_of
 from captioning_cases import APPLICATION

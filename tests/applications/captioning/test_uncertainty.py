@@ -1,4 +1,4 @@
-"""How sure a model is of its captions: what it has written, read again under draws."""
+"""Uncertainty of captions, computed by scoring them again under draws."""
 
 import pytest
 from captioning_cases import APPLICATION, run_of_scenes
@@ -16,7 +16,7 @@ def first_images(run, count=3):
 
 
 def test_draws_share_noise_across_a_caption(run_of_model, eagerly):
-    """The log-likelihood under each is what the training model gives under the same noise."""
+    """The training model gives the same log-likelihood under the same noise."""
     run, regions = run_of_model("wc", **NOISY), first_images(run_of_model("wc", **NOISY))
     captioner = Captioner(run)
     figures, target = captioner._uncertain(*regions, 2, 5), captioner.search(*regions)["ids"]
@@ -44,7 +44,7 @@ def test_lines(run_of_model, eagerly, tmp_path):
 
 @pytest.mark.slow
 def test_the_report(eagerly, capsys):
-    """Of scenes, where it is known whether a caption is true."""
+    """On scenes, the report also has the fraction of true captions."""
     run = run_of_scenes(model="soft", dropout=0.3)
     part = run.data["test"]
     report, _ = APPLICATION.evaluate(run, part, EvaluateCaptioning("", num_draws=2, uncertainty=True))
