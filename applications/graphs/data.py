@@ -58,11 +58,11 @@ class Part:
 
 def read(options):
     """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
-    place, graph, splits = read_graph(options.graph)
-    splits = _checked(place, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
+    origin, graph, splits = read_graph(options.graph)
+    splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
     if empty.size:
-        raise InputError(f"{place}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
+        raise InputError(f"{origin}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
@@ -73,10 +73,10 @@ def read_other(options, evaluation, labelled=True):
         return None
     files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
     graph = dataclasses.replace(options.graph, scale_features=options.graph.scaling, **files)
-    place, graph, _ = read_graph(graph, labelled)
+    origin, graph, _ = read_graph(graph, labelled)
     nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
     if not nodes.size:
-        raise InputError(f"{place}: no node has a label, so there is nothing to report on; `predict` needs none.")
+        raise InputError(f"{origin}: no node has a label, so there is nothing to report on; `predict` needs none.")
     return Part(graph, nodes.astype(np.int32))
 
 
@@ -109,26 +109,26 @@ def read_graph(options, labelled=True):
     """Return the name of the file for errors, the `Graph` that `GraphOptions` name, and its splits or `None`. A table
     of nodes needs labels if it is `labelled`."""
     if options.npz is not None:
-        place, (graph, splits) = options.npz, read_npz(options.npz)
+        origin, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:
-        place, (graph, splits) = options.nodes, read_tables(options.nodes, options.edges, labelled)
+        origin, (graph, splits) = options.nodes, read_tables(options.nodes, options.edges, labelled)
     else:
         features, labels, edges = digits()
-        place, graph, splits = "the digits", Graph(features.astype(np.float32), edges, labels), None
-    _check_arrays(place, graph)
+        origin, graph, splits = "the digits", Graph(features.astype(np.float32), edges, labels), None
+    _check_arrays(origin, graph)
     features, edges, graph.listed = graph.features, graph.edges, len(graph.edges)
     if not options.directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     if not len(edges):
-        raise InputError(f"{place}: no edge joins two nodes, so there is nothing to attend to.")
+        raise InputError(f"{origin}: no edge joins two nodes, so there is nothing to attend to.")
     if options.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
         graph.features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
     if graph.classes is None:
         graph.classes = [str(number) for number in range(graph.labels.max(initial=-1) + 1)]
     graph.edges, graph.labels = edges.astype(np.int32), graph.labels.astype(np.int32)
-    return place, graph, splits
+    return origin, graph, splits
 
 
 def digits(num_neighbors=8):
@@ -142,22 +142,22 @@ def digits(num_neighbors=8):
     return features, labels, np.stack(edges, axis=1)
 
 
-def _check_arrays(place, graph):
+def _check_arrays(origin, graph):
     """Raise `InputError` for features that are no finite numbers, missing labels, and edges to nowhere."""
     count, labels, edges = len(graph.features), graph.labels, graph.edges
     wrong = np.argwhere(~np.isfinite(graph.features))
     if len(wrong):
         node, column = wrong[0]
         feature = column + 1 if graph.columns is None else graph.columns[column]
-        raise InputError(f"{place}: node {graph.name(node)}: feature {feature} is no finite number.")
+        raise InputError(f"{origin}: node {graph.name(node)}: feature {feature} is no finite number.")
     if len(labels) != count:
-        raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
+        raise InputError(f"{origin}: expected a label for each of {count} nodes. Received: {len(labels)}")
     if labels.max(initial=-1) >= count:
-        raise InputError(f"{place}: the label {labels.max()} is too large for {count} nodes.")
+        raise InputError(f"{origin}: the label {labels.max()} is too large for {count} nodes.")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
     if wrong.size:
         source, target = edges[wrong[0]]
-        raise InputError(f"{place}: edge {wrong[0]}, {source} to {target}: expected nodes from 0 to {count - 1}.")
+        raise InputError(f"{origin}: edge {wrong[0]}, {source} to {target}: expected nodes from 0 to {count - 1}.")
 
 
 def _drawn_splits(options, graph):
@@ -165,31 +165,31 @@ def _drawn_splits(options, graph):
     if len(graph.classes) < 2:
         raise InputError(f"--train-per-class: expected labels of 2 classes at least. Received: {len(graph.classes)}")
     labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
-    nodes_by_class = (labelled[graph.labels[labelled] == each] for each in range(len(graph.classes)))
+    nodes_by_class = (labelled[graph.labels[labelled] == label] for label in range(len(graph.classes)))
     train = np.concatenate([nodes[: options.train_per_class] for nodes in nodes_by_class])
-    left, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
-    if len(left) <= num_valid:
+    rest, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
+    if len(rest) <= num_valid:
         raise InputError(
-            f"--num-valid: {len(left)} nodes with a label are left beside {len(train)} of training; --num-valid "
-            f"{max(1, len(left) // 3)} leaves the rest for the test. Received: {num_valid}"
+            f"--num-valid: {len(rest)} nodes with a label are left beside {len(train)} of training; --num-valid "
+            f"{max(1, len(rest) // 3)} leaves the rest for the test. Received: {num_valid}"
         )
-    parts = {"train": train, "valid": left[:num_valid], "test": left[num_valid : num_valid + options.num_test]}
+    parts = {"train": train, "valid": rest[:num_valid], "test": rest[num_valid : num_valid + options.num_test]}
     return {name: np.sort(nodes) for name, nodes in parts.items()}
 
 
-def _checked(place, graph, splits):
+def _checked(origin, graph, splits):
     """Return the splits without the nodes that have no label; `InputError` where they overlap or go too far."""
-    every = np.concatenate(list(splits.values()))
-    wrong = every[(every < 0) | (every >= len(graph.labels))]
+    all_nodes = np.concatenate(list(splits.values()))
+    wrong = all_nodes[(all_nodes < 0) | (all_nodes >= len(graph.labels))]
     if wrong.size:
-        raise InputError(f"{place}: a part has the node {wrong[0]}; there are {len(graph.labels)}.")
-    nodes, counts = np.unique(every, return_counts=True)
+        raise InputError(f"{origin}: a part has the node {wrong[0]}; there are {len(graph.labels)}.")
+    nodes, counts = np.unique(all_nodes, return_counts=True)
     if (counts > 1).any():
-        raise InputError(f"{place}: the node {graph.name(nodes[counts > 1][0])} stands in the parts twice.")
+        raise InputError(f"{origin}: the node {graph.name(nodes[counts > 1][0])} stands in the parts twice.")
     parts = {name: nodes[graph.labels[nodes] >= 0] for name, nodes in splits.items()}
     for name in ("train", "valid"):
         if name not in parts:
-            raise InputError(f"{place}: has the parts {', '.join(parts)}, and no part {name}.")
+            raise InputError(f"{origin}: has the parts {', '.join(parts)}, and no part {name}.")
         if not len(parts[name]):
-            raise InputError(f"{place}: the part {name} has no node with a label.")
+            raise InputError(f"{origin}: the part {name} has no node with a label.")
     return {name: nodes for name, nodes in parts.items() if len(nodes)}

@@ -90,29 +90,29 @@ def read_tables(path, edges_path, labelled=True):
     """Return the `Graph` of a CSV of nodes, with a column of labels if it is `labelled`, and one of edges; and its
     splits or `None`."""
     rows = _rows(path)
-    head = rows[0][1] if rows else []
-    if "node" not in head or (labelled and "label" not in head):
-        raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {head}")
-    twice = [name for index, name in enumerate(head) if name in head[:index]]
-    if twice:
-        raise InputError(f"{path}:1: two columns are named {twice[0]}.")
-    columns = [name for name in head if name not in ("node", "label", "split")]
+    header = rows[0][1] if rows else []
+    if "node" not in header or (labelled and "label" not in header):
+        raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {header}")
+    repeated = [name for index, name in enumerate(header) if name in header[:index]]
+    if repeated:
+        raise InputError(f"{path}:1: two columns are named {repeated[0]}.")
+    columns = [name for name in header if name not in ("node", "label", "split")]
     lines, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
     for line, cells in rows[1:]:
-        place = f"{path}:{line}"
-        if len(cells) != len(head):
-            raise InputError(f"{place}: expected {len(head)} columns. Received: {len(cells)}")
-        row = dict(zip(head, cells))
+        position = f"{path}:{line}"
+        if len(cells) != len(header):
+            raise InputError(f"{position}: expected {len(header)} columns. Received: {len(cells)}")
+        row = dict(zip(header, cells))
         node, split = row["node"], row.get("split")
         if node in lines:
-            raise InputError(f"{place}: the node {node} stands in line {lines[node]} already.")
+            raise InputError(f"{position}: the node {node} stands in line {lines[node]} already.")
         try:
             features.append([float(row[name]) for name in columns])
         except ValueError as error:
-            raise InputError(f"{place}: expected numbers as features: {error}") from error
+            raise InputError(f"{position}: expected numbers as features: {error}") from error
         if split:
             if split not in splits:
-                raise InputError(f"{place}: split: expected {', '.join(SPLITS)} or nothing. Received: {split}")
+                raise InputError(f"{position}: split: expected {', '.join(SPLITS)} or nothing. Received: {split}")
             splits[split].append(len(lines))
         labels.append(row.get("label", ""))
         lines[node] = line

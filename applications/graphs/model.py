@@ -87,9 +87,9 @@ def attention(options, index, units, num_heads, **kwargs):
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     if model.distribution is not None:
         published = _published(options)
-        drawn = alignment.with_published(published)
-        kwargs |= {"alignment": drawn.alignment(model.distribution), "kl_annealing": drawn.annealing()}
-        kwargs |= {"kl_weight": drawn.kl_weight, "kl_reduction": alignment.kl_reduction}
+        bayesian = alignment.of_model(published)
+        kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
+        kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":
             # The published mean is one over the edges and heads of both layers.
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
@@ -98,15 +98,15 @@ def attention(options, index, units, num_heads, **kwargs):
         # Initialization after He, head by head: Keras takes an axis of heads for a part of the input.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
-        prior = drawn.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
+        prior = bayesian.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
         kwargs |= {"prior": prior, "prior_over": alignment.prior_over if prior.reads_keys else "neighbourhood"}
     return keras_vattn.GraphAttention(units, num_heads, **kwargs)
 
 
 def values_of(options):
     """Return the values of a model's attention, from the options or else from the paper: a dictionary."""
-    own = dataclasses.asdict(options.alignment)
-    return {name: value if own.get(name) is None else own[name] for name, value in _published(options).items()}
+    values = dataclasses.asdict(options.alignment)
+    return {name: value if values.get(name) is None else values[name] for name, value in _published(options).items()}
 
 
 def _published(options):

@@ -97,9 +97,9 @@ def noise_detection(run, part, probabilities, num_draws):
     predicting, noisy = predictor(run, part), predictor(run, part, CORRUPTION)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:
-        draws = (of.draws(num_draws, "attention") for of in (predicting, noisy))
+        draws = (x.draws(num_draws, "attention") for x in (predicting, noisy))
         scores["mutual_information"] = [*map(metrics.mutual_information, draws)]
-    return {name: metrics.out_of_distribution_detection(*of)["auroc"] for name, of in scores.items()}
+    return {name: metrics.out_of_distribution_detection(*pair)["auroc"] for name, pair in scores.items()}
 
 
 def predictor(run, part, corruption=0.0):
@@ -191,7 +191,7 @@ def summary(report):
     count, drawn, noise = report["num_nodes"], report.get("uncertainty", {}).get("attention"), report.get("noise")
     lines = [f"{out_of(report['accuracy'], count)} nodes have the right class."]
     if drawn:
-        layers = " and ".join(f"{of['weights_sd']:.3f} ({name} layer)" for name, of in report["attention"].items())
+        layers = " and ".join(f"{x['weights_sd']:.3f} ({name} layer)" for name, x in report["attention"].items())
         lines += [
             f"The attention's draws move a weight by {layers}, one standard deviation.",
             f"With {drawn['num_draws']} draws: {out_of(drawn['accuracy'], count)} right, NLL {drawn['nll']:.3f} nats "
@@ -231,14 +231,14 @@ def _alignments(run, graph, nodes):
     # Every node has a loop, after the edges.
     ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
-        seen = np.flatnonzero(ends[:, 1] == node)
+        links = np.flatnonzero(ends[:, 1] == node)
         # The neighbours that the last layer looks at most.
-        heaviest = np.argsort(-weights["second"][:, seen].mean(axis=0), kind="stable")[:MOST_NEIGHBOURS]
-        seen = seen[np.sort(heaviest)]
-        title, source = _named(graph, node), [_named(graph, other) for other in ends[seen, 0]]
-        panels = ({f"{layer} layer": x[:, None, seen] for layer, x in of.items()} for of in (weights, spread))
+        heaviest = np.argsort(-weights["second"][:, links].mean(axis=0), kind="stable")[:MOST_NEIGHBOURS]
+        links = links[np.sort(heaviest)]
+        title, source = _named(graph, node), [_named(graph, neighbour) for neighbour in ends[links, 0]]
+        panels = ({f"{layer} layer": x[:, None, links] for layer, x in layers.items()} for layers in (weights, spread))
         # A single head is none to choose.
-        panels = ({layer: x[0] if len(x) == 1 else x for layer, x in of.items()} for of in panels)
+        panels = ({layer: x[0] if len(x) == 1 else x for layer, x in layers.items()} for layers in panels)
         alignments.append(Alignment(title, [title], *panels, source=source))
     return alignments
 
@@ -260,11 +260,11 @@ def report(run, part, record, outputs, shown):
 
 def fan(comparison):
     """Return Table 1 of Fan et al. 2020: the paper's accuracy, ours, and paired tests against the baseline."""
-    values = {name: [100.0 * record["report"]["accuracy"] for record in of] for name, of in comparison.records.items()}
+    values = {name: [100.0 * x["report"]["accuracy"] for x in runs] for name, runs in comparison.records.items()}
     baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
-    others = [name for name in values if name != baseline] if baseline in values else []
+    compared = [name for name in values if name != baseline] if baseline in values else []
     # One seed has no test.
-    p_values = {name: paired_p(values[name], values[baseline]) for name in others}
+    p_values = {name: paired_p(values[name], values[baseline]) for name in compared}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []
     for name, accuracies in values.items():

@@ -19,7 +19,7 @@ class NeighborSampler:
     def draw(self, nodes, counts, generator):
         """Return edges (E, 2): into different nodes (M,), into their sources, and so on, at most so many into a node as
         `counts` has for the step. A node has edges of the step that it appears in first."""
-        edges, seen = [], np.asarray(nodes)
+        edges, visited = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
             targets = np.repeat(nodes, degrees)
@@ -27,10 +27,10 @@ class NeighborSampler:
             sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
             # The first ones of each node in a random order.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
-            kept = order[np.arange(len(targets)) - first < count]
-            edges.append(np.stack([sources[kept], targets[kept]], axis=1))
-            nodes = np.setdiff1d(sources[kept], seen)
-            seen = np.concatenate([seen, nodes])
+            chosen = order[np.arange(len(targets)) - first < count]
+            edges.append(np.stack([sources[chosen], targets[chosen]], axis=1))
+            nodes = np.setdiff1d(sources[chosen], visited)
+            visited = np.concatenate([visited, nodes])
         return np.concatenate(edges)
 
 
@@ -59,13 +59,13 @@ def sampled_batches(part, options, first_epoch):
 def batch_of(graph, sampler, nodes, counts, generator):
     """Return the inputs of a batch of training nodes, and their labels."""
     edges = sampler.draw(nodes, counts, generator)
-    kept, numbered = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
-    size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(kept), len(edges)))
+    node_ids, new_ids = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
+    size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(node_ids), len(edges)))
     inputs = {
-        "features": np.pad(graph.features[kept], ((0, size - len(kept)), (0, 0))),
-        "edges": np.pad(numbered[len(nodes) :].reshape(-1, 2), ((0, num_edges - len(edges)), (0, 0))).astype(np.int32),
-        "targets": numbered[: len(nodes)].astype(np.int32),
-        "nodes_mask": np.arange(size) < len(kept),
+        "features": np.pad(graph.features[node_ids], ((0, size - len(node_ids)), (0, 0))),
+        "edges": np.pad(new_ids[len(nodes) :].reshape(-1, 2), ((0, num_edges - len(edges)), (0, 0))).astype(np.int32),
+        "targets": new_ids[: len(nodes)].astype(np.int32),
+        "nodes_mask": np.arange(size) < len(node_ids),
         "edges_mask": np.arange(num_edges) < len(edges),
     }
     return inputs, graph.labels[nodes]

@@ -58,8 +58,8 @@ class Classifier(tf.Module):
         nats, and the draws (S, N, C)."""
         inputs = self._inputs(features, edges)
         draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
-        found = predictive_statistics(draws)
-        return self._classified(found.pop("mean")) | found | {"draws": draws}
+        statistics = predictive_statistics(draws)
+        return self._classified(statistics.pop("mean")) | statistics | {"draws": draws}
 
     def _probabilities(self, inputs):
         return tf.nn.softmax(tf.cast(self._model.value(inputs, training=False), tf.float32))
@@ -79,18 +79,18 @@ def generate(run, options):
     # The file may have more nodes by now; classes and scale are the model's.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
-    lines, place = read_input(options, is_text=False), options.input or "standard input"
+    lines, origin = read_input(options, is_text=False), options.input or "standard input"
     for number, line in enumerate(lines, start=1):
         if has_word(line) and line.strip() not in numbers:
-            raise InputError(f"{place}:{number}: there is no node {line.strip()}.")
+            raise InputError(f"{origin}:{number}: there is no node {line.strip()}.")
     nodes = np.array([numbers[line.strip()] for line in lines if has_word(line)], np.int32)
 
-    def answers():
+    def predictions():
         for probabilities in predicted(run, data.Part(graph, nodes)):
             best = np.argsort(-probabilities)[:NUM_CLASSES]
-            yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
+            yield "\t".join(f"{graph.classes[label]} {probabilities[label]:.4f}" for label in best)
 
-    yield from aligned(lines, answers())
+    yield from beside(lines, predictions())
 
 
 def endpoints(run, options=None):

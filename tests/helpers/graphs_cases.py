@@ -11,8 +11,8 @@ APPLICATION = PROGRAM.application()
 
 def options_of(folder, **values):
     """Options of `train` with the graph of the program's case, written into a folder, all of it in a step."""
-    given = {**GRAPHS_CASE.options, **written(GRAPHS_CASE.data, folder), "neighbors": (), **values}
-    return changed(APPLICATION.program.default, **given)
+    options = {**GRAPHS_CASE.options, **written(GRAPHS_CASE.data, folder), "neighbors": (), **values}
+    return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):

@@ -32,15 +32,15 @@ def archive(folder, **changes):
 
 def test_scaled_features(tmp_path):
     """Of a table each column, by its mean and standard deviation; those of training for another graph."""
-    given = options_of(tmp_path)
-    parts = data.read(given)
-    codec = codec_of(APPLICATION, given, parts)
-    graph = data.encode(given, codec, parts["train"]).graph
+    train_options = options_of(tmp_path)
+    parts = data.read(train_options)
+    codec = codec_of(APPLICATION, train_options, parts)
+    graph = data.encode(train_options, codec, parts["train"]).graph
     np.testing.assert_allclose(graph.features.mean(axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(graph.features.std(axis=0), 1.0, rtol=1e-5)
     (tmp_path / "other").mkdir()
     other = EvaluateGraphs(run="out", **written(GRAPHS_CASE.evaluated, tmp_path / "other"))
-    part = data.encode(given, codec, data.read_other(given, other))
+    part = data.encode(train_options, codec, data.read_other(train_options, other))
     raw = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     expected = (raw - codec["scaling"]["mean"]) / codec["scaling"]["sd"]
     np.testing.assert_allclose(part.graph.features, expected, rtol=1e-4, atol=1e-6)
@@ -90,7 +90,7 @@ def test_an_archive(tmp_path):
         ({"features": np.array([object()])}, "cannot be read as a NumPy archive of plain arrays"),
     ],
 )
-def test_what_is_wrong_with_archives(tmp_path, changes, message):
+def test_invalid_archives(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         data.read(options(npz=archive(tmp_path, **changes)))
 
@@ -120,7 +120,7 @@ def test_tables(tmp_path):
         ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: there is no node nobody"),
     ],
 )
-def test_what_is_wrong_with_tables(tmp_path, name, text, message):
+def test_invalid_tables(tmp_path, name, text, message):
     options = options_of(tmp_path)
     (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(InputError, match=message):
@@ -128,10 +128,10 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
 
 
 def test_columns_in_another_order(tmp_path):
-    given = options_of(tmp_path, scale_features="columns")
-    parts = data.read(given)
-    codec = codec_of(APPLICATION, given, parts)
-    expected = data.encode(given, codec, parts["train"]).graph
+    train_options = options_of(tmp_path, scale_features="columns")
+    parts = data.read(train_options)
+    codec = codec_of(APPLICATION, train_options, parts)
+    expected = data.encode(train_options, codec, parts["train"]).graph
     lines = [line.split(",") for line in (tmp_path / "nodes.txt").read_text().splitlines()]
     order = [5, 0, 4, 1, 2, 3]
 
@@ -140,13 +140,13 @@ def test_columns_in_another_order(tmp_path):
         (tmp_path / "nodes.txt").write_text("".join(",".join(line) + "\n" for line in table))
 
     write([lines[0][place] for place in order])
-    part = data.read(given)["train"]
+    part = data.read(train_options)["train"]
     assert part.graph.columns == ["third", "second", "first"]
-    found = data.encode(given, codec, part).graph
-    np.testing.assert_array_equal(found.features, expected.features)
+    encoded = data.encode(train_options, codec, part).graph
+    np.testing.assert_array_equal(encoded.features, expected.features)
     write(["dritte", "node", "second", "label", "split", "first"])
     with pytest.raises(InputError, match="the graph has no feature third; the model reads first, second, third"):
-        data.encode(given, codec, data.read(given)["train"])
+        data.encode(train_options, codec, data.read(train_options)["train"])
 
 
 def test_drawn_splits(tmp_path):

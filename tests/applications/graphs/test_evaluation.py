@@ -33,7 +33,7 @@ def test_a_report(tmp_path, eagerly):
     assert APPLICATION.summary(report)[0] == f"{round(6 * report['accuracy'])} of 6 nodes have the right class."
 
 
-def test_neighbours_that_the_page_shows(tmp_path, eagerly, monkeypatch):
+def test_alignments_of_neighbours(tmp_path, eagerly, monkeypatch):
     """Those of a node in each head of each layer, itself last; of many those that the last layer looks at most."""
     run = run_of(tmp_path, model="wc", num_draws=0)
     part = run.data["test"]
@@ -50,27 +50,27 @@ def test_neighbours_that_the_page_shows(tmp_path, eagerly, monkeypatch):
         np.testing.assert_allclose(alignment.weights["first layer"][:, 0], weights.numpy()[:, columns], atol=1e-6)
         np.testing.assert_allclose(alignment.weights["second layer"].sum(axis=-1), 1.0, rtol=1e-5)
     monkeypatch.setattr(reports, "MOST_NEIGHBOURS", 2)
-    for whole, shortened in zip(alignments, APPLICATION.shown(run, part, outputs).alignments, strict=True):
-        heaviest = np.sort(np.argsort(-whole.weights["second layer"][0], kind="stable")[:2])
-        assert shortened.source == [whole.source[place] for place in heaviest]
+    for alignment_of_all, shortened in zip(alignments, APPLICATION.shown(run, part, outputs).alignments, strict=True):
+        heaviest = np.sort(np.argsort(-alignment_of_all.weights["second layer"][0], kind="stable")[:2])
+        assert shortened.source == [alignment_of_all.source[place] for place in heaviest]
 
 
 @pytest.mark.slow
-def test_noise_is_told_by_draws(tmp_path, monkeypatch):
+def test_noise_detection(tmp_path, monkeypatch):
     """The AUROCs of the same predictor with and without noise; deterministic attention has no draws."""
     run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)
     part = run.data["test"]
     clean, noisy = predictor(run, part), predictor(run, part, reports.CORRUPTION)
     noise = reports.noise_detection(run, part, predicted(run, part), 5)
-    scores = (metrics.mutual_information(of.draws(5, "attention")) for of in (clean, noisy))
+    scores = (metrics.mutual_information(x.draws(5, "attention")) for x in (clean, noisy))
     assert noise["mutual_information"] == metrics.out_of_distribution_detection(*scores)["auroc"]
-    scores = (metrics.predictive_entropy(of.predictions(0)["mean"]) for of in (clean, noisy))
+    scores = (metrics.predictive_entropy(x.predictions(0)["mean"]) for x in (clean, noisy))
     assert noise["entropy"] == metrics.out_of_distribution_detection(*scores)["auroc"]
     run = run_of(tmp_path, model="gat", num_draws=0)
     assert list(reports.noise_detection(run, part, predicted(run, part), 5)) == ["entropy"]
 
 
-def test_predictions_after_nodes_were_added(tmp_path):
+def test_predictions_after_adding_nodes(tmp_path):
     """The classes and the scale of the features are those of the training."""
     run = run_of(tmp_path, model="gat", scale_features="columns")
     (tmp_path / "asked.txt").write_text("n3\nn4\n")
@@ -93,21 +93,21 @@ def test_predictions_for_another_graph(tmp_path):
     lines = {"nodes": "third,node,first,second\n0.5,x,1,0\n0.1,y,0,1\n", "edges": "x,y\n", "asked": "y\n"}
     for name, text in lines.items():
         (tmp_path / f"{name}.csv").write_text(text)
-    found = list(APPLICATION.generate(run, options))
+    lines_of_nodes = list(APPLICATION.generate(run, options))
     features = (np.array([[1, 0, 0.5], [0, 1, 0.1]]) - run.codec["scaling"]["mean"]) / run.codec["scaling"]["sd"]
     inputs = {"features": tf.constant(features, tf.float32), "edges": tf.constant([[0, 1], [1, 0]])}
     probabilities = tf.nn.softmax(run.models.prediction(inputs)[1]).numpy()
     order = np.argsort(-probabilities)
-    assert found == ["\t".join(f"{'abc'[each]} {probabilities[each]:.4f}" for each in order)]
+    assert lines_of_nodes == ["\t".join(f"{'abc'[label]} {probabilities[label]:.4f}" for label in order)]
     (tmp_path / "asked.csv").write_text("y\n\n")
-    assert list(APPLICATION.generate(run, options)) == [*found, ""]
+    assert list(APPLICATION.generate(run, options)) == [*lines_of_nodes, ""]
 
 
 def test_statistics_of_the_attention(tmp_path):
     """Over the nodes that have a neighbour: 24 in a ring all have. A model that draws none has none."""
-    still, moving = (run_of(tmp_path, model="no_kl", weibull_k=k, num_draws=0) for k in (1e6, 1.0))
+    precise, noisy = (run_of(tmp_path, model="no_kl", weibull_k=k, num_draws=0) for k in (1e6, 1.0))
     for name in ("first", "second"):
-        deviations = [evaluate(run, run.data["test"])[0]["attention"][name]["weights_sd"] for run in (still, moving)]
+        deviations = [evaluate(run, run.data["test"])[0]["attention"][name]["weights_sd"] for run in (precise, noisy)]
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
     run = run_of(tmp_path, model="gat", num_draws=0)
     report, _ = evaluate(run, run.data["test"])
@@ -122,10 +122,12 @@ def test_the_exported_model(tmp_path):
     assert classifier.names == ("predict", "sample")
     # Features as the file has them, before they are scaled.
     features, edges = 3.0 * graph.features, graph.edges
-    found = classifier.predict(features, edges)
+    predicted_nodes = classifier.predict(features, edges)
     expected = tf.nn.softmax(run.models.prediction(graph.inputs)).numpy()
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4)
-    assert [name.decode() for name in found["classes"].numpy()] == ["abc"[each] for each in expected.argmax(axis=1)]
+    np.testing.assert_allclose(predicted_nodes["probabilities"], expected, rtol=1e-4)
+    assert [name.decode() for name in predicted_nodes["classes"].numpy()] == [
+        "abc"[label] for label in expected.argmax(axis=1)
+    ]
     drawn = classifier.sample(features, edges, 5, 1)
     assert drawn["draws"].shape == (5, 24, 3)
     np.testing.assert_allclose(drawn["probabilities"], drawn["draws"].numpy().mean(axis=0), rtol=1e-5)
@@ -165,9 +167,9 @@ def test_holm():
     """Holm 1979, the example of the four tests: the smallest times four, and none below the one before it."""
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
-    found = holm([0.02, float("nan"), 0.03])
-    np.testing.assert_allclose(found[::2], [0.04, 0.04])
-    assert np.isnan(found[1]) and holm([]) == []
+    corrected = holm([0.02, float("nan"), 0.03])
+    np.testing.assert_allclose(corrected[::2], [0.04, 0.04])
+    assert np.isnan(corrected[1]) and holm([]) == []
 
 
 def test_paired_p():
@@ -181,10 +183,10 @@ def test_paired_p():
 def test_the_table_of_the_paper(tmp_path):
     models = ("gat:published=cora", "wf:published=cora", "wc")
     options = changed(CompareGraphs(), out=str(tmp_path / "out"), models=models, baseline=models[0], seeds=4)
-    options.train_values = {"npz": __file__}
-    found = ([0.80, 0.81, 0.82, 0.81], [0.80, 0.81, 0.82, 0.81], [0.82, 0.825, 0.84, 0.82])
-    accuracies = dict(zip(models, found, strict=True))
-    records = {name: [{"report": {"accuracy": value}} for value in of] for name, of in accuracies.items()}
+    options.of_train = {"npz": __file__}
+    values = ([0.80, 0.81, 0.82, 0.81], [0.80, 0.81, 0.82, 0.81], [0.82, 0.825, 0.84, 0.82])
+    accuracies = dict(zip(models, values, strict=True))
+    records = {name: [{"report": {"accuracy": value}} for value in row] for name, row in accuracies.items()}
     (table,) = tables_of("\n\n".join(fan(Compared(APPLICATION, options, records)))).values()
     gat, wf, wc = table
     assert (gat["attention"], gat["paper"]) == ("GAT (published=cora)", "83.00") and wc["paper"] == "-"

@@ -53,7 +53,7 @@ def test_published_values(name, preset, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lf", "lc", "wf", "wc"])
-def test_the_divergence_pulls_where_no_values_are_published(name, tmp_path):
+def test_default_values_give_the_kl_a_gradient(name, tmp_path):
     """Those of the paper make its gradient a rounding error; the default is a sum over the edges."""
     run = run_of(tmp_path, **PUBLISHED_OPTIONS, model=name, kl_reduction=AlignmentOptions.kl_reduction, num_draws=0)
     assert evaluate(run, run.data["test"])[0]["gradients"]["kl"] > 1e-3
@@ -61,20 +61,24 @@ def test_the_divergence_pulls_where_no_values_are_published(name, tmp_path):
 
 def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
     """Whatever the network of a prior draws."""
-    found = {}
+    weights_by_model = {}
     for name in MODELS:
         # What was drawn before means nothing.
-        keras.utils.set_random_seed(len(found))
+        keras.utils.set_random_seed(len(weights_by_model))
         built = model.build(options_of(tmp_path, model=name), CODEC)
-        found[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
+        weights_by_model[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
     other = model.build(options_of(tmp_path, model="gat", seed=1), CODEC)
     for name in MODELS:
-        assert found[name].keys() == found["gat"].keys()
-        for path, values in found[name].items():
-            np.testing.assert_array_equal(values, found["gat"][path], err_msg=f"{name} {path}")
-    kernels = [path for path in found["gat"] if "kernel" in path]
-    assert not any(np.array_equal(found["gat"][w.path], w.numpy()) for w in other.training.weights if w.path in kernels)
-    assert not np.array_equal(found["gat"]["first/target_kernel"], found["gat"]["first/source_kernel"])
+        assert weights_by_model[name].keys() == weights_by_model["gat"].keys()
+        for path, values in weights_by_model[name].items():
+            np.testing.assert_array_equal(values, weights_by_model["gat"][path], err_msg=f"{name} {path}")
+    kernels = [path for path in weights_by_model["gat"] if "kernel" in path]
+    assert not any(
+        np.array_equal(weights_by_model["gat"][w.path], w.numpy()) for w in other.training.weights if w.path in kernels
+    )
+    assert not np.array_equal(
+        weights_by_model["gat"]["first/target_kernel"], weights_by_model["gat"]["first/source_kernel"]
+    )
 
 
 @pytest.mark.parametrize("l2_of", ["all", "kernels"])
@@ -84,23 +88,23 @@ def test_half_the_sum_of_squares(tmp_path, l2_of):
     counted = [w for w in weights if l2_of == "all" or "bias" not in w.name]
     assert len(counted) < len(weights) or l2_of == "all"
     expected = 0.05 * sum(float(tf.reduce_sum(w.value**2)) for w in counted)
-    found = sum(float(x) for x in run.models.training.losses)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    penalty = sum(float(x) for x in run.models.training.losses)
+    np.testing.assert_allclose(penalty, expected, rtol=1e-5)
 
 
-def test_with_all_neighbours_a_drawn_batch_is_the_graph(tmp_path):
+def test_batches_with_all_neighbours_match_the_full_graph(tmp_path):
     """Logits of the training nodes and their gradient, as of the whole graph; the KL is a mean over fewer nodes."""
-    whole = run_of(tmp_path, model="no_kl")
-    drawn = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
-    drawn.models.training.set_weights(whole.models.training.get_weights())
-    logits = whole.models.prediction(whole.data["train"].graph.inputs).numpy()
-    batches = drawn.data["train"].batches(drawn.options, first_epoch=0)
-    seen = 0
-    for inputs, labels in batches.take(drawn.data["train"].num_batches(drawn.options)):
-        found = drawn.models.training(inputs).numpy()
-        for row, label in zip(found, labels.numpy(), strict=True):
+    full = run_of(tmp_path, model="no_kl")
+    sampled = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
+    sampled.models.training.set_weights(full.models.training.get_weights())
+    logits = full.models.prediction(full.data["train"].graph.inputs).numpy()
+    batches = sampled.data["train"].batches(sampled.options, first_epoch=0)
+    num_nodes = 0
+    for inputs, labels in batches.take(sampled.data["train"].num_batches(sampled.options)):
+        batch_logits = sampled.models.training(inputs).numpy()
+        for row, label in zip(batch_logits, labels.numpy(), strict=True):
             match = np.abs(logits - row).max(axis=1).argmin()
             np.testing.assert_allclose(row, logits[match], rtol=1e-4, atol=1e-5)
-            assert whole.data["train"].graph.labels[match] == label
-            seen += 1
-    assert seen == 12
+            assert full.data["train"].graph.labels[match] == label
+            num_nodes += 1
+    assert num_nodes == 12
