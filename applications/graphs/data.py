@@ -1,6 +1,6 @@
-"""Graphs from files, and the batches of a part of their nodes.
+"""Read graphs, split their nodes, and build batches.
 
-Shapes: N nodes, D features, E edges, M nodes of a part.
+Shapes: N nodes, D features, E edges, M nodes of a split.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from applications.graphs.sampling import sampled_batches
 
 @dataclasses.dataclass
 class Part:
-    """Some nodes of a graph, int32 (M,): the training nodes for instance."""
+    """Some nodes of a graph, int32 (M,), such as the training nodes."""
 
     graph: Graph
     nodes: np.ndarray
@@ -40,16 +40,16 @@ class Part:
         }
 
     def num_batches(self, options):
-        """Return the number of training steps of an epoch."""
+        """Return the number of training steps per epoch."""
         return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
 
     def batches(self, options, first_epoch=None):
-        """Return batches, of the whole graph unless training draws neighbours."""
+        """Return batches, each with the full graph unless training samples neighbours."""
         if first_epoch is not None and options.sampling.neighbors:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
         if options.sampling.neighbors:
-            # The model that is trained on drawn neighbours reads masks of the padding.
+            # A model for sampled neighbours also reads padding masks.
             counts = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
             inputs |= {name: tf.fill((count,), True) for name, count in counts.items()}
         batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
@@ -57,18 +57,18 @@ class Part:
 
 
 def read(options):
-    """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
+    """Return the `Part` of each split of the graph given to `train`."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
     if empty.size:
-        raise InputError(f"{origin}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
+        raise InputError(f"{origin}: expected nodes of every class. Received: no {graph.classes[empty[0]]} node")
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
 def read_other(options, evaluation, labelled=True):
-    """Return all nodes of the graph that the options of a command name, or all `labelled` ones, a `Part`; `None` where
-    they name none."""
+    """Return a `Part` with all nodes, or all `labelled` nodes, of the graph given to a command, or `None` without a
+    graph."""
     if evaluation.npz is None and evaluation.nodes is None:
         return None
     files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
@@ -76,13 +76,13 @@ def read_other(options, evaluation, labelled=True):
     origin, graph, _ = read_graph(graph, labelled)
     nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
     if not nodes.size:
-        raise InputError(f"{origin}: no node has a label, so there is nothing to report on; `predict` needs none.")
+        raise InputError(f"{origin}: expected nodes with labels to report on; for nodes without labels, use `predict`.")
     return Part(graph, nodes.astype(np.int32))
 
 
 def encode(options, codec, part, training=False):
-    """Return a part with the features in the order and on the scale of a codec, and labels by the numbers of its
-    classes; `InputError` for other features or classes."""
+    """Order and scale the features of a part and number its labels as in the codec; raise `InputError` for other
+    features or classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):
@@ -95,7 +95,7 @@ def encode(options, codec, part, training=False):
         raise InputError(f"the graph has {features.shape[1]} features; the model reads {codec['width']}.")
     unknown = [name for name in graph.classes if name not in classes]
     if unknown:
-        raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(classes)}.")
+        raise InputError(f"the graph has the class {unknown[0]}; the classes of the model are {', '.join(classes)}.")
     if codec["scaling"]:
         features = ((features - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
     if graph.classes != classes:
@@ -106,8 +106,8 @@ def encode(options, codec, part, training=False):
 
 
 def read_graph(options, labelled=True):
-    """Return the name of the file for errors, the `Graph` that `GraphOptions` name, and its splits or `None`. A table
-    of nodes needs labels if it is `labelled`."""
+    """Return a name for error messages, the `Graph` that `GraphOptions` describe, and its splits or `None`. If
+    `labelled`, a table of nodes needs labels."""
     if options.npz is not None:
         origin, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:
@@ -121,7 +121,7 @@ def read_graph(options, labelled=True):
         edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     if not len(edges):
-        raise InputError(f"{origin}: no edge joins two nodes, so there is nothing to attend to.")
+        raise InputError(f"{origin}: expected at least one edge between two nodes.")
     if options.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
         graph.features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
@@ -132,8 +132,8 @@ def read_graph(options, labelled=True):
 
 
 def digits(num_neighbors=8):
-    """Return features, labels and edges: scikit-learn's 1,797 handwritten digits, 8 x 8 pixels, and an edge from each
-    to its nearest neighbours."""
+    """Return features, labels and edges of scikit-learn's 1,797 handwritten digits, 8 x 8 pixels, with edges from each
+    digit to its nearest neighbours."""
     import sklearn.datasets
     import sklearn.neighbors
 
@@ -143,17 +143,17 @@ def digits(num_neighbors=8):
 
 
 def _check_arrays(origin, graph):
-    """Raise `InputError` for features that are no finite numbers, missing labels, and edges to nowhere."""
+    """Raise `InputError` for non-finite features, missing labels, and edges to missing nodes."""
     count, labels, edges = len(graph.features), graph.labels, graph.edges
     wrong = np.argwhere(~np.isfinite(graph.features))
     if len(wrong):
         node, column = wrong[0]
         feature = column + 1 if graph.columns is None else graph.columns[column]
-        raise InputError(f"{origin}: node {graph.name(node)}: feature {feature} is no finite number.")
+        raise InputError(f"{origin}: node {graph.name(node)}: expected a finite number as feature {feature}.")
     if len(labels) != count:
         raise InputError(f"{origin}: expected a label for each of {count} nodes. Received: {len(labels)}")
     if labels.max(initial=-1) >= count:
-        raise InputError(f"{origin}: the label {labels.max()} is too large for {count} nodes.")
+        raise InputError(f"{origin}: expected labels below {count}, the number of nodes. Received: {labels.max()}")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
     if wrong.size:
         source, target = edges[wrong[0]]
@@ -161,35 +161,35 @@ def _check_arrays(origin, graph):
 
 
 def _drawn_splits(options, graph):
-    """Return splits as Planetoid has them: some training nodes of each class, then validation and test nodes."""
+    """Draw splits as in Planetoid: training nodes of each class, then validation and test nodes."""
     if len(graph.classes) < 2:
-        raise InputError(f"--train-per-class: expected labels of 2 classes at least. Received: {len(graph.classes)}")
+        raise InputError(f"--train-per-class: expected labels of at least 2 classes. Received: {len(graph.classes)}")
     labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
     nodes_by_class = (labelled[graph.labels[labelled] == label] for label in range(len(graph.classes)))
     train = np.concatenate([nodes[: options.train_per_class] for nodes in nodes_by_class])
     rest, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
     if len(rest) <= num_valid:
         raise InputError(
-            f"--num-valid: {len(rest)} nodes with a label are left beside {len(train)} of training; --num-valid "
-            f"{max(1, len(rest) // 3)} leaves the rest for the test. Received: {num_valid}"
+            f"--num-valid: expected fewer than the {len(rest)} labelled nodes that are not among {len(train)} training "
+            f"nodes, such as {max(1, len(rest) // 3)}. Received: {num_valid}"
         )
     parts = {"train": train, "valid": rest[:num_valid], "test": rest[num_valid : num_valid + options.num_test]}
     return {name: np.sort(nodes) for name, nodes in parts.items()}
 
 
 def _checked(origin, graph, splits):
-    """Return the splits without the nodes that have no label; `InputError` where they overlap or go too far."""
+    """Return the splits without unlabelled nodes; raise `InputError` for overlaps or unknown nodes."""
     all_nodes = np.concatenate(list(splits.values()))
     wrong = all_nodes[(all_nodes < 0) | (all_nodes >= len(graph.labels))]
     if wrong.size:
-        raise InputError(f"{origin}: a part has the node {wrong[0]}; there are {len(graph.labels)}.")
+        raise InputError(f"{origin}: expected splits of nodes below {len(graph.labels)}. Received: {wrong[0]}")
     nodes, counts = np.unique(all_nodes, return_counts=True)
     if (counts > 1).any():
-        raise InputError(f"{origin}: the node {graph.name(nodes[counts > 1][0])} stands in the parts twice.")
+        raise InputError(f"{origin}: expected a node in one split only. Received: {graph.name(nodes[counts > 1][0])}")
     parts = {name: nodes[graph.labels[nodes] >= 0] for name, nodes in splits.items()}
     for name in ("train", "valid"):
         if name not in parts:
-            raise InputError(f"{origin}: has the parts {', '.join(parts)}, and no part {name}.")
+            raise InputError(f"{origin}: expected a {name} split. Received: {', '.join(parts)}")
         if not len(parts[name]):
-            raise InputError(f"{origin}: the part {name} has no node with a label.")
+            raise InputError(f"{origin}: expected labelled nodes in the {name} split.")
     return {name: nodes for name, nodes in parts.items() if len(nodes)}

@@ -1,6 +1,6 @@
-"""Graphs from NumPy archives and from tables.
+"""Read graphs from NumPy archives and from tables.
 
-Shapes: N nodes, D features, E edges, M nodes of a part.
+Shapes: N nodes, D features, E edges, M nodes of a split.
 """
 
 import dataclasses
@@ -16,23 +16,23 @@ from applications.text.readers import table_rows
 
 SPLITS = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
 _SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
-# Dimensions and kind of the numbers of each array in an archive.
+# Number of dimensions and dtype of each array in an archive.
 _ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, np.integer)}
 _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 
 @dataclasses.dataclass
 class Graph:
-    """A graph; as it is read, its edges are those of the file, and an archive names no classes.
+    """A graph. Right after reading, edges are as listed in the file, and an archive has no class names.
 
     Attributes:
         features: float32 (N, D).
-        edges: int32 (E, 2), each a source and a target, without self-loops, each once.
-        labels: int32 (N,), -1 for unknown.
+        edges: int32 (E, 2), distinct pairs of source and target, without self-loops.
+        labels: int32 (N,), -1 for unknown labels.
         classes: Names of the classes.
-        names: Names of the nodes, or `None` where their numbers are their names.
+        names: Names of the nodes, or `None` to use their numbers.
         listed: Number of edges in the file.
-        columns: Names of the features, or `None` where they have none.
+        columns: Names of the features, or `None`.
     """
 
     features: np.ndarray
@@ -45,7 +45,7 @@ class Graph:
 
     @functools.cached_property
     def inputs(self):
-        """The tensors that a model sees."""
+        """The input tensors of a model."""
         import tensorflow as tf
 
         return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
@@ -55,17 +55,17 @@ class Graph:
 
 
 def read_npz(path):
-    """Return the `Graph` of a NumPy archive, and its splits or `None`."""
+    """Read the `Graph` of a NumPy archive, and its splits or `None`."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays.") from error
+        raise InputError(f"{path}: expected a NumPy archive of plain arrays.") from error
     for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
         if name not in arrays:
-            raise InputError(f"{path}: has no {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
+            raise InputError(f"{path}: expected an array {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
     if "features" not in arrays:
         *content, shape = (arrays[name] for name in _SPARSE)
         try:
@@ -73,29 +73,29 @@ def read_npz(path):
             features.check_format()
             arrays["features"] = features.toarray()
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: feat_data and what belongs to it are no matrix: {error}") from error
+            raise InputError(f"{path}: expected feat_* arrays of a sparse matrix: {error}") from error
     for name, (ndim, kind) in _ARRAYS.items():
         array = arrays.get(name)
         if array is not None and (array.ndim != ndim or not np.issubdtype(array.dtype, kind)):
             expected = f"{'numbers' if kind is np.number else 'integers'} of {ndim} dimensions"
             raise InputError(f"{path}: {name}: expected {expected}. Received: {array.dtype}, {array.shape}")
     if arrays["edges"].shape[1] != 2 or arrays["labels"].min(initial=0) < -1:
-        raise InputError(f"{path}: expected edges of shape (E, 2), and labels from -1 on.")
+        raise InputError(f"{path}: expected edges of shape (E, 2), and labels of at least -1.")
     splits = {name: arrays[key] for name, key in SPLITS.items() if key in arrays}
     edges, labels = (arrays[name].astype(np.int64) for name in ("edges", "labels"))
     return Graph(arrays["features"].astype(np.float32), edges, labels), splits or None
 
 
 def read_tables(path, edges_path, labelled=True):
-    """Return the `Graph` of a CSV of nodes, with a column of labels if it is `labelled`, and one of edges; and its
-    splits or `None`."""
+    """Read the `Graph` of a CSV of nodes, with labels if `labelled`, and a CSV of edges; return it with its splits or
+    `None`."""
     rows = _rows(path)
     header = rows[0][1] if rows else []
     if "node" not in header or (labelled and "label" not in header):
         raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {header}")
     repeated = [name for index, name in enumerate(header) if name in header[:index]]
     if repeated:
-        raise InputError(f"{path}:1: two columns are named {repeated[0]}.")
+        raise InputError(f"{path}:1: expected distinct column names. Received: {repeated[0]} twice")
     columns = [name for name in header if name not in ("node", "label", "split")]
     lines, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
     for line, cells in rows[1:]:
@@ -105,7 +105,7 @@ def read_tables(path, edges_path, labelled=True):
         row = dict(zip(header, cells))
         node, split = row["node"], row.get("split")
         if node in lines:
-            raise InputError(f"{position}: the node {node} stands in line {lines[node]} already.")
+            raise InputError(f"{position}: expected each node once. Received: {node}, as in line {lines[node]}")
         try:
             features.append([float(row[name]) for name in columns])
         except ValueError as error:
@@ -117,7 +117,7 @@ def read_tables(path, edges_path, labelled=True):
         labels.append(row.get("label", ""))
         lines[node] = line
     if not columns or not lines:
-        raise InputError(f"{path}: expected nodes with a feature at least.")
+        raise InputError(f"{path}: expected nodes with at least one feature.")
     classes = sorted(set(labels) - {""})
     labels = np.array([classes.index(label) if label else -1 for label in labels])
     splits = {name: np.array(nodes) for name, nodes in splits.items() if nodes}
@@ -135,7 +135,7 @@ def _read_edges(path, numbers):
         if line == 1 and len(unknown) == 2:
             continue  # a header
         if unknown:
-            raise InputError(f"{path}:{line}: there is no node {unknown[0]}.")
+            raise InputError(f"{path}:{line}: expected names of nodes. Received: {unknown[0]}")
         edges.append([numbers[name] for name in ends])
     return np.array(edges, np.int64).reshape(-1, 2)
 

@@ -1,12 +1,12 @@
-"""The two-layer graph attention network of Velickovic et al. 2018, its weights as they are or drawn (Fan et al. 2020).
+"""Build the two-layer graph attention network of Velickovic et al. 2018, deterministic or Bayesian (Fan et al. 2020).
 
     h = elu(first(x)),  logits = second(h)
     loss = -mean_m log softmax(logits_m)[label_m] + kl_weight a(t) KL(q || p) + l2 / 2 sum w^2
 
-q is the distribution of the attention weights of both layers, p their prior, a(t) the annealing at step t. A model
-without a prior has no KL, a deterministic one no q.
+q is the distribution of the attention weights of both layers, p their prior, and a(t) the annealing at step t. Models
+without a prior have no KL; deterministic models have no q.
 
-Shapes: N nodes, D features, E edges, M nodes that are classified, H heads, C classes.
+Shapes: N nodes, D features, E edges, M classified nodes, H heads, C classes.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ LAYERS = ("first", "second")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of Table 1 of Fan et al. 2020: its name there; the distribution "weibull" or "lognormal", or `None` for
+    """A model from Table 1 of Fan et al. 2020: its title; the distribution "weibull" or "lognormal", or `None` for
     softmax; the prior "fixed", "contextual" or `None`."""
 
     title: str
@@ -41,10 +41,10 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The model that is trained and the one that predicts; they share their layers.
+    """The training and prediction models, which share their layers.
 
     Attributes:
-        training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); where neighbours are drawn, with
+        training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); with sampled neighbours, also
             "nodes_mask" (N,) and "edges_mask" (E,).
         prediction: {"features" (N, D), "edges" (E, 2)} -> logits (N, C).
     """
@@ -54,19 +54,19 @@ class Models:
 
 
 def build(options, codec):
-    """Return the `Models` of `Options` and a codec, whose features are D and whose classes C."""
+    """Build the `Models` for the D features and C classes of a codec."""
     # Layers.
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # `build` draws all weights of a layer, its prior's weights last: models of one seed start from the same weights.
+    # `build` draws the prior's weights last, so all models with the same seed start from the same weights.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
         for weight in layer.trainable_weights:
             if network.l2 and (network.l2_of == "all" or "bias" not in weight.name):
                 weight.regularizer = keras.regularizers.L2(network.l2 / 2.0)
-    # The functional graph.
+    # Connect the layers.
     features, edges = keras.Input((width,), name="features"), keras.Input((2,), dtype="int32", name="edges")
     targets = keras.Input((), dtype="int32", name="targets")
     inputs, masks = {"features": features, "edges": edges}, {}
@@ -75,13 +75,13 @@ def build(options, codec):
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
         logits = second(first(features, edges, **masks), edges, **masks)
-    # The loss is float32 where the rest is computed in half precision.
+    # Compute the loss in float32 under half precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
     return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
 
 def attention(options, index, units, num_heads, **kwargs):
-    """Return a layer of the network."""
+    """Build a layer of the network."""
     network, alignment, model = options.network, options.alignment, MODELS[options.model]
     kwargs |= {"name": LAYERS[index], "seed": options.run.layer_seed(index)}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
@@ -91,11 +91,11 @@ def attention(options, index, units, num_heads, **kwargs):
         kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
         kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":
-            # The published mean is one over the edges and heads of both layers.
+            # The published KL is a mean over the edges and heads of both layers.
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None
-        # Initialization after He, head by head: Keras takes an axis of heads for a part of the input.
+        # He initialization per head: Keras would count the heads axis as fan-in.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = bayesian.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
@@ -104,7 +104,7 @@ def attention(options, index, units, num_heads, **kwargs):
 
 
 def values_of(options):
-    """Return the values of a model's attention, from the options or else from the paper: a dictionary."""
+    """Return a dictionary of the attention's values, from the options or, by default, from the paper."""
     values = dataclasses.asdict(options.alignment)
     return {name: value if values.get(name) is None else values[name] for name, value in _published(options).items()}
 

@@ -1,5 +1,4 @@
-"""Options of the classification of nodes. The presets are in presets/, the published values of the attention in
-published.yaml."""
+"""Options of node classification; presets/ has the presets, and published.yaml the papers' attention values."""
 
 import dataclasses
 import pathlib
@@ -17,41 +16,41 @@ PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").re
 
 
 def check_sources(options):
-    """Raise `InputError` unless the files are of one graph."""
+    """Raise `InputError` unless the files describe one graph."""
     if (options.nodes is None) != (options.edges is None):
-        raise InputError("--nodes and --edges belong together; one of them is missing.")
+        raise InputError("--nodes and --edges require each other; name both.")
     if options.npz is not None and options.nodes is not None:
-        raise InputError("--nodes: --npz names the graph; leave out one of the two.")
+        raise InputError("expected only one of --npz and --nodes.")
 
 
 @dataclasses.dataclass
 class GraphOptions:
-    """Graph; without files, a graph of neighbours of scikit-learn's digits"""
+    """Graph; the default is a nearest-neighbour graph of scikit-learn's digits"""
 
     npz: common.File | None = None
-    """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
-    edges (E, 2); labels, -1 for unknown; perhaps train_idx, val_idx, test_idx. tools/convert_planetoid.py makes one
-    of Planetoid's files."""
+    """NumPy archive with features, or feat_data, feat_indices, feat_indptr and feat_shape (compressed rows); edges (E,
+    2); labels, -1 for unknown; optionally train_idx, val_idx and test_idx. tools/convert_planetoid.py converts
+    Planetoid's files."""
     nodes: common.File | None = None
-    """CSV with a header: the column node, a name; label, empty where it is unknown; perhaps split, which is train,
-    valid, test or empty; all other columns are features."""
+    """CSV with a header: node (a name); label, empty if unknown; optionally split, which is train, valid, test or
+    empty; all other columns are features."""
     edges: common.File | None = None
-    """CSV of two names of nodes a line, source and target; a header is allowed."""
+    """CSV with two node names per line, source and target; a header is allowed."""
     directed: bool = False
-    """Give an edge to its target alone; otherwise an edge has both directions."""
+    """Treat edges as directed; otherwise each edge is used in both directions."""
     scale_features: Literal["auto", "rows", "columns", "none"] = "auto"
-    """rows: divide the features of a node by the sum of their sizes, as published for counts of words. columns:
-    subtract the mean of each feature, divide by its standard deviation. auto: columns for --nodes, otherwise rows."""
+    """rows: divide the features of a node by the sum of their absolute values, as published for word counts. columns:
+    standardize each feature. auto: columns for --nodes, otherwise rows."""
     train_per_class: common.Positive = 20
-    """Training nodes of each class, where the data have no splits."""
+    """Training nodes per class, if the data have no splits."""
     num_valid: common.Positive = 500
-    """Validation nodes, where the data have no splits."""
+    """Validation nodes, if the data have no splits."""
     num_test: common.NotNegative = 1000
-    """Test nodes, where the data have no splits: at most so many of the nodes that are left."""
+    """Maximum number of test nodes, if the data have no splits."""
 
     @property
     def scaling(self):
-        """The scaling that `scale_features` means for these files."""
+        """The value of `scale_features`, with auto resolved."""
         if self.scale_features != "auto":
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
@@ -61,22 +60,22 @@ class GraphOptions:
 
 @dataclasses.dataclass
 class NetworkOptions:
-    """Network; the defaults are the values of Velickovic et al. 2018 for Cora"""
+    """Network; the defaults follow Velickovic et al. 2018 for Cora"""
 
     units: common.Positive = 8
-    """Width of a head of the first layer."""
+    """Width of each head of the first layer."""
     num_heads: common.Positive = 8
-    """Heads of the first layer, side by side."""
+    """Number of heads of the first layer, which are concatenated."""
     output_heads: common.Positive = 1
-    """Heads of the second layer, averaged."""
+    """Number of heads of the second layer, which are averaged."""
     feature_dropout: common.Dropout = 0.6
-    """Rate of dropout on the inputs of both layers."""
+    """Dropout rate of the inputs of both layers."""
     coefficient_dropout: common.Dropout = 0.6
-    """Rate of dropout on the attention weights."""
+    """Dropout rate of the attention weights."""
     l2: common.NotNegativeFloat = 5e-4
-    """Factor on half the sum of the squares of weights."""
+    """Factor on half the sum of squared weights."""
     l2_of: Literal["all", "kernels"] = "all"
-    """Weights that l2 is about; all: biases and the network of the prior too, as published."""
+    """Weights that l2 penalizes; all includes biases and the prior network, as published."""
 
     @property
     def drops(self):
@@ -85,32 +84,32 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none for the paper's value for the model and the data set, or the general one"""
+    """Attention; none uses the value of --published for the model"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
-    """Data set whose published values the models take; general: values of this program, with which the KL pulls."""
+    """Data set whose published attention values are used. general: values of this program, whose KL has an effect."""
     prior_hidden_units: common.Positive | None = None
-    """Width of the network that reads a contextual prior off the projected nodes."""
+    """Width of the network that computes a contextual prior from the projected nodes."""
     per_head_prior: bool = True
-    """Give each head a network of its own, as published."""
+    """Give each head its own prior network, as published."""
     prior_over: Literal["neighbourhood", "nodes"] = "neighbourhood"
-    """A contextual prior sums to one over the neighbourhood, or over all nodes as in the published code."""
+    """Normalize a contextual prior over the neighbourhood, or over all nodes as in the published code."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """sum: over all edges and heads, averaged over the nodes. query_mean: averaged over the nodes that have an edge.
-    mean: divided by all edges and heads of both layers together, as in the published code."""
+    """sum: sum over edges and heads, mean over nodes. query_mean: mean over nodes with edges. mean: mean over the edges
+    and heads of both layers, as in the published code."""
 
 
 @dataclasses.dataclass
 class SamplingOptions:
-    """Mini-batches; without them a step sees the whole graph, whatever --batch-size is"""
+    """Mini-batches; without them, each step uses the full graph and ignores --batch-size"""
 
     neighbors: tuple[common.Positive, ...] = ()
-    """10 10: a training step has batch_size training nodes, ten drawn neighbours of each, and ten of each of these.
-    Reports see all."""
+    """10 10: a training step uses batch_size training nodes, ten sampled neighbours of each, and ten neighbours of each
+    of these. Reports use the full graph."""
 
     def check(self):
         if len(self.neighbors) not in (0, 2):
-            raise InputError(f"--neighbors: one number for each of the two layers. Received: {len(self.neighbors)}")
+            raise InputError(f"--neighbors: expected 2 numbers, one per layer. Received: {len(self.neighbors)}")
 
 
 @dataclasses.dataclass
@@ -118,18 +117,19 @@ class ReportOptions:
     """Reports"""
 
     criterion: Literal["published", "accuracy", "nll"] = "published"
-    """Measure on validation that keeps weights and stops early. published: keep an epoch whose accuracy and NLL are the
-    best so far; stop where neither has been. accuracy: the best one, the lower NLL of equals. nll: the lowest."""
+    """Validation criterion for keeping weights and for early stopping. published: keep an epoch if accuracy and NLL are
+    both the best so far; stop if neither improves. accuracy: keep the best accuracy, ties broken by NLL. nll: keep the
+    lowest NLL."""
     num_draws: common.NoneOrSeveral = 20
-    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
+    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
 
 
 @dataclasses.dataclass
 class Options:
-    """Train a classifier of the nodes of a graph; without a graph, of scikit-learn's digits."""
+    """Train a classifier of graph nodes; without data options, on a graph of scikit-learn's digits."""
 
     model: Literal[MODELS] = "wc"
-    """One of the models of Fan et al. 2020, Table 1."""
+    """A model from Table 1 of Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/graphs")
     graph: GraphOptions = common.group(GraphOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -150,47 +150,47 @@ class Options:
 
     def check(self):
         if self.fit.strategy != "none":
-            raise InputError("--strategy: a graph is one batch, which replicas cannot share.")
+            raise InputError("--strategy: expected none, since a graph is a single batch that replicas cannot share.")
         published = self.alignment.published
         if published != "general" and self.graph.npz is None and self.graph.nodes is None:
-            raise InputError(f"--published: {published} is the name of a graph; give --npz, or --nodes and --edges.")
+            raise InputError(f"--published: {published} requires its graph; name --npz, or --nodes and --edges.")
 
 
 @dataclasses.dataclass
 class OtherGraph:
-    """Files of another graph."""
+    """Files of another graph"""
 
     npz: common.File | None = None
-    """Another graph of the same features and classes, as `train --npz` reads it."""
+    """Another graph with the same features and classes, in the format of `train --npz`."""
     nodes: common.File | None = None
-    """Another graph, as `train --nodes` reads it; `predict` needs no labels."""
+    """Another graph, in the format of `train --nodes`; `predict` needs no labels."""
     edges: common.File | None = None
-    """Its edges."""
+    """Edges of this graph."""
 
     check = check_sources
 
 
 @dataclasses.dataclass
 class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
-    """Report on a part of the nodes of a run's graph, or on all labelled nodes of another graph."""
+    """Report on a split of the graph of a run, or on all labelled nodes of another graph."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty metrics instead of the run's."""
+    """Draws for the uncertainty metrics; defaults to the option of the run."""
 
 
 @dataclasses.dataclass
 class PredictGraphs(OtherGraph, common.GenerateOptions):
-    """Classify nodes of a run's graph, or of another: a name, or a number from 0 on where nodes have none, a line."""
+    """Classify nodes of the graph of a run, or of another graph, given one name (or number, from 0) per line."""
 
 
 @dataclasses.dataclass
 class OtherNodes:
-    """Other nodes and corrupted ones: a model should be less sure of both."""
+    """Other and corrupted nodes, on which a model should be less certain"""
 
     other: common.File | None = None
-    """An .npz of another graph, as `evaluate --npz` reads it; its labels mean nothing."""
+    """An .npz of another graph, in the format of `evaluate --npz`; labels are ignored."""
     corruption: common.NotNegativeFloat | None = None
-    """Noise on the features of test data, in standard deviations of a feature; 5 where it is left out, 0 for none."""
+    """Noise on the test features, in standard deviations of each feature; defaults to 5, 0 for no noise."""
 
 
 @dataclasses.dataclass
@@ -201,13 +201,13 @@ class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareGraphs(OtherNodes, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = MODELS
     baseline: str = "gat"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ("fan",)
-    """Also Table 1 of Fan et al. 2020, with paired tests; what the uncertainty of the models is worth."""
+    """Also print Table 1 of Fan et al. 2020 with paired tests, or an evaluation of the models' uncertainty."""
 
 
 PROGRAM = Program(

@@ -1,6 +1,6 @@
-"""Reports of a trained model: accuracy, calibration, uncertainty of each node, and statistics of the attention.
+"""Report accuracy, calibration, uncertainty and attention statistics of a trained model.
 
-Shapes: N nodes, M nodes of a part, C classes, S draws.
+Shapes: N nodes, M nodes of a split, C classes, S draws.
 """
 
 import functools
@@ -24,17 +24,17 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Nodes in report.txt, nodes in report.html, and nodes whose neighbours are shown there, at most so many of each.
+# Number of nodes in report.txt and in report.html, of nodes with alignments there, and of neighbours per node.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
-# Draws of weights behind their standard deviation, and the seed.
+# Number of draws for the standard deviation of weights, and their seed.
 NUM_DRAWS, SEED = 16, 0
-# Noise on the features that a model should notice, in standard deviations of a feature.
+# Noise for noise detection, in standard deviations of a feature.
 CORRUPTION = 5.0
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
 
 
 def deviation(record):
-    """Return the standard deviation of the attention weights over draws, the larger one of both layers."""
+    """Return the larger standard deviation over draws of the attention weights of both layers."""
     layers = record["report"]["attention"]
     return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 
@@ -62,7 +62,7 @@ COLUMNS = (
 
 
 def evaluate(run, part, evaluation=None):
-    """Return all figures of a part, and the predictions."""
+    """Return the report on a data split, and the predictions."""
     labels, num_draws = part.labels, first_value("num_draws", evaluation, run.options.reports)
     probabilities = predicted(run, part)
     report = {
@@ -92,8 +92,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def noise_detection(run, part, probabilities, num_draws):
-    """Return the AUROCs with which the entropy of one prediction and, where attention is drawn, the mutual information
-    of draws tell nodes with noise on their features from nodes without."""
+    """Return the AUROC of detecting nodes with noisy features by the entropy of one prediction and, with random
+    attention, by the mutual information of draws."""
     predicting, noisy = predictor(run, part), predictor(run, part, CORRUPTION)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:
@@ -103,8 +103,8 @@ def noise_detection(run, part, probabilities, num_draws):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of a part; Gaussian noise on the features of every node has so many times the standard
-    deviation of a feature."""
+    """Return the `Predictor` of a split; `corruption` adds Gaussian noise to all features, in standard deviations of
+    each feature."""
     model, inputs = run.models.prediction, part.graph.inputs
     if corruption:
         noise = np.random.default_rng(0).normal(size=part.graph.features.shape) * part.graph.features.std(axis=0)
@@ -121,14 +121,14 @@ def predictor(run, part, corruption=0.0):
 
 
 def other_graph(options, path, codec=None):
-    """Return all nodes of the graph in an .npz, without labels."""
+    """Read all nodes of the graph in an .npz, without labels."""
     part = data.read_other(options, OtherGraph(npz=path), labelled=False)
     part.graph.classes, part.graph.labels = codec and codec["classes"], np.full_like(part.graph.labels, -1)
     return part
 
 
 def gradient_norms(run, part):
-    """Return the norms of the gradients of a part's log-likelihood and of the KL, in a step on the whole graph."""
+    """Return the gradient norms of the log-likelihood of a split and of the KL, on the full graph."""
     labels, drops = tf.constant(part.labels), run.options.network.drops
 
     def log_likelihood(logits):
@@ -138,8 +138,8 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return for each layer the entropies of a node's weights and of its prior, and the standard deviation of a weight
-    over draws: means over heads and the nodes that have an edge. `None` for weights that are not drawn."""
+    """Return the entropies of weights and prior and the standard deviation of weights over draws, for each layer, as
+    means over heads and nodes with edges. Return `None` for deterministic weights."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]
@@ -152,7 +152,7 @@ def attention_statistics(run, graph):
 
 
 def _layer_inputs(run, graph):
-    """Return the features that each layer sees where nothing is drawn."""
+    """Return the input features of each layer at the mean of the attention."""
     features, first = graph.inputs["features"], run.models.prediction.get_layer("first")
     return {"first": features, "second": first(features, graph.inputs["edges"])}
 
@@ -217,7 +217,7 @@ def shown(run, part, outputs):
 
 
 def _alignments(run, graph, nodes):
-    """Return which neighbours some nodes look at, in each head of each layer."""
+    """Return the attention weights of nodes over their neighbours, for each head of each layer."""
     model, edges = run.models.prediction, graph.inputs["edges"]
     weights, spread, alignments = {}, {}, []
     for layer, features in _layer_inputs(run, graph).items():
@@ -228,16 +228,16 @@ def _alignments(run, graph, nodes):
                 draws.append(attend()[1].numpy())
         if draws:
             spread[layer] = np.std(draws, axis=0)
-    # Every node has a loop, after the edges.
+    # Append the self-loop of every node after the edges.
     ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
         links = np.flatnonzero(ends[:, 1] == node)
-        # The neighbours that the last layer looks at most.
+        # Choose the neighbours with the largest weights in the last layer.
         heaviest = np.argsort(-weights["second"][:, links].mean(axis=0), kind="stable")[:MOST_NEIGHBOURS]
         links = links[np.sort(heaviest)]
         title, source = _named(graph, node), [_named(graph, neighbour) for neighbour in ends[links, 0]]
         panels = ({f"{layer} layer": x[:, None, links] for layer, x in layers.items()} for layers in (weights, spread))
-        # A single head is none to choose.
+        # Drop the head axis if there is a single head.
         panels = ({layer: x[0] if len(x) == 1 else x for layer, x in layers.items()} for layers in panels)
         alignments.append(Alignment(title, [title], *panels, source=source))
     return alignments
@@ -263,7 +263,7 @@ def fan(comparison):
     values = {name: [100.0 * x["report"]["accuracy"] for x in runs] for name, runs in comparison.records.items()}
     baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
     compared = [name for name in values if name != baseline] if baseline in values else []
-    # One seed has no test.
+    # A single seed has no paired test.
     p_values = {name: paired_p(values[name], values[baseline]) for name in compared}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []

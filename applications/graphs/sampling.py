@@ -1,4 +1,4 @@
-"""Training steps that see drawn neighbours of a few nodes, and not the whole graph (Hamilton et al. 2017)."""
+"""Mini-batches with sampled neighbours of a few nodes instead of the full graph (Hamilton et al. 2017)."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from applications.common.batches import prefetched
 
 
 class NeighborSampler:
-    """Draws neighbours among edges (E, 2), each a source and a target, of so many nodes."""
+    """Sample neighbours from edges (E, 2), pairs of source and target, of a graph with `num_nodes` nodes."""
 
     def __init__(self, edges, num_nodes):
         order = np.argsort(edges[:, 1], kind="stable")
@@ -17,15 +17,15 @@ class NeighborSampler:
         self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
 
     def draw(self, nodes, counts, generator):
-        """Return edges (E, 2): into different nodes (M,), into their sources, and so on, at most so many into a node as
-        `counts` has for the step. A node has edges of the step that it appears in first."""
+        """Sample edges (E, 2) into distinct nodes (M,), then into their sources, and so on, with at most `counts[i]`
+        edges into each node in step i. Edges into a node are sampled only in the step after its first occurrence."""
         edges, visited = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
             targets = np.repeat(nodes, degrees)
             first = np.repeat(np.cumsum(degrees) - degrees, degrees)
             sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
-            # The first ones of each node in a random order.
+            # Choose the first `count` edges of each node in random order.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
             chosen = order[np.arange(len(targets)) - first < count]
             edges.append(np.stack([sources[chosen], targets[chosen]], axis=1))
@@ -35,10 +35,10 @@ class NeighborSampler:
 
 
 def sampled_batches(part, options, first_epoch):
-    """Return the training batches without an end; the order and the neighbours depend on the seed and the epoch alone.
+    """Return an endless stream of training batches; order and neighbours depend only on the seed and the epoch.
 
-    The nodes of a batch have new numbers. Nodes and edges are padded to a power of two, so that XLA compiles few sizes;
-    masks say which of them are padding.
+    The nodes of a batch are renumbered. Nodes and edges are padded to a power of two, so that XLA compiles few shapes;
+    masks mark the padding.
     """
     graph, batch_size = part.graph, options.fit.batch_size
     sampler = NeighborSampler(graph.edges, len(graph.labels))
@@ -57,7 +57,7 @@ def sampled_batches(part, options, first_epoch):
 
 
 def batch_of(graph, sampler, nodes, counts, generator):
-    """Return the inputs of a batch of training nodes, and their labels."""
+    """Return the inputs and labels of a batch of training nodes."""
     edges = sampler.draw(nodes, counts, generator)
     node_ids, new_ids = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
     size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(node_ids), len(edges)))

@@ -1,4 +1,4 @@
-"""Classification with a trained model, as an exportable module: features and edges in, probabilities out.
+"""Classify nodes with a trained model, as an exportable module from features and edges to probabilities.
 
 Shapes: N nodes, D features, E edges, C classes, S draws.
 """
@@ -12,13 +12,13 @@ from applications.graphs import data
 from applications.text.readers import aligned, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
-# Classes of a line of `predict`.
+# Number of classes per line of `predict`.
 NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
-    """The exported module of a `Run`. Features are as in the file, before they are scaled; edges are sources and
-    targets, one for each direction, without self-loops and each listed once."""
+    """The exported module of a `Run`. Features are unscaled, as in the file; edges are distinct pairs of source and
+    target, one per direction, without self-loops."""
 
     def __init__(self, run):
         super().__init__(name="classifier")
@@ -37,7 +37,7 @@ class Classifier(tf.Module):
 
     @property
     def names(self):
-        """Names of the endpoints, the default one first."""
+        """Names of the endpoints, starting with the default."""
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, features, edges):
@@ -46,7 +46,7 @@ class Classifier(tf.Module):
         elif self._scaling == "columns":
             features = (features - self._mean) / self._sd
         inside = (edges >= 0) & (edges < tf.shape(features)[0])
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), ["an edge leads to no node"])]):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), ["edges: expected nodes below N"])]):
             return {"features": features, "edges": tf.identity(edges)}
 
     def _predict(self, features, edges):
@@ -54,8 +54,8 @@ class Classifier(tf.Module):
         return self._classified(self._probabilities(self._inputs(features, edges)))
 
     def _sample(self, features, edges, num_samples, seed):
-        """Return the mean of draws (N, C), its class, its entropy and the mutual information of the draws, (N,) in
-        nats, and the draws (S, N, C)."""
+        """Return the mean of draws (N, C), its class and entropy (N,), the mutual information (N,) of the draws, both
+        in nats, and the draws (S, N, C)."""
         inputs = self._inputs(features, edges)
         draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
         statistics = predictive_statistics(draws)
@@ -69,20 +69,20 @@ class Classifier(tf.Module):
 
 
 def predicted(run, part):
-    """Return the probabilities (M, C) at the mean of the attention."""
+    """Return the class probabilities (M, C) at the mean of the attention."""
     logits = run.models.prediction(part.graph.inputs, training=False)
     return tf.nn.softmax(tf.gather(tf.cast(logits, "float32"), part.nodes)).numpy()
 
 
 def generate(run, options):
     part = data.read_other(run.options, options, labelled=False) or data.read(run.options)["train"]
-    # The file may have more nodes by now; classes and scale are the model's.
+    # The file may have new nodes; use the classes and the scaling of the model.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
     lines, origin = read_input(options, is_text=False), options.input or "standard input"
     for number, line in enumerate(lines, start=1):
         if has_word(line) and line.strip() not in numbers:
-            raise InputError(f"{origin}:{number}: there is no node {line.strip()}.")
+            raise InputError(f"{origin}:{number}: expected the name of a node. Received: {line.strip()}")
     nodes = np.array([numbers[line.strip()] for line in lines if has_word(line)], np.int32)
 
     def predictions():

@@ -1,4 +1,4 @@
-"""Training of a classifier of the nodes of a graph."""
+"""Train a classifier of the nodes of a graph."""
 
 import keras
 import numpy as np
@@ -35,7 +35,7 @@ def train(options):
 
 
 def codec_of(options, part):
-    """Return what a model knows of the graph that it is trained on: the classes, and the features with their scale."""
+    """Return the codec of the training graph: its classes, and the number, names and scaling of its features."""
     graph, scaling = part.graph, None
     if options.graph.scaling == "columns":
         mean, sd = graph.features.mean(axis=0, dtype=np.float64), graph.features.std(axis=0, dtype=np.float64)
@@ -45,15 +45,15 @@ def codec_of(options, part):
 
 
 def criterion_of(criterion, rows, accuracy, nll):
-    """Return the columns of the best weights and of early stopping of an epoch, which fall where it is better than the
-    epochs before it, the rows of the history."""
+    """Return the history columns of an epoch for keeping the best weights and for early stopping; each decreases when
+    the epoch improves on the previous `rows`."""
     if criterion == "published":
         is_most_accurate = accuracy >= max((row["val_accuracy"] for row in rows), default=0.0)
         has_least_nll = nll <= min((row["val_nll"] for row in rows), default=np.inf)
         best = min((row["val_best"] for row in rows), default=0.0) - (is_most_accurate and has_least_nll)
         better = min((row["val_better"] for row in rows), default=0.0) - (is_most_accurate or has_least_nll)
     elif criterion == "accuracy":
-        # A step of the accuracy is larger than this share of any NLL.
+        # The NLL term breaks ties: it is smaller than any step of the accuracy.
         best = better = -accuracy + 1e-6 * min(nll, 10.0)
     else:
         best = better = nll

@@ -1,4 +1,4 @@
-"""Graphs and runs of the classification of nodes for its tests."""
+"""Options and runs for the tests of node classification."""
 
 from application_cases import changed, prepared_anywhere
 from program_case import written
@@ -10,11 +10,11 @@ APPLICATION = PROGRAM.application()
 
 
 def options_of(folder, **values):
-    """Options of `train` with the graph of the program's case, written into a folder, all of it in a step."""
+    """Write the graph of the program's case to a folder, and return options of `train` with full-graph steps."""
     options = {**GRAPHS_CASE.options, **written(GRAPHS_CASE.data, folder), "neighbors": (), **values}
     return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):
-    """A run whose model is not trained, with weights that make every part matter."""
+    """Return an untrained run."""
     return prepared_anywhere(APPLICATION, options_of(folder, **values))

@@ -1,4 +1,4 @@
-"""Planetoid's pickles, as applications.graphs reads them, and what is wrong with them."""
+"""Conversion of Planetoid's pickles, and invalid pickles."""
 
 import collections
 import pickle
@@ -17,7 +17,7 @@ FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
 
 
 def write_planetoid(folder, missing=True, **changes):
-    """Five known nodes and the test nodes 5, 6 and 8: number 7 is missing, as some are from Citeseer."""
+    """Write five nodes and the test nodes 5, 6 and 8; node 7 is missing, as in Citeseer. Return the path prefix."""
     one_hot = np.eye(3)
     test = np.array([[8], [5], [6]]) if missing else np.array([[7], [5], [6]])
     graph = collections.defaultdict(list, {0: [1, 1, 2], 1: [0, 0], 2: [0], 5: [5], 6: [int(test[0, 0])]})
@@ -32,7 +32,7 @@ def write_planetoid(folder, missing=True, **changes):
         **changes,
     }
     for name, part in parts.items():
-        # As the files are: protocol 2.
+        # The original files use protocol 2.
         (folder / f"ind.tiny.{name}").write_bytes(pickle.dumps(part, protocol=2))
     (folder / "ind.tiny.test.index").write_text("".join(f"{row}\n" for row in test[:, 0]))
     return str(folder / "ind.tiny")
@@ -58,14 +58,14 @@ def test_statistics_of_planetoid(tmp_path):
     assert convert(write_planetoid(tmp_path), path) == 9
     parts = data.read(changed(Options(), npz=path))
     report = parts["test"].report
-    # Both directions of three edges; a self-loop and one that is listed twice are left out.
+    # Three edges in both directions; a self-loop and a duplicate are dropped.
     assert (report["nodes"], report["of the graph"], report["edges listed"], report["edges"]) == (3, 9, 5, 6)
     assert (report["features"], report["classes"], report["isolated nodes"]) == (4, 3, 4)
     np.testing.assert_allclose(parts["test"].graph.features.sum(axis=1)[[0, 7, 8]], [1.0, 0.0, 1.0], rtol=1e-6)
 
 
 class Foreign:
-    """What a pickle has in place of an array: a call, and a state."""
+    """An object that pickles as a function call with a state, instead of an array."""
 
     def __init__(self, function=print, arguments=("never",), state=None):
         self.parts = (function, arguments, state)
@@ -75,7 +75,7 @@ class Foreign:
 
 
 RECONSTRUCT = np.zeros(0).__reduce__()[0]
-# Eight bytes that would be taken for the address of an object.
+# Dtypes with objects, whose eight bytes would be read as an address.
 OBJECT = Foreign(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
 HOLDER = Foreign(np.dtype, ("V8", False, True), (4, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
 FORGED = [
@@ -86,7 +86,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_bytes_that_are_no_numbers(tmp_path, forged):
+def test_forged_arrays(tmp_path, forged):
     prefix = write_planetoid(tmp_path, ally=forged)
     with pytest.raises(InputError, match=r"ind\.tiny\.ally cannot be read as a pickle"):
         read_planetoid(prefix)
@@ -95,8 +95,8 @@ def test_bytes_that_are_no_numbers(tmp_path, forged):
 @pytest.mark.parametrize(
     ("name", "values"), [("indptr", [0, 10**9, 8]), ("indptr", [0, -5, 8]), ("indices", [0, 1, 2, 10**9, 0, 1, 2, 3])]
 )
-def test_places_outside_of_a_sparse_matrix(tmp_path, name, values):
-    """Compiled code that looks there ends the process."""
+def test_sparse_indices_out_of_range(tmp_path, name, values):
+    """Compiled code would crash on these indices."""
     features = scipy.sparse.csr_matrix(FEATURES[:2])
     setattr(features, name, np.array(values, np.int32))
     with pytest.raises(InputError, match=r"ind\.tiny\.x cannot be read as a pickle"):
@@ -116,7 +116,7 @@ def test_places_outside_of_a_sparse_matrix(tmp_path, name, values):
         ({"graph": {0: ["a"]}}, r"graph: expected a list of node numbers. Received: 0: \['a'\]"),
     ],
 )
-def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
+def test_invalid_pickles(tmp_path, capsys, changes, message):
     prefix = write_planetoid(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
         read_planetoid(prefix)

@@ -1,4 +1,4 @@
-"""Graphs from files: archives, tables; what is wrong with them; splits; drawn neighbours."""
+"""Graphs from archives and tables, invalid files, splits and sampled neighbours."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def archive(folder, **changes):
 
 
 def test_scaled_features(tmp_path):
-    """Of a table each column, by its mean and standard deviation; those of training for another graph."""
+    """Columns of a table are standardized; another graph uses the statistics of the training graph."""
     train_options = options_of(tmp_path)
     parts = data.read(train_options)
     codec = codec_of(APPLICATION, train_options, parts)
@@ -71,23 +71,23 @@ def test_an_archive(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, "has no feat_data"),
+        ({"features": None}, "expected an array feat_data"),
         ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7: expected nodes from 0 to 6"),
         ({"edges": EDGES.T}, r"expected edges of shape \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
-        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: feature 2 is no finite number"),
-        ({"labels": LABELS - 2}, "expected .* labels from -1 on"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: expected a finite number as feature 2"),
+        ({"labels": LABELS - 2}, "expected .* labels of at least -1"),
         ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
-        ({"train_idx": np.array([0, 7])}, "a part has the node 7; there are 7"),
-        ({"val_idx": np.array([3, 2])}, "the node 2 stands in the parts twice"),
-        ({"val_idx": None}, "has the parts train, test, and no part valid"),
+        ({"train_idx": np.array([0, 7])}, "expected splits of nodes below 7. Received: 7"),
+        ({"val_idx": np.array([3, 2])}, "expected a node in one split only. Received: 2"),
+        ({"val_idx": None}, "expected a valid split. Received: train, test"),
         (
             {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
-            "part valid has no node with a label",
+            "expected labelled nodes in the valid split",
         ),
-        ({"labels": LABELS + 1}, "no node has the label 0 of"),
-        ({"labels": LABELS + 100}, "the label 10[0-9] is too large for 7 nodes"),
-        ({"features": np.array([object()])}, "cannot be read as a NumPy archive of plain arrays"),
+        ({"labels": LABELS + 1}, "expected nodes of every class. Received: no 0 node"),
+        ({"labels": LABELS + 100}, "expected labels below 7, .* Received: 10[0-9]"),
+        ({"features": np.array([object()])}, "expected a NumPy archive of plain arrays"),
     ],
 )
 def test_invalid_archives(tmp_path, changes, message):
@@ -108,16 +108,16 @@ def test_tables(tmp_path):
     ("name", "text", "message"),
     [
         ("nodes", "node,class,f\na,x,1\n", r"nodes.txt:1: expected a header with node, label"),
-        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: the node a stands in line 2 already"),
+        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: expected each node once. Received: a, as in line 2"),
         ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: expected numbers as features: .*'much'"),
-        ("nodes", "node,label,f,f\na,x,1,2\n", "nodes.txt:1: two columns are named f"),
-        ("edges", "source,target\n", "nodes.txt: no edge joins two nodes"),
+        ("nodes", "node,label,f,f\na,x,1,2\n", "nodes.txt:1: expected distinct column names. Received: f twice"),
+        ("edges", "source,target\n", "nodes.txt: expected at least one edge"),
         ("nodes", "node,label,f\na,x\n", "nodes.txt:2: expected 3 columns. Received: 2"),
         ("nodes", "node,label,split,f\na,x,dev,1\n", "nodes.txt:2: split: expected train, valid, test or nothing"),
-        ("nodes", "node,label\na,x\n", "expected nodes with a feature at least"),
-        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: there is no node n0"),
+        ("nodes", "node,label\na,x\n", "expected nodes with at least one feature"),
+        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: expected names of nodes. Received: n0"),
         ("edges", "n0,n1,n2\n", "edges.txt:1: expected a source and a target. Received: 3 columns"),
-        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: there is no node nobody"),
+        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: expected names of nodes. Received: nobody"),
     ],
 )
 def test_invalid_tables(tmp_path, name, text, message):
@@ -160,19 +160,19 @@ def test_drawn_splits(tmp_path):
     assert all(np.array_equal(parts[name].nodes, again[name].nodes) for name in parts)
     with pytest.raises(
         InputError,
-        match=r"--num-valid: 3 nodes with a label are left beside 3 of training; --num-valid 1 leaves .* Received: 3",
+        match=r"--num-valid: expected fewer than the 3 labelled nodes .*, such as 1. Received: 3",
     ):
         data.read(options(npz=path, num_valid=3))
 
 
 def test_published_values_need_a_graph():
-    """The embedded one would be trained with values for another."""
-    with pytest.raises(InputError, match="--published: cora is the name of a graph"):
+    """The built-in graph does not use values published for another graph."""
+    with pytest.raises(InputError, match="--published: cora requires its graph"):
         check(options(published="cora"))
 
 
 def test_drawn_neighbours():
-    """Each as often as the others, none twice, never more than asked for, and those of these once."""
+    """Neighbours are sampled uniformly, without repetition, up to the given count, and recursively for new nodes."""
     edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
     sampler, counts = sampling.NeighborSampler(edges, 6), np.zeros(6)
     generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Reports, criteria of the best weights, the exported model, and the table with paired tests."""
+"""Reports, criteria for the best weights, the exported model, and the table with paired tests."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,8 @@ def test_a_report(tmp_path, eagerly):
 
 
 def test_alignments_of_neighbours(tmp_path, eagerly, monkeypatch):
-    """Those of a node in each head of each layer, itself last; of many those that the last layer looks at most."""
+    """Alignments list the neighbours of a node, itself last, for each head of each layer; of many neighbours, those
+    with the largest weights in the last layer."""
     run = run_of(tmp_path, model="wc", num_draws=0)
     part = run.data["test"]
     _, outputs = evaluate(run, part)
@@ -57,7 +58,7 @@ def test_alignments_of_neighbours(tmp_path, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_noise_detection(tmp_path, monkeypatch):
-    """The AUROCs of the same predictor with and without noise; deterministic attention has no draws."""
+    """The AUROCs compare the predictor with and without noise; deterministic attention has no draws."""
     run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)
     part = run.data["test"]
     clean, noisy = predictor(run, part), predictor(run, part, reports.CORRUPTION)
@@ -71,26 +72,26 @@ def test_noise_detection(tmp_path, monkeypatch):
 
 
 def test_predictions_after_adding_nodes(tmp_path):
-    """The classes and the scale of the features are those of the training."""
+    """Predictions keep the classes and feature scaling of the training."""
     run = run_of(tmp_path, model="gat", scale_features="columns")
-    (tmp_path / "asked.txt").write_text("n3\nn4\n")
-    options = PredictGraphs(run=str(tmp_path), input=str(tmp_path / "asked.txt"))
+    (tmp_path / "input.txt").write_text("n3\nn4\n")
+    options = PredictGraphs(run=str(tmp_path), input=str(tmp_path / "input.txt"))
     before = list(APPLICATION.generate(run, options))
     with open(run.options.graph.nodes, "a") as file:
         file.write("n24,,,1000,0,5\n")
     assert list(APPLICATION.generate(run, options)) == before
     with open(run.options.graph.nodes, "a") as file:
         file.write("n25,B,,0,0,0\n")
-    with pytest.raises(InputError, match="the graph has the class B; the model knows a, b, c"):
+    with pytest.raises(InputError, match="the graph has the class B; the classes of the model are a, b, c"):
         list(APPLICATION.generate(run, options))
 
 
 def test_predictions_for_another_graph(tmp_path):
-    """Its nodes need no labels."""
+    """Nodes of another graph need no labels."""
     run = run_of(tmp_path, model="gat", scale_features="columns")
-    paths = {name: str(tmp_path / f"{name}.csv") for name in ("nodes", "edges", "asked")}
-    options = PredictGraphs(run=str(tmp_path), input=paths.pop("asked"), **paths)
-    lines = {"nodes": "third,node,first,second\n0.5,x,1,0\n0.1,y,0,1\n", "edges": "x,y\n", "asked": "y\n"}
+    paths = {name: str(tmp_path / f"{name}.csv") for name in ("nodes", "edges", "input")}
+    options = PredictGraphs(run=str(tmp_path), input=paths.pop("input"), **paths)
+    lines = {"nodes": "third,node,first,second\n0.5,x,1,0\n0.1,y,0,1\n", "edges": "x,y\n", "input": "y\n"}
     for name, text in lines.items():
         (tmp_path / f"{name}.csv").write_text(text)
     lines_of_nodes = list(APPLICATION.generate(run, options))
@@ -99,12 +100,13 @@ def test_predictions_for_another_graph(tmp_path):
     probabilities = tf.nn.softmax(run.models.prediction(inputs)[1]).numpy()
     order = np.argsort(-probabilities)
     assert lines_of_nodes == ["\t".join(f"{'abc'[label]} {probabilities[label]:.4f}" for label in order)]
-    (tmp_path / "asked.csv").write_text("y\n\n")
+    (tmp_path / "input.csv").write_text("y\n\n")
     assert list(APPLICATION.generate(run, options)) == [*lines_of_nodes, ""]
 
 
 def test_statistics_of_the_attention(tmp_path):
-    """Over the nodes that have a neighbour: 24 in a ring all have. A model that draws none has none."""
+    """The statistics average over nodes with neighbours, here all nodes of a ring; deterministic models have no
+    statistics."""
     precise, noisy = (run_of(tmp_path, model="no_kl", weibull_k=k, num_draws=0) for k in (1e6, 1.0))
     for name in ("first", "second"):
         deviations = [evaluate(run, run.data["test"])[0]["attention"][name]["weights_sd"] for run in (precise, noisy)]
@@ -120,7 +122,7 @@ def test_the_exported_model(tmp_path):
     run = run_of(tmp_path, model="wc", scale_features="rows")
     graph, classifier = run.data["test"].graph, Classifier(run)
     assert classifier.names == ("predict", "sample")
-    # Features as the file has them, before they are scaled.
+    # Unscaled features, as in the file.
     features, edges = 3.0 * graph.features, graph.edges
     predicted_nodes = classifier.predict(features, edges)
     expected = tf.nn.softmax(run.models.prediction(graph.inputs)).numpy()
@@ -135,7 +137,7 @@ def test_the_exported_model(tmp_path):
     assert np.any(drawn["draws"] != classifier.sample(features, edges, 5, 2)["draws"])
     assert (drawn["mutual_information"].numpy() > -1e-6).all()
     assert (drawn["mutual_information"].numpy() <= drawn["entropy"].numpy() + 1e-6).all()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an edge leads to no node"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="edges: expected nodes below N"):
         classifier.predict(features, [[0, 24]])
 
 
@@ -154,7 +156,7 @@ def test_criteria(criterion, best, waited):
     waits = [row["val_better"] for row in rows]
     assert int(np.argmin(scores)) == best and len(rows) - 1 - int(np.argmin(waits)) == waited
     if criterion == "published":
-        # Both at their best: the first, the third and the last epoch; one of them: all but the fifth.
+        # Accuracy and NLL are both best in epochs 1, 3 and 7; at least one is best in all epochs but the fifth.
         assert scores == [-1, -1, -2, -2, -2, -2, -3]
         assert waits == [-1, -2, -3, -4, -4, -5, -6]
     elif criterion == "accuracy":
@@ -164,7 +166,7 @@ def test_criteria(criterion, best, waited):
 
 
 def test_holm():
-    """Holm 1979, the example of the four tests: the smallest times four, and none below the one before it."""
+    """The four tests of Holm 1979: the smallest p-value is multiplied by four, and corrected values never decrease."""
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
     corrected = holm([0.02, float("nan"), 0.03])

@@ -1,4 +1,4 @@
-"""The network: the published values of each model, its initial weights, L2, and drawn neighbours."""
+"""The network: published values, initial weights, L2 and sampled neighbours."""
 
 import keras
 import numpy as np
@@ -48,22 +48,22 @@ def test_published_values(name, preset, tmp_path):
         assert layer.kl_annealing(0) == 0.5
         np.testing.assert_allclose(layer.kl_annealing(10), 1 / (1 + np.exp(-10 * published["annealing_rate"])))
     if MODELS[name].prior:
-        # A mean over the heads of both layers.
+        # The KL is a mean over the heads of both layers.
         assert (first.kl_weight + second.kl_weight, first.kl_weight > second.kl_weight) == (1.0, preset != "pubmed")
 
 
 @pytest.mark.parametrize("name", ["lf", "lc", "wf", "wc"])
 def test_default_values_give_the_kl_a_gradient(name, tmp_path):
-    """Those of the paper make its gradient a rounding error; the default is a sum over the edges."""
+    """With the paper's values its gradient is a rounding error; by default the KL is a sum over edges."""
     run = run_of(tmp_path, **PUBLISHED_OPTIONS, model=name, kl_reduction=AlignmentOptions.kl_reduction, num_draws=0)
     assert evaluate(run, run.data["test"])[0]["gradients"]["kl"] > 1e-3
 
 
 def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
-    """Whatever the network of a prior draws."""
+    """Initial weights do not depend on the prior network."""
     weights_by_model = {}
     for name in MODELS:
-        # What was drawn before means nothing.
+        # Earlier draws do not matter.
         keras.utils.set_random_seed(len(weights_by_model))
         built = model.build(options_of(tmp_path, model=name), CODEC)
         weights_by_model[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
@@ -93,7 +93,7 @@ def test_half_the_sum_of_squares(tmp_path, l2_of):
 
 
 def test_batches_with_all_neighbours_match_the_full_graph(tmp_path):
-    """Logits of the training nodes and their gradient, as of the whole graph; the KL is a mean over fewer nodes."""
+    """Batches give the same logits of the training nodes as the full graph."""
     full = run_of(tmp_path, model="no_kl")
     sampled = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
     sampled.models.training.set_weights(full.models.training.get_weights())
