@@ -55,11 +55,11 @@ def read(options):
     if "valid" not in parts:
         parts["train"], parts["valid"] = _cut(parts["train"], texts)
     if TASKS[texts.task].kind == "classes":
-        known = set(parts["train"].labels)
-        if len(known) < 2:
-            raise InputError(f"--train: {texts.train} has one label, {known.pop()}; two at least are needed.")
+        known_labels = set(parts["train"].labels)
+        if len(known_labels) < 2:
+            raise InputError(f"--train: {texts.train} has one label, {known_labels.pop()}; two at least are needed.")
         for name in parts.keys() - {"train"}:
-            _require_known(parts[name].labels, known, f"--{name}: ")
+            _require_known(parts[name].labels, known_labels, f"--{name}: ")
     return parts
 
 
@@ -81,10 +81,12 @@ def _cut(examples, options):
     return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
 
 
-def _require_known(labels, known, place=""):
+def _require_known(labels, known_labels, prefix=""):
     for label in labels:
-        if label not in known:
-            raise InputError(f"{place}no training example has the label {label}; they have {', '.join(sorted(known))}.")
+        if label not in known_labels:
+            raise InputError(
+                f"{prefix}no training example has the label {label}; they have {', '.join(sorted(known_labels))}."
+            )
 
 
 def read_other(options, evaluation):
@@ -109,38 +111,38 @@ def read_examples(path, options):
         expected = f"a header with the column {missing[0]}" if missing else f"one column {repeated[0]}"
         raise InputError(f"{path}:1: expected {expected}. Received: {', '.join(header)[:80]}")
     if missing:
-        places, width = task.places, None
+        indices, width = task.places, None
     else:
-        places, width, rows = [None if x is None else header.index(x) for x in names], len(header), rows[1:]
-    examples = [_example(f"{path}:{line}", row, places, width, task) for line, row in rows]
+        indices, width, rows = [None if x is None else header.index(x) for x in names], len(header), rows[1:]
+    examples = [_example(f"{path}:{line}", row, indices, width, task) for line, row in rows]
     if not examples:
         raise InputError(f"{path}: expected examples. Received: none")
     firsts, seconds, labels = map(list, zip(*examples))
-    return Texts(firsts, None if places[1] is None else seconds, labels)
+    return Texts(firsts, None if indices[1] is None else seconds, labels)
 
 
-def _example(place, row, places, width, task):
+def _example(position, row, indices, width, task):
     """Return the text, the second text of a pair or `None`, and the label or score in the cells of a line."""
-    needed = 1 + max(column for column in places if column is not None)
-    if len(row) < needed:
-        raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
+    num_needed = 1 + max(column for column in indices if column is not None)
+    if len(row) < num_needed:
+        raise InputError(f"{position}: expected {num_needed} columns at least. Received: {len(row)}")
     if width is not None and len(row) > width:
         hint = "as the header has; in a .csv a text with a comma stands in quotation marks"
-        raise InputError(f"{place}: expected {width} columns, {hint}. Received: {len(row)}")
+        raise InputError(f"{position}: expected {width} columns, {hint}. Received: {len(row)}")
     # One line, without tabs: so they stand in the files of a run.
-    first, second, label = (None if column is None else " ".join(row[column].split()) for column in places)
+    first, second, label = (None if column is None else " ".join(row[column].split()) for column in indices)
     if not label:
-        raise InputError(f"{place}: the label is empty.")
+        raise InputError(f"{position}: the label is empty.")
     if task.labels and label not in task.labels:
-        raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
+        raise InputError(f"{position}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):
-        raise InputError(f"{place}: a text is empty, without a word.")
+        raise InputError(f"{position}: a text is empty, without a word.")
     if task.kind != "score":
         return first, second, label
     with contextlib.suppress(ValueError):
         if np.isfinite(float(label)):
             return first, second, float(label)
-    raise InputError(f"{place}: expected a score. Received: {label[:40]!r}")
+    raise InputError(f"{position}: expected a score. Received: {label[:40]!r}")
 
 
 def embedded_parts():
@@ -237,14 +239,14 @@ class Encoded:
         num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
         pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
 
-        def of_epoch(epoch):
+        def epoch_batches(epoch):
             order = tf.random.experimental.stateless_shuffle(tf.range(num_rows), tf.stack([seed, 2 * epoch]))
             order = tf.gather(order, tf.argsort(pools + tf.gather(lengths, order), stable=True))
             starts = tf.range(0, num_rows, batch_size)
             starts = tf.random.experimental.stateless_shuffle(starts, tf.stack([seed, 2 * epoch + 1]))
             return tf.data.Dataset.from_tensor_slices(starts).map(lambda start: order[start : start + batch_size])
 
-        return tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
+        return tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(epoch_batches)
 
 
 def encode(options, codec, part, training=False):

@@ -56,7 +56,7 @@ def _modules():
     """Return the path of each module in the standard library, with its first folder or file."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     paths = sorted((path.relative_to(folder), path) for path in folder.glob("**/*.py"))
-    return [(place.parts[0], path) for place, path in paths if not _LEFT_OUT & set(place.parts)]
+    return [(module.parts[0], path) for module, path in paths if not _LEFT_OUT & set(module.parts)]
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def pretraining_sentences():
     for _, path in _modules():
         texts += texts_of(path, comments=True)
     held_out = {sentence.lower() for sentence, _, tenth in labelled() if tenth not in TENTHS["train"]}
-    return [each for each in dict.fromkeys(itertools.chain(*texts)) if each.lower() not in held_out]
+    return [text for text in dict.fromkeys(itertools.chain(*texts)) if text.lower() not in held_out]
 
 
 @functools.cache

@@ -74,8 +74,8 @@ def bayesian(options, backbone):
     keras.utils.set_random_seed(seed)
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
     count = getattr(backbone, "num_groups", backbone.num_layers)
-    drawn = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
-    num_layers = drawn if values.kl_reduction == "mean" else 1
+    num_calls = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
+    num_layers = num_calls if values.kl_reduction == "mean" else 1
     return keras_vattn.to_bayesian(
         backbone,
         alignment,

@@ -48,10 +48,10 @@ def pretrained_weights(num_steps):
 
     keras.utils.set_random_seed(SEED)
     backbone = new_backbone()
-    places = keras.Input((None,), dtype="int32", name="mask_positions")
+    positions = keras.Input((None,), dtype="int32", name="mask_positions")
     head = keras_hub.layers.MaskedLMHead(token_embedding=backbone.token_embedding, intermediate_activation="gelu")
-    words = head(backbone.output["sequence_output"], places)
-    model = keras.Model(backbone.input | {"mask_positions": places}, words)
+    words = head(backbone.output["sequence_output"], positions)
+    model = keras.Model(backbone.input | {"mask_positions": positions}, words)
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, num_steps, warmup_target=LEARNING_RATE, warmup_steps=num_steps // 10
     )
@@ -73,26 +73,28 @@ def masked_batches(encoder, seed):
     """
     tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
-    num_places = round(SHARE * LENGTH)
+    num_positions = round(SHARE * LENGTH)
 
     def masked(number, rows):
         batch = tf.gather(ids, rows)
         inputs = padded(batch, tf.fill([BATCH], LENGTH), own_length(batch, LENGTH))
         words = inputs["token_ids"]
-        order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
+        order, choice, random_words = tf.unstack(
+            tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number])
+        )
         # The marks come first in the vocabulary; they come last in the order of places.
         ordinary = words >= len(SPECIAL)
-        places = tf.argsort(tf.where(ordinary, order, 1.0))
-        num_hidden = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
-        hidden = tf.argsort(places) < tf.cast(num_hidden, "int32")
+        positions = tf.argsort(tf.where(ordinary, order, 1.0))
+        num_masked = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
+        is_masked = tf.argsort(positions) < tf.cast(num_masked, "int32")
         # Four of five become the mask, half of the others any token.
-        other = tf.cast(other * tokenizer.vocabulary_size(), "int32")
-        shown = tf.where(fate < 0.8, tokenizer.mask_token_id, tf.where(fate < 0.9, other, words))
-        places = places[:, :num_places]
-        weights = tf.cast(tf.gather(hidden, places, batch_dims=1), "float32")
-        inputs |= {"token_ids": tf.where(hidden, shown, words), "mask_positions": places}
+        random_words = tf.cast(random_words * tokenizer.vocabulary_size(), "int32")
+        replacements = tf.where(choice < 0.8, tokenizer.mask_token_id, tf.where(choice < 0.9, random_words, words))
+        positions = positions[:, :num_positions]
+        weights = tf.cast(tf.gather(is_masked, positions, batch_dims=1), "float32")
+        inputs |= {"token_ids": tf.where(is_masked, replacements, words), "mask_positions": positions}
         # The loss is a mean over all places; the weights make it one over the hidden places.
-        return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
+        return inputs, tf.gather(words, positions, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)
     return prefetched(rows.enumerate().map(masked), 4)

@@ -70,7 +70,7 @@ def evaluate(run, part, evaluation=None):
             report["draws"] = {"num_draws": len(draws), **figures}
     else:
         probabilities = tf.nn.softmax(outputs).numpy()
-        answers = [run.codec.labels[each] for each in probabilities.argmax(axis=1)]
+        answers = [run.codec.labels[index] for index in probabilities.argmax(axis=1)]
         report |= class_report(part.targets, probabilities[None])
         if draws is not None:
             spread = metrics.mutual_information(draws)

@@ -83,8 +83,8 @@ def generate(run, options):
         if len(row) != 1 + pairs or not all(map(has_word, row)):
             expected = "two texts with a tab between them" if pairs else "a text"
             received = "an empty text" if len(row) == 1 + pairs else f"{len(row)} columns"
-            place = f"{options.input or 'standard input'}:{number}"
-            raise InputError(f"{place}: expected {expected}. Received: {received}")
+            position = f"{options.input or 'standard input'}:{number}"
+            raise InputError(f"{position}: expected {expected}. Received: {received}")
         rows.append(row)
     yield from aligned(lines, _answers(run, rows) if rows else ())
 

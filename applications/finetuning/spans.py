@@ -67,31 +67,31 @@ def windows_of(encoder, part, stride):
         # Questions about one context follow each other.
         if part.contexts[index] != context:
             context = part.contexts[index]
-            ids, places = encoder.located(context)
+            ids, offsets = encoder.located(context)
         # At least half of a window is context.
         question = question[: encoder.max_length // 2 - 2]
-        before, room = len(question) + 2, encoder.max_length - len(question) - 3
-        span = answer_tokens(part.answers[index], places)
-        step = min(stride, room)
-        for first in range(0, max(0, len(ids) - room) + step, step):
-            last = min(first + room, len(ids))
-            inside = span is not None and first <= span[0] and span[1] < last
-            target = [before + span[0] - first, before + span[1] - first] if inside else [0, 0]
+        before, num_free = len(question) + 2, encoder.max_length - len(question) - 3
+        span = answer_tokens(part.answers[index], offsets)
+        step = min(stride, num_free)
+        for first in range(0, max(0, len(ids) - num_free) + step, step):
+            last = min(first + num_free, len(ids))
+            is_inside = span is not None and first <= span[0] and span[1] < last
+            target = [before + span[0] - first, before + span[1] - first] if is_inside else [0, 0]
             window = [start, *question, end, *ids[first:last], end]
-            windows.append((window, before, target, index, places[first:last]))
-    ids, num_first, targets, questions, places = zip(*windows)
+            windows.append((window, before, target, index, offsets[first:last]))
+    ids, num_first, targets, questions, offsets = zip(*windows)
     with tf.device("CPU:0"):
         ids = tf.RaggedTensor.from_row_lengths(np.concatenate(ids).astype(np.int32), list(map(len, ids)))
     targets = np.array(targets, np.int32)
-    return {"ids": ids, "num_first": num_first, "targets": targets, "questions": questions, "places": places}
+    return {"ids": ids, "num_first": num_first, "targets": targets, "questions": questions, "places": offsets}
 
 
-def answer_tokens(answers, places):
+def answer_tokens(answers, offsets):
     """Return the first and the last token of the first answer, `None` where there is none."""
     if not answers:
         return None
     text, start = answers[0]
-    inside = [index for index, (left, right) in enumerate(places) if right > start and left < start + len(text)]
+    inside = [index for index, (left, right) in enumerate(offsets) if right > start and left < start + len(text)]
     return (inside[0], inside[-1]) if inside else None
 
 

@@ -16,7 +16,7 @@ from applications.common.serving import Untracked
 
 _CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
-_TOGETHER = 2000
+_CHUNK = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
 # A word or a punctuation mark, as BERT splits a text before it looks for pieces.
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -63,18 +63,18 @@ class TextEncoder(tf.Module):
             return [], []
         if self._sentencepiece_model is None:
             pieces = self.pieces([text[start:end] for start, end in words])
-            places = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
-            return pieces.flat_values.numpy().tolist(), list(map(tuple, places))
+            spans = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
+            return pieces.flat_values.numpy().tolist(), list(map(tuple, spans))
         # A SentencePiece model knows no words: it reads the whole text.
         ids, *ends = (values.numpy()[0] for values in self._pieces_with_offsets([text]))
         # From places in bytes to places in characters.
         offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
         word_starts, word_ends = np.array(words).T
-        places = []
+        spans = []
         for start, end in np.searchsorted(offsets, np.stack(ends, axis=1)).tolist():
             inside = np.flatnonzero((word_starts < end) & (word_ends > start))
-            places.append((int(word_starts[inside[0]]), int(word_ends[inside[-1]])) if inside.size else (end, end))
-        return ids.tolist(), places
+            spans.append((int(word_starts[inside[0]]), int(word_ends[inside[-1]])) if inside.size else (end, end))
+        return ids.tolist(), spans
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def _pieces_with_offsets(self, texts):
@@ -95,8 +95,8 @@ class TextEncoder(tf.Module):
         """Return the same of lists of any length."""
         with tf.device("CPU:0"):
             batches = [
-                self.encode(*(tf.constant(column[start : start + _TOGETHER]) for column in texts))
-                for start in range(0, len(texts[0]), _TOGETHER)
+                self.encode(*(tf.constant(column[start : start + _CHUNK]) for column in texts))
+                for start in range(0, len(texts[0]), _CHUNK)
             ]
             return [tf.concat(values, axis=0) for values in zip(*batches)]
 

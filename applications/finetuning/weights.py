@@ -9,7 +9,7 @@ from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
 # Whatever these say, KerasHub builds the same transformer.
-_UNDERSTOOD = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
+_SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
 def tokenizer_of(path):
@@ -50,6 +50,6 @@ def _check(path):
     name = config.get("model_type") or config.get("registered_name") or config.get("class_name", "")
     if name.rpartition(">")[2].lower().removesuffix("backbone") not in ARCHITECTURES:
         raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {name or 'no class name'}")
-    for option, known in _UNDERSTOOD.items():
-        if config.get(option, known[0]) not in known:
-            raise InputError(f"--weights: {file}: {option}: expected {known[0]}. Received: {config[option]}")
+    for option, supported in _SUPPORTED.items():
+        if config.get(option, supported[0]) not in supported:
+            raise InputError(f"--weights: {file}: {option}: expected {supported[0]}. Received: {config[option]}")

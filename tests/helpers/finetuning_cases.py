@@ -31,8 +31,8 @@ HUGGING_FACE = {
 
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
-    given = {**FINETUNING_CASE.options, **written(FINETUNING_CASE.data, folder), **values}
-    return changed(APPLICATION.program.default, **given)
+    options = {**FINETUNING_CASE.options, **written(FINETUNING_CASE.data, folder), **values}
+    return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):
@@ -47,10 +47,10 @@ def pairs_with_scores(folder):
 
 def squad(folder):
     context = "The dog has seen the ball. A cat sat."
-    asked = [
+    questions = [
         {"id": str(n), "question": "Who saw it?", "answers": [{"text": "dog", "answer_start": 4}]} for n in range(8)
     ]
-    content = {"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}
+    content = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
     (folder / "squad.json").write_text(json.dumps(content))
     return {"task": "squad1", "train": str(folder / "squad.json"), "test": None, "max_length": 32, "stride": 8}
 

@@ -41,28 +41,28 @@ def test_layouts_of_glue(task, tmp_path):
     text, firsts, seconds, labels = LAYOUTS[task]
     path = tmp_path / "train.tsv.gz"
     path.write_bytes(gzip.compress(text.encode()))
-    found = data.read_examples(str(path), options_of(tmp_path, task=task).texts)
-    assert (found.firsts, found.seconds, found.labels) == (firsts, seconds, labels)
+    examples = data.read_examples(str(path), options_of(tmp_path, task=task).texts)
+    assert (examples.firsts, examples.seconds, examples.labels) == (firsts, seconds, labels)
 
 
 def test_scores_with_and_without_a_header(tmp_path):
-    given = options_of(tmp_path, task="sts").texts
+    text_options = options_of(tmp_path, task="sts").texts
     (tmp_path / "plain.csv").write_text(
         'A man, dancing.,"A\n""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
     )
-    plain = data.read_examples(str(tmp_path / "plain.csv"), given)
+    plain = data.read_examples(str(tmp_path / "plain.csv"), text_options)
     assert plain.firsts == ["A man, dancing.", "One."] and plain.labels == [5.0, 0.5]
     assert plain.seconds == ['A "man".', "Two."]
     (tmp_path / "headed.tsv").write_text("index\tsentence1\tsentence2\tscore\n0\tOne.\tTwo.\t3.25\n")
-    headed = data.read_examples(str(tmp_path / "headed.tsv"), given)
+    headed = data.read_examples(str(tmp_path / "headed.tsv"), text_options)
     assert (headed.firsts, headed.seconds, headed.labels) == (["One."], ["Two."], [3.25])
 
 
-def test_columns_of_ones_own(tmp_path):
+def test_custom_columns(tmp_path):
     (tmp_path / "mine.csv").write_text("id,said,reply,kind\n1,hello,bye,x\n2,no,yes,y\n")
-    given = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
-    found = data.read_examples(str(tmp_path / "mine.csv"), given)
-    assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
+    text_options = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
+    examples = data.read_examples(str(tmp_path / "mine.csv"), text_options)
+    assert (examples.firsts, examples.seconds, examples.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_columns_of_ones_own(tmp_path):
         ("csv", "text,label\na,1\nb, and c,0\n", "train.csv:3: expected 2 columns, as the header has"),
     ],
 )
-def test_what_is_wrong_with_tables(task, text, message, tmp_path):
+def test_invalid_tables(task, text, message, tmp_path):
     # The name of a folder says nothing.
     path = tmp_path / "tables.csv" / ("train.csv" if task == "csv" else "train.tsv")
     path.parent.mkdir()
@@ -108,15 +108,15 @@ def test_what_is_wrong_with_tables(task, text, message, tmp_path):
     assert message in str(error.value)
 
 
-def test_a_label_that_is_new_in_validation(tmp_path):
+def test_an_unknown_label_in_validation(tmp_path):
     for name, labels in (("train", "ab"), ("valid", "ac")):
-        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {each}\t{each}\n" for each in labels))
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {label}\t{label}\n" for label in labels))
     files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "valid")}
     with pytest.raises(InputError, match="--valid: no training example has the label c; they have a, b"):
         data.read(options_of(tmp_path, **files, test=None))
 
 
-def test_what_is_held_out(tmp_path):
+def test_held_out_examples(tmp_path):
     parts = data.read(options_of(tmp_path, valid_fraction=0.25))
     assert [len(parts[name]) for name in ("train", "valid", "test")] == [27, 9, 6]
     assert not set(parts["train"].firsts) & set(parts["valid"].firsts)
@@ -124,7 +124,7 @@ def test_what_is_held_out(tmp_path):
     assert again["train"].firsts == parts["train"].firsts
 
 
-def test_an_example_of_every_class_is_trained_on(tmp_path):
+def test_training_has_an_example_of_every_class(tmp_path):
     """Labels that occur once are not held out, and scores, which differ anyway, are."""
     path, labels = tmp_path / "train.tsv", [*"aaabb", *"cdefghij"]
     path.write_text("text\tlabel\n" + "".join(f"text {row}\t{label}\n" for row, label in enumerate(labels)))
@@ -149,8 +149,8 @@ def test_embedded_sentences():
     read = {text.lower() for text in embedded.pretraining_sentences()}
     assert len(read) > 5000 and not read & (texts["valid"] | texts["test"])
     words = {name: [set(re.findall("[a-z_]+", text)) for text in part] for name, part in texts.items()}
-    for one, other in itertools.product(words["valid"] + words["test"], words["train"]):
-        assert len(one & other) < 0.75 * len(one | other), (one, other)
+    for held_out, training in itertools.product(words["valid"] + words["test"], words["train"]):
+        assert len(held_out & training) < 0.75 * len(held_out | training), (held_out, training)
 
 
 def test_batches(tmp_path):
@@ -163,8 +163,8 @@ def test_batches(tmp_path):
     shorter = dataclasses.replace(options, texts=dataclasses.replace(options.texts, max_length=10))
     widths = [inputs["token_ids"].shape[1] for inputs, _ in part.batches(shorter)]
     assert widths == [10, 10]
-    inputs, found = batches[0]
-    np.testing.assert_array_equal(found, [0, 1, 2])
+    inputs, targets = batches[0]
+    np.testing.assert_array_equal(targets, [0, 1, 2])
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
     np.testing.assert_array_equal(inputs["segment_ids"].numpy().sum(axis=1), [1, 6, 3])
     np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])

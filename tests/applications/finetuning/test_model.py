@@ -36,33 +36,33 @@ TOKENS = {
 @pytest.mark.slow
 def test_models_of_one_seed_start_alike(tmp_path):
     """From the pretrained weights, with one head: without noise all predict the same."""
-    path, found, heads = write_hugging_face(tmp_path / "bert"), [], []
+    path, outputs, heads = write_hugging_face(tmp_path / "bert"), [], []
     for name in MODELS:
-        keras.utils.set_random_seed(len(found))
+        keras.utils.set_random_seed(len(outputs))
         options = options_of(tmp_path, model=name, weights=path, seed=3)
         data = APPLICATION.read(options)
         models = APPLICATION.build(options, codec_of(options, data["train"]))
         run = type("Run", (), {"options": options, "models": models})
         set_pretrained_weights(run)
-        found.append(run.models.training(TOKENS).numpy())
+        outputs.append(run.models.training(TOKENS).numpy())
         heads.append(run.models.training.get_layer("head").get_weights())
-    for other, head in zip(found[1:], heads[1:], strict=True):
-        np.testing.assert_allclose(other, found[0], rtol=1e-5, atol=1e-6)
-        for one, two in zip(head, heads[0], strict=True):
-            np.testing.assert_array_equal(one, two)
+    for output, head in zip(outputs[1:], heads[1:], strict=True):
+        np.testing.assert_allclose(output, outputs[0], rtol=1e-5, atol=1e-6)
+        for weight, first_weight in zip(head, heads[0], strict=True):
+            np.testing.assert_array_equal(weight, first_weight)
 
 
 @pytest.mark.parametrize("architecture, share, drawn", [("bert", 1, 3), ("bert", 2 / 3, 2), ("albert", 1 / 3, 3)])
 def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share, drawn):
     """Of all queries, keys and heads without padding, and not annealed; of ALBERT's one layer, over its calls."""
     sizes = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
-    made = {
+    backbones = {
         "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),
         "albert": lambda: keras_hub.models.AlbertBackbone(15, dropout=0.0, embedding_dim=4, **sizes),
     }
     values = {"weibull_k": 7.0, "drawn_share": share, "prior_beta": 0.5, "prior_hidden_units": 4}
     options = options_of(tmp_path, model="wc", **values)
-    backbone = model.bayesian(options, made[architecture]())
+    backbone = model.bayesian(options, backbones[architecture]())
     layers = keras_vattn.stochastic_layers(backbone)
     assert len(layers) == (drawn if architecture == "bert" else 1)
     for layer in layers:
@@ -75,16 +75,16 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share,
     np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * drawn), rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_the_defaults_are_those_of_to_bayesian():
+def test_defaults_match_to_bayesian():
     sizes = {"num_layers": 6, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
-    made = [keras_hub.models.BertBackbone(15, **sizes, name="backbone") for _ in range(2)]
-    found, expected = (
-        keras_vattn.stochastic_layers(x) for x in (model.bayesian(Options(), made[0]), keras_vattn.to_bayesian(made[1]))
+    backbones = [keras_hub.models.BertBackbone(15, **sizes, name="backbone") for _ in range(2)]
+    layers, expected = (
+        keras_vattn.stochastic_layers(x)
+        for x in (model.bayesian(Options(), backbones[0]), keras_vattn.to_bayesian(backbones[1]))
     )
-    assert [x.path for x in found] == [x.path for x in expected] and len(found) == 2
-    assert [x.alignment.get_config() for x in found] == [x.alignment.get_config() for x in expected]
-    assert [x.alignment_prior for x in found] == [x.alignment_prior for x in expected] == [None, None]
+    assert [x.path for x in layers] == [x.path for x in expected] and len(layers) == 2
+    assert [x.alignment.get_config() for x in layers] == [x.alignment.get_config() for x in expected]
+    assert [x.alignment_prior for x in layers] == [x.alignment_prior for x in expected] == [None, None]
 
 
 def test_presets_are_table_9():
@@ -122,9 +122,9 @@ def test_a_report_of_classes(tmp_path):
     texts = data.Texts(["the dog has", "a", "the dog", "a cat"], None, part.part.labels[:4])
     part = data.encode(run.options, run.codec, texts)
     assert part.ids.row_lengths().numpy().tolist() == [9, 3, 6, 6]
-    found = predictor(run, part).predictions(0)
-    np.testing.assert_allclose(found["mean"][0], tf.nn.softmax(np.concatenate(logits_of(run, part))), atol=1e-5)
-    np.testing.assert_array_equal(found["labels"], part.targets)
+    predictions = predictor(run, part).predictions(0)
+    np.testing.assert_allclose(predictions["mean"][0], tf.nn.softmax(np.concatenate(logits_of(run, part))), atol=1e-5)
+    np.testing.assert_array_equal(predictions["labels"], part.targets)
     assert predictor(run, part).kinds == ["dropout", "attention", "both"]
     run.models.training = keras_vattn.to_deterministic(run.models.training)
     assert predictor(run, part).kinds == ["dropout"]
@@ -142,9 +142,9 @@ def test_other_words(tmp_path):
 
 def test_figures_of_classes_and_scores():
     labels, predicted = np.array([1, 1, 0, 0, 0]), np.array([1, 0, 0, 0, 0])
-    found = class_figures(labels, predicted)
-    assert found["accuracy"] == 0.8 and found["f1"] == pytest.approx(2 / 3)
-    assert found["matthews"] == pytest.approx((1 * 3 - 0) / np.sqrt(1 * 2 * 3 * 4))
+    figures = class_figures(labels, predicted)
+    assert figures["accuracy"] == 0.8 and figures["f1"] == pytest.approx(2 / 3)
+    assert figures["matthews"] == pytest.approx((1 * 3 - 0) / np.sqrt(1 * 2 * 3 * 4))
     for labels, predicted in (([0, 1, 2], [0, 1, 1]), ([0, 1, 1], [0, 2, 1])):
         assert "f1" not in class_figures(np.array(labels), np.array(predicted))
     assert class_figures(np.zeros(3, int), np.zeros(3, int))["matthews"] == 0.0
@@ -173,19 +173,19 @@ def test_training_on_spans(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 @pytest.mark.parametrize("kind", ["score", "albert"])
-def test_what_is_exported(tmp_path, kind):
+def test_exported_model(tmp_path, kind):
     pairs = kind == "score"
     run = run_of(tmp_path, **pairs_with_scores(tmp_path) if pairs else {"weights": write_albert(tmp_path / "albert")})
     predictor = Predictor(run)
     assert predictor.names == ("predict", "sample")
     names = ["texts", "pairs"][: 1 + pairs]
-    for function, more in ((predictor.predict, []), (predictor.sample, ["num_samples", "seed"])):
-        assert function.get_concrete_function()._arg_keywords == names + more
+    for function, extra in ((predictor.predict, []), (predictor.sample, ["num_samples", "seed"])):
+        assert function.get_concrete_function()._arg_keywords == names + extra
     texts = [tf.constant(["the dog has seen the ball", "my friend"])] * (1 + pairs)
-    found, drawn = predictor.predict(*texts), predictor.sample(*texts, 6, 1)
+    predicted, drawn = predictor.predict(*texts), predictor.sample(*texts, 6, 1)
     assert drawn["draws"].shape[0] == 6 and np.any(drawn["sd"].numpy() > 0)
-    of_nothing = predictor.predict(*[tf.constant([], tf.string)] * len(texts))
-    assert len(of_nothing["scores" if pairs else "labels"]) == 0
+    empty = predictor.predict(*[tf.constant([], tf.string)] * len(texts))
+    assert len(empty["scores" if pairs else "labels"]) == 0
     np.testing.assert_array_equal(drawn["draws"], predictor.sample(*texts, 6, 1)["draws"])
     part = APPLICATION.encode(
         run.options,
@@ -198,14 +198,16 @@ def test_what_is_exported(tmp_path, kind):
     )
     outputs = run.models.training(next(iter(part.batches(run.options)))[0]).numpy()
     if pairs:
-        np.testing.assert_allclose(found["scores"], outputs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(predicted["scores"], outputs, rtol=1e-4, atol=1e-5)
     else:
-        np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(outputs), rtol=1e-4)
-        assert [x.decode() for x in found["labels"].numpy()] == [run.codec.labels[i] for i in outputs.argmax(axis=1)]
+        np.testing.assert_allclose(predicted["probabilities"], tf.nn.softmax(outputs), rtol=1e-4)
+        assert [x.decode() for x in predicted["labels"].numpy()] == [
+            run.codec.labels[i] for i in outputs.argmax(axis=1)
+        ]
 
 
-@pytest.mark.parametrize("stddev", slow_after([0.02, None]))
-def test_where_the_prior_begins(tmp_path, stddev):
+@pytest.mark.parametrize("stddev", [0.02, None])
+def test_initial_prior_weights(tmp_path, stddev):
     """With the given standard deviation, or the published one: one over the root of the width of a head's keys."""
     run = prepared(APPLICATION, options_of(tmp_path, prior_stddev=stddev, prior_hidden_units=400))
     kernel = keras_vattn.stochastic_layers(run.models.backbone)[0].alignment_prior.trainable_weights[0]
@@ -216,16 +218,19 @@ def test_where_the_prior_begins(tmp_path, stddev):
 def test_masked_words():
     """One in seven tokens is hidden, none of them a mark; the loss is a mean over these; the seed decides which."""
     encoder = TextEncoder(pretraining.tokenizer(), pretraining.LENGTH)
-    mask, hidden, tokens = encoder.tokenizer.mask_token_id, 0, 0
+    mask, num_masked, num_tokens = encoder.tokenizer.mask_token_id, 0, 0
     batches = list(pretraining.masked_batches(encoder, 0).take(4))
     for inputs, words, weights in batches:
-        known = weights.numpy() > 0
-        assert (words.numpy()[known] >= len(pretraining.SPECIAL)).all()
-        shown = np.take_along_axis(inputs["token_ids"].numpy(), inputs["mask_positions"].numpy(), axis=1)
-        assert 0.7 < np.mean(shown[known] == mask) < 0.9 and 0.05 < np.mean(shown[known] == words.numpy()[known]) < 0.2
+        is_masked = weights.numpy() > 0
+        assert (words.numpy()[is_masked] >= len(pretraining.SPECIAL)).all()
+        inputs_at_masks = np.take_along_axis(inputs["token_ids"].numpy(), inputs["mask_positions"].numpy(), axis=1)
+        assert (
+            0.7 < np.mean(inputs_at_masks[is_masked] == mask) < 0.9
+            and 0.05 < np.mean(inputs_at_masks[is_masked] == words.numpy()[is_masked]) < 0.2
+        )
         np.testing.assert_allclose(weights.numpy().mean(), 1.0, rtol=1e-5)
-        hidden, tokens = hidden + known.sum(), tokens + inputs["padding_mask"].numpy().sum()
-    assert abs(hidden / tokens - 0.15) < 0.03
+        num_masked, num_tokens = num_masked + is_masked.sum(), num_tokens + inputs["padding_mask"].numpy().sum()
+    assert abs(num_masked / num_tokens - 0.15) < 0.03
     for (inputs, *_), (repeated, *_) in zip(batches, pretraining.masked_batches(encoder, 0), strict=False):
         np.testing.assert_array_equal(inputs["token_ids"], repeated["token_ids"])
     other, *_ = next(iter(pretraining.masked_batches(encoder, 4)))

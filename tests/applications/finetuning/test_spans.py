@@ -14,9 +14,9 @@ from applications.finetuning.tokens import TextEncoder
 CONTEXT = "The dogs barked at a cat. A cat barked at the dog, the dogs, a dog."
 
 
-def entry(answers, context=CONTEXT, question="at a cat", number=1, **more):
-    found = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"context": context, "qas": [{"id": f"q{number}", "question": question, "answers": found, **more}]}
+def entry(answers, context=CONTEXT, question="at a cat", number=1, **fields):
+    records = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"context": context, "qas": [{"id": f"q{number}", "question": question, "answers": records, **fields}]}
 
 
 def write(folder, *paragraphs):
@@ -35,11 +35,11 @@ def windows_of(part, max_length, stride):
 
 def test_files_of_both_versions(tmp_path):
     impossible = entry([], number=2, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    found = data.read_examples(
+    questions = data.read_examples(
         write(tmp_path, entry([("dogs", 4), ("The dogs", 0)]), impossible), options_of(tmp_path, task="squad2").texts
     )
-    assert found.ids == ["q1", "q2"] and found.answers == [[("dogs", 4), ("The dogs", 0)], []]
-    assert len(found.rows([1])) == 1 and found.rows([1]).ids == ["q2"]
+    assert questions.ids == ["q1", "q2"] and questions.answers == [[("dogs", 4), ("The dogs", 0)], []]
+    assert len(questions.rows([1])) == 1 and questions.rows([1]).ids == ["q2"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_files_of_both_versions(tmp_path):
         ({"context": CONTEXT}, "is no file of SQuAD"),
     ],
 )
-def test_what_is_wrong_with_files(tmp_path, paragraph, message):
+def test_invalid_files(tmp_path, paragraph, message):
     with pytest.raises(InputError) as error:
         spans.read_squad(write(tmp_path, paragraph))
     assert message in str(error.value)
@@ -62,10 +62,10 @@ def test_what_is_wrong_with_files(tmp_path, paragraph, message):
 
 def test_the_context_of_an_albert():
     """Its pieces are those of the whole context; each has the place of the words that it is of."""
-    known, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
-    ids, places = known.located(context)
-    assert ids == known.pieces([context]).to_list()[0]
-    names = [known.tokenizer.id_to_token(each) for each in ids]
+    encoder, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
+    ids, places = encoder.located(context)
+    assert ids == encoder.pieces([context]).to_list()[0]
+    names = [encoder.tokenizer.id_to_token(index) for index in ids]
     assert {context[start:end] for start, end in places} >= {"My", "dog", "é", "barked", ",", "twice", "."}
     assert context[slice(*places[names.index("\u2581dog")])] == "dog"
     first, last = spans.answer_tokens([("é barked", context.index("é"))], places)
@@ -76,18 +76,18 @@ def test_the_context_of_an_albert():
 def test_windows(tmp_path, max_length, windows):
     """Every token of the context is in one, and the answer is where its characters are."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[("a dog", CONTEXT.index("a dog"))]])
-    found = windows_of(part, max_length, 4)
-    assert len(found.targets) == windows
-    names = [[PIECES[each] for each in row] for row in found.ids]
+    encoded = windows_of(part, max_length, 4)
+    assert len(encoded.targets) == windows
+    names = [[PIECES[index] for index in row] for row in encoded.ids]
     assert all(row[:5] == ["[CLS]", "at", "a", "cat", "[SEP]"] and row[-1] == "[SEP]" for row in names)
     assert all(len(row) <= max_length for row in names)
-    assert {place for places in found.places for place in places} == set(encoder(9).located(CONTEXT)[1])
-    for row, (first, last), places in zip(names, found.targets, found.places, strict=True):
+    assert {place for places in encoded.places for place in places} == set(encoder(9).located(CONTEXT)[1])
+    for row, (first, last), places in zip(names, encoded.targets, encoded.places, strict=True):
         if (first, last) == (0, 0):
             continue
         assert row[first : last + 1] == ["a", "dog"]
         assert CONTEXT[places[first - 5][0] : places[last - 5][1]] == "a dog"
-    assert any(tuple(target) != (0, 0) for target in found.targets)
+    assert any(tuple(target) != (0, 0) for target in encoded.targets)
 
 
 def test_the_best_span(monkeypatch):

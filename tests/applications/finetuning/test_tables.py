@@ -51,8 +51,8 @@ def test_samples_say_whether_they_are_right():
     assert second[-1] == ("judged", "wrong: no is right")
     (score,) = samples_of(Texts(["one"], ["two"], [2.5]), answers=["2.400"])
     assert score == [("text", "one"), ("text", "two"), ("label", "2.5"), ("predicted", "2.400")]
-    known = [[("The dog", 0), ("dog", 4)], []]
-    questions = Questions(["1", "2"], ["who?", "when?"], ["The dog", "The dog"], known)
+    references = [[("The dog", 0), ("dog", 4)], []]
+    questions = Questions(["1", "2"], ["who?", "when?"], ["The dog", "The dog"], references)
     assert [sample[-1] for sample in samples_of(questions, answers=["a dog", "dog"])] == [
         ("judged", "right"),
         ("judged", "wrong: no answer is right"),

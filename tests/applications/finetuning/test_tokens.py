@@ -16,7 +16,7 @@ def encoder(max_length=20):
 
 
 def names(ids):
-    return [PIECES[each] for each in ids]
+    return [PIECES[index] for index in ids]
 
 
 def test_a_text_and_a_pair():
@@ -30,7 +30,7 @@ def test_a_text_and_a_pair():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept"),
+    ("first", "second", "lengths"),
     [
         ("the dog a cat the dog", "a cat", (3, 2)),
         ("a cat", "the dog a cat the dog", (2, 3)),
@@ -38,11 +38,11 @@ def test_a_text_and_a_pair():
         ("a", "cat", (1, 1)),
     ],
 )
-def test_the_longer_text_of_a_pair_loses_first(first, second, kept):
+def test_the_longer_text_of_a_pair_is_truncated_first(first, second, lengths):
     ids, num_first, cut = encoder(8).encode_all([first], [second])
-    assert ids.row_lengths()[0] == sum(kept) + 3 <= 8
-    assert names(ids[0])[1 : 1 + kept[0]] == first.split()[: kept[0]]
-    assert names(ids[0])[num_first[0] : -1] == second.split()[: kept[1]]
+    assert ids.row_lengths()[0] == sum(lengths) + 3 <= 8
+    assert names(ids[0])[1 : 1 + lengths[0]] == first.split()[: lengths[0]]
+    assert names(ids[0])[num_first[0] : -1] == second.split()[: lengths[1]]
     assert cut == max(0, len(first.split()) + len(second.split()) - 5)
 
 
@@ -69,16 +69,16 @@ def test_damaged_files_are_named(tmp_path):
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 def test_the_pieces_of_an_albert(tmp_path):
     """Of a sentencepiece model: the same in a graph, and after it was saved."""
-    known = albert_tokenizer()
-    texts, others = ["The dog has seen", "a zebra"], ["my friend.", ""]
-    ids, num_first, cut = TextEncoder(known, 40).encode_all(texts, others)
-    pieces = [known.id_to_token(int(each)) for each in ids[0]]
+    tokenizer = albert_tokenizer()
+    texts, second_texts = ["The dog has seen", "a zebra"], ["my friend.", ""]
+    ids, num_first, cut = TextEncoder(tokenizer, 40).encode_all(texts, second_texts)
+    pieces = [tokenizer.id_to_token(int(index)) for index in ids[0]]
     assert pieces[0] == "[CLS]" and pieces[-1] == "[SEP]" == pieces[num_first[0] - 1] and not cut.numpy().any()
     assert "".join(pieces[1 : num_first[0] - 1]).endswith("\u2581dog\u2581has\u2581seen")
     assert "".join(pieces[num_first[0] : -1]) == "\u2581my\u2581friend."
-    assert known.token_to_id("[MASK]") not in ids[0]
+    assert tokenizer.token_to_id("[MASK]") not in ids[0]
     tf.random.set_seed(1)
-    TextEncoder(known, 40).save(tmp_path)
-    for encoder in (TextEncoder.load(tmp_path, 40), TextEncoder(known, 40)):
-        again = tf.function(encoder.encode)(tf.constant(texts), tf.constant(others))[0]
+    TextEncoder(tokenizer, 40).save(tmp_path)
+    for encoder in (TextEncoder.load(tmp_path, 40), TextEncoder(tokenizer, 40)):
+        again = tf.function(encoder.encode)(tf.constant(texts), tf.constant(second_texts))[0]
         assert again.to_list() == ids.to_list()

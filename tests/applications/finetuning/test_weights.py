@@ -28,17 +28,17 @@ def bert(tensors, ids, mask):
     x = tensors["embeddings.word_embeddings.weight"][ids] + tensors["embeddings.token_type_embeddings.weight"][0]
     x = normalized(x + tensors["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
     for layer in range(HUGGING_FACE["num_hidden_layers"]):
-        place = f"encoder.layer.{layer}"
+        prefix = f"encoder.layer.{layer}"
         query, key, value = (
-            dense(x, f"{place}.attention.self.{name}").reshape(*ids.shape, 2, 4).transpose(0, 2, 1, 3)
+            dense(x, f"{prefix}.attention.self.{name}").reshape(*ids.shape, 2, 4).transpose(0, 2, 1, 3)
             for name in ("query", "key", "value")
         )
         scores = query @ key.transpose(0, 1, 3, 2) / 2.0 + np.where(mask, 0.0, -1e9)[:, None, None]
         attended = (scipy.special.softmax(scores, axis=-1) @ value).transpose(0, 2, 1, 3).reshape(x.shape)
-        x = normalized(x + dense(attended, f"{place}.attention.output.dense"), f"{place}.attention.output.LayerNorm")
-        inner = dense(x, f"{place}.intermediate.dense")
+        x = normalized(x + dense(attended, f"{prefix}.attention.output.dense"), f"{prefix}.attention.output.LayerNorm")
+        inner = dense(x, f"{prefix}.intermediate.dense")
         inner = inner * 0.5 * (1.0 + scipy.special.erf(inner / np.sqrt(2.0)))
-        x = normalized(x + dense(inner, f"{place}.output.dense"), f"{place}.output.LayerNorm")
+        x = normalized(x + dense(inner, f"{prefix}.output.dense"), f"{prefix}.output.LayerNorm")
     return x
 
 
@@ -47,10 +47,10 @@ def test_a_folder_from_hugging_face(tmp_path):
     backbone, tokenizer = backbone_of(path, dropout=0.0), tokenizer_of(path)
     assert tokenizer.vocabulary_size() == len(PIECES)
     inputs = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS), "padding_mask": MASK}
-    found = backbone(inputs)["sequence_output"].numpy()
+    outputs = backbone(inputs)["sequence_output"].numpy()
     expected = bert(tensors(), IDS, MASK.astype(bool))
     # KerasHub has the approximation of the GELU by a hyperbolic tangent.
-    np.testing.assert_allclose(found[MASK > 0], expected[MASK > 0], atol=5e-3)
+    np.testing.assert_allclose(outputs[MASK > 0], expected[MASK > 0], atol=5e-3)
 
 
 def test_a_preset_of_keras_hub(tmp_path):
@@ -59,10 +59,10 @@ def test_a_preset_of_keras_hub(tmp_path):
     original.save_to_preset(str(tmp_path))
     loaded = backbone_of(tmp_path, dropout=0.0)
     assert loaded.dropout == 0.0
-    for one, two in zip(loaded.get_weights(), original.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, two)
-    without = backbone_of(tmp_path, load_weights=False)
-    assert not np.array_equal(without.get_weights()[0], original.get_weights()[0])
+    for weight, original_weight in zip(loaded.get_weights(), original.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, original_weight)
+    random_backbone = backbone_of(tmp_path, load_weights=False)
+    assert not np.array_equal(random_backbone.get_weights()[0], original.get_weights()[0])
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_damaged_folders(tmp_path):
     with pytest.raises(InputError, match=r"bert cannot be read: .*header"):
         backbone_of(path)
     write_hugging_face(tmp_path / "bert")
-    whole = (tmp_path / "bert" / "model.safetensors").read_bytes()
-    (tmp_path / "bert" / "model.safetensors").write_bytes(whole[:-40])
+    content = (tmp_path / "bert" / "model.safetensors").read_bytes()
+    (tmp_path / "bert" / "model.safetensors").write_bytes(content[:-40])
     with pytest.raises(InputError, match=r"bert cannot be read: .*[Ii]ncomplete"):
         backbone_of(path)
     write_hugging_face(tmp_path / "bert")
