@@ -1,1 +1,1 @@
-"""Fine-tuning of a pretrained transformer, its attention as it is or drawn."""
+"""Fine-tuning of a pretrained transformer, deterministic or with random attention."""

@@ -1,4 +1,4 @@
-"""Texts with labels or scores, and the tokens that a transformer reads of them.
+"""Read texts with labels or scores, and encode them for a transformer.
 
 Shapes: N examples, B examples of a batch, L tokens.
 """
@@ -19,15 +19,15 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# Lengths of a batch are multiples of it.
+# Batch lengths are multiples of this.
 MULTIPLE = 8
-# Batches of training among which examples are sorted by their lengths.
+# Number of training batches per pool whose examples are sorted by length.
 POOL = 32
 
 
 @dataclasses.dataclass
 class Texts:
-    """Examples of a file: texts; the second texts of pairs, or `None`; labels (str) or scores (float)."""
+    """The examples of a file: texts, second texts of pairs or `None`, and labels (str) or scores (float)."""
 
     firsts: list
     seconds: list | None
@@ -45,11 +45,11 @@ class Texts:
 
 
 def read(options):
-    """Return the parts that the options name, a dictionary of `Texts` or `spans.Questions`."""
+    """Return the `Texts` or `spans.Questions` of each split."""
     texts = options.texts
     if texts.train is None:
         if texts.task != "classes":
-            raise InputError(f"--task: the embedded sentences have classes; {texts.task} needs --train.")
+            raise InputError(f"--task: {texts.task} requires --train; the built-in sentences only have classes.")
         return embedded_parts()
     parts = {name: read_examples(path, texts) for name in ("train", "valid", "test") if (path := getattr(texts, name))}
     if "valid" not in parts:
@@ -57,17 +57,17 @@ def read(options):
     if TASKS[texts.task].kind == "classes":
         known_labels = set(parts["train"].labels)
         if len(known_labels) < 2:
-            raise InputError(f"--train: {texts.train} has one label, {known_labels.pop()}; two at least are needed.")
+            raise InputError(f"--train: {texts.train}: expected at least 2 labels. Received: only {known_labels.pop()}")
         for name in parts.keys() - {"train"}:
             _require_known(parts[name].labels, known_labels, f"--{name}: ")
     return parts
 
 
 def _cut(examples, options):
-    """Return examples cut in two, `(train, held_out)`, at random; `train` has an example of every class."""
+    """Split examples at random into `(train, held_out)`; `train` has an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
     if TASKS[options.task].kind == "classes":
-        # The last row of each label is reserved: the cut of frequent labels does not depend on them.
+        # Reserve one row of each label for training.
         reserved = {examples.labels[row]: row for row in order}.values()
     else:
         reserved = order[-1:]
@@ -75,8 +75,8 @@ def _cut(examples, options):
     held_out = np.sort(candidates[: max(1, round(len(order) * options.valid_fraction))])
     if not held_out.size:
         raise InputError(
-            f"--train: {options.train} has {len(order)} examples, and all of them are needed for training: an example "
-            "of every class. Name validation examples with --valid."
+            f"--train: {options.train}: expected more than {len(order)} examples, since training needs one "
+            "of every class; add some, or name validation examples with --valid."
         )
     return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
 
@@ -85,7 +85,7 @@ def _require_known(labels, known_labels, prefix=""):
     for label in labels:
         if label not in known_labels:
             raise InputError(
-                f"{prefix}no training example has the label {label}; they have {', '.join(sorted(known_labels))}."
+                f"{prefix}expected labels of training examples, {', '.join(sorted(known_labels))}. Received: {label}"
             )
 
 
@@ -94,11 +94,11 @@ def read_other(options, evaluation):
 
 
 def read_examples(path, options):
-    """Return the `Texts` or `spans.Questions` of a file in the layout of the task."""
+    """Read the `Texts` or `spans.Questions` of a file in the format of the task."""
     task = TASKS[options.task]
     if task.kind == "span":
         return spans.read_squad(path)
-    # In GLUE's files quotation marks mean nothing.
+    # GLUE's files do not use quotation marks for quoting.
     rows = list(table_rows(path, ".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"))
     header = [name.strip() for name in rows[0][1]] if rows else []
     names = [options.text_column, options.pair_column, options.label_column]
@@ -122,21 +122,21 @@ def read_examples(path, options):
 
 
 def _example(position, row, indices, width, task):
-    """Return the text, the second text of a pair or `None`, and the label or score in the cells of a line."""
+    """Return the text, the second text or `None`, and the label or score of a row."""
     num_needed = 1 + max(column for column in indices if column is not None)
     if len(row) < num_needed:
-        raise InputError(f"{position}: expected {num_needed} columns at least. Received: {len(row)}")
+        raise InputError(f"{position}: expected at least {num_needed} columns. Received: {len(row)}")
     if width is not None and len(row) > width:
-        hint = "as the header has; in a .csv a text with a comma stands in quotation marks"
+        hint = "as in the header; in a .csv, put texts with commas in quotation marks"
         raise InputError(f"{position}: expected {width} columns, {hint}. Received: {len(row)}")
-    # One line, without tabs: so they stand in the files of a run.
+    # Remove line breaks and tabs, because files of a run have one example per line.
     first, second, label = (None if column is None else " ".join(row[column].split()) for column in indices)
     if not label:
-        raise InputError(f"{position}: the label is empty.")
+        raise InputError(f"{position}: expected a label. Received an empty one.")
     if task.labels and label not in task.labels:
         raise InputError(f"{position}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):
-        raise InputError(f"{position}: a text is empty, without a word.")
+        raise InputError(f"{position}: expected texts with words. Received an empty text.")
     if task.kind != "score":
         return first, second, label
     with contextlib.suppress(ValueError):
@@ -146,7 +146,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return sentences of the standard library, labelled by their topics; each docstring is in one part."""
+    """Return sentences of the standard library with their topics as labels; each docstring is in one split."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
@@ -157,10 +157,10 @@ def embedded_parts():
 
 @dataclasses.dataclass
 class Codec:
-    """Turns texts into tokens and answers into names.
+    """The encoding of texts and labels of a run.
 
-    `labels` are the names of the classes, `None` for a score or spans; `backbone` is the config of the transformer that
-    reads the tokens; `pairs` says whether an example is two texts.
+    `labels` are the class names, `None` for scores or spans; `backbone` is the config of the transformer; `pairs` tells
+    whether examples are pairs of texts.
     """
 
     encoder: TextEncoder
@@ -182,16 +182,16 @@ def load_codec(options, folder):
 
 @dataclasses.dataclass
 class Encoded:
-    """The tokens of a part.
+    """The encoded examples of a split.
 
     Attributes:
         part: `Texts` or `spans.Questions`.
-        ids: Token ids with the marks, ragged (N, None); the examples of questions are windows, [CLS] question [SEP] a
-            part of the context [SEP].
-        num_first: Number of tokens of each before its second text.
-        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2): (0, 0) for none.
+        ids: Token ids with special tokens, ragged (N, None). For questions, each row is a window: [CLS] question [SEP]
+            chunk of the context [SEP].
+        num_first: Number of tokens before the second text.
+        targets: Classes (N,), scores (N,), or the first and last token of an answer (N, 2), (0, 0) for no answer.
         report: Counts of examples and tokens.
-        questions, places: Row of the question of each window; characters (start, end) of every token of its context.
+        questions, places: Question index of each window; character offsets (start, end) of its context tokens.
     """
 
     part: Texts | spans.Questions
@@ -208,12 +208,12 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        `first_epoch` is that of `array_batches`; batches of training have examples of like lengths. L has room for the
-        longest example of a batch, or of all examples in a smaller batch: all epochs together have at most
+        `first_epoch` is as in `array_batches`; training batches group examples of similar length. L fits the longest
+        example of the batch or, in a smaller last batch, of all examples, so all epochs together have at most
         `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
-        # The lengths of all batches, multiples of `MULTIPLE` or `max_length`: those with the least padding.
+        # Choose the batch lengths, multiples of `MULTIPLE` or `max_length`, with the least padding.
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
         lengths, counts = np.unique(rounded, return_counts=True)
         lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]
@@ -234,8 +234,8 @@ class Encoded:
         return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
-        """Return the rows of each batch: `POOL` batches of a random order are sorted by their lengths, then the batches
-        are shuffled."""
+        """Return the rows of each batch: examples in random order are sorted by length within pools of `POOL` batches,
+        then the batches are shuffled."""
         num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
         pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
 
@@ -250,7 +250,7 @@ class Encoded:
 
 
 def encode(options, codec, part, training=False):
-    """Return the `Encoded` part."""
+    """Encode a split."""
     if isinstance(part, spans.Questions):
         windows = spans.windows_of(codec.encoder, part, options.texts.stride)
         answered = sum(map(bool, part.answers))
@@ -268,14 +268,14 @@ def encode(options, codec, part, training=False):
 
 
 def own_length(ragged, max_length):
-    """Return the length that ragged token ids (B, None) of at most `max_length` are padded to without other batches."""
-    # An empty batch has no length; the transformer reads the first token.
+    """Return the padded length of ragged token ids (B, None) of at most `max_length` tokens, from this batch only."""
+    # The transformer reads the first token, so an empty batch has length 1.
     longest = tf.maximum(ragged.bounding_shape()[1], 1)
     return tf.minimum(-(-longest // MULTIPLE) * MULTIPLE, max_length)
 
 
 def padded(ragged, num_first, length):
-    """Return the inputs of a transformer, of one length, for ragged token ids (B, None)."""
+    """Return the transformer inputs for ragged token ids (B, None), padded to `length`."""
     lengths = ragged.row_lengths()
     mask = tf.sequence_mask(lengths, length, tf.int32)
     token_ids = ragged.to_tensor(shape=tf.stack([ragged.nrows(), length]))

@@ -1,6 +1,6 @@
-"""Real English that comes with every Python: the docstrings and comments of its standard library.
+"""Read English sentences from docstrings and comments of Python's standard library.
 
-The task: which part of the library is a sentence about?
+The task is to predict which part of the library a sentence is about.
 """
 
 import ast
@@ -14,16 +14,16 @@ import numpy as np
 
 from applications.text import python_topics
 
-# Classes, and the modules whose docstrings are their sentences.
+# Classes, and the modules whose docstrings contain their sentences.
 TOPICS = {
     "asyncio": ("asyncio",),
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
 }
-# Tenths of the docstrings that are a part.
+# Tenths of the docstrings in each split.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
-# Packages outside of the standard library, and tests, whose strings and comments are no English.
+# Third-party packages, and tests, whose strings and comments are not English prose.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _COMPLETE_SENTENCE = re.compile(r"[A-Z].*[.!?]")
@@ -31,7 +31,7 @@ _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
 def texts_of(path, comments):
-    """Return the docstrings of a module and perhaps its comments: a list of lists of sentences."""
+    """Return the docstrings of a module, optionally with its comments, as lists of sentences."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -40,7 +40,7 @@ def texts_of(path, comments):
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     blocks = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
     if comments:
-        # Consecutive lines of comments are one block.
+        # Join consecutive comment lines into one block.
         lines = (_COMMENT.fullmatch(line) for line in text.splitlines())
         groups = itertools.groupby(lines, key=lambda comment: comment is not None)
         blocks += [" ".join(comment[1] for comment in group) for is_comment, group in groups if is_comment]
@@ -53,7 +53,7 @@ def _is_prose(sentence):
 
 
 def _modules():
-    """Return the path of each module in the standard library, with its first folder or file."""
+    """Return pairs of top-level name and path for the modules of the standard library."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     paths = sorted((path.relative_to(folder), path) for path in folder.glob("**/*.py"))
     return [(module.parts[0], path) for module, path in paths if not _LEFT_OUT & set(module.parts)]
@@ -61,7 +61,7 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return the sentences of the pretraining, each once, without validation and test sentences of the task."""
+    """Return the distinct pretraining sentences, without validation and test sentences of the task."""
     texts = [*python_topics.topics().values()]
     for _, path in _modules():
         texts += texts_of(path, comments=True)
@@ -71,9 +71,9 @@ def pretraining_sentences():
 
 @functools.cache
 def labelled():
-    """Return sentences in a random order, each once, their topics, and the tenth that their docstring is in: a list of
-    (str, str, int). Validation and test sentences that share three quarters of their words with a training sentence are
-    left out."""
+    """Return distinct sentences in random order with their topic and the tenth of their docstring, a list of (str, str,
+    int). Validation and test sentences that share three quarters of their words with a training sentence are
+    dropped."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}

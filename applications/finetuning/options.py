@@ -1,4 +1,4 @@
-"""Options of the fine-tuning of pretrained transformers, and its tasks. The presets are in presets/."""
+"""Options and tasks of fine-tuning pretrained transformers; presets/ has the presets."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -13,14 +13,14 @@ from applications.common.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The layout of a task's files."""
+    """The file format of a task."""
 
     kind: Literal["classes", "score", "span"] = "classes"
-    # Names of the columns of the text, of the second text of a pair or `None`, and of the label.
+    # Column names of the text, the second text of a pair or `None`, and the label.
     columns: tuple = ("sentence", None, "label")
-    # Indices of these columns in a file without a header; `None` where files have one.
+    # Column indices in files without a header; `None` if files have a header.
     places: tuple | None = None
-    # `None` for the labels of the training examples.
+    # Valid labels, or `None` to use the labels of the training examples.
     labels: tuple | None = None
 
 
@@ -44,8 +44,8 @@ TASKS = {
 WeightsFolder = Annotated[
     common.Folder,
     common.OnDisk(
-        "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
-        "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
+        "needs a KerasHub preset (config.json, model.weights.h5 and the tokenizer's files) or a Hugging Face folder "
+        "(config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
         lambda path: any((path / name).is_file() for name in ("model.weights.h5", "model.safetensors")),
     ),
 ]
@@ -53,50 +53,50 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, sentences of three parts of Python's library, which are the classes"""
+    """Texts; the default is sentences of Python's library, classified by topic"""
 
     task: Literal[tuple(TASKS)] = "classes"
-    """Layout of the files: a task of GLUE, or SQuAD; classes or score for files of your own, with the columns text,
-    perhaps pair, and label or score."""
+    """File format: a task of GLUE, or SQuAD; classes or score for your own files, with the columns text, optionally
+    pair, and label or score."""
     train: common.File | None = None
-    """Training examples: .csv, or .tsv or any other with tabs; .json of SQuAD; plain or .gz."""
+    """Training examples: .csv, tab-separated text, or SQuAD's .json; plain or .gz."""
     valid: common.File | None = None
-    """Validation examples; without them a share of the training examples is held out."""
+    """Validation examples; by default a fraction of the training examples is held out."""
     test: common.File | None = None
-    """Test examples; without them the report is on validation."""
+    """Test examples; by default the report uses the validation examples."""
     text_column: str | None = None
-    """Name of the column of the text."""
+    """Name of the text column."""
     pair_column: str | None = None
-    """Name of the column of the second text of a pair."""
+    """Name of the column with the second text of a pair."""
     label_column: str | None = None
-    """Name of the column of the label or score."""
+    """Name of the label or score column."""
     valid_fraction: common.Fraction = 0.1
-    """Share of the training examples that is held out where there are no validation examples."""
+    """Fraction of the training examples to hold out if no validation examples are given."""
     max_length: common.Positive = 128
-    """Tokens of an example, with the marks; a longer text is cut, or read in windows in tasks of spans."""
+    """Maximum tokens of an example, with special tokens; longer texts are cut, or split into windows for spans."""
     stride: common.Positive = 64
-    """Tokens from the start of a window to the start of the next, in tasks of spans."""
+    """Tokens between the starts of consecutive windows, in span tasks."""
 
     def check(self):
         for name in ("valid", "test"):
             if getattr(self, name) is not None and self.train is None:
-                raise InputError(f"--{name} is given without --train.")
+                raise InputError(f"--{name} requires --train; name it too.")
         if self.max_length < 8 or (TASKS[self.task].kind == "span" and self.stride >= self.max_length - 8):
-            raise InputError("--max-length: must be 8 at least, and in tasks of spans more than --stride by 8.")
+            raise InputError("--max-length: must be at least 8, and in span tasks more than --stride + 8.")
 
 
 @dataclasses.dataclass
 class BackboneOptions:
-    """Pretrained transformer; without a folder, a tiny one that is pretrained first"""
+    """Pretrained transformer; the default is a tiny one that is pretrained first"""
 
     weights: WeightsFolder | None = None
-    """Folder with a BERT or ALBERT: a preset of KerasHub, or from Hugging Face."""
+    """Folder with BERT or ALBERT: a KerasHub preset, or BERT from Hugging Face."""
     backbone_dropout: common.Dropout = 0.0
-    """Rate of dropout inside the transformer."""
+    """Dropout rate inside the transformer."""
     classifier_dropout: common.Dropout = 0.1
-    """Rate of dropout before the head, which is trained from scratch."""
+    """Dropout rate before the head, which is trained from scratch."""
     pretraining_steps: common.Positive = 3500
-    """Steps of masked words that pretrain the tiny transformer."""
+    """Pretraining steps of the tiny transformer on masked words."""
 
     @property
     def drops(self):
@@ -105,26 +105,26 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share as in to_bayesian"""
+    """Random weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share default as in to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
-    """Shape of the Weibull weights; the larger, the less they vary."""
+    """Shape of the Weibull weights; larger values give less variation."""
     drawn_share: common.Share = 1 / 3
-    """Share of the attentions that draw, the last ones; 1 for all, as published."""
+    """Fraction of attention layers with random weights, the last layers; 1 for all layers, as published."""
     prior_beta: common.PositiveFloat = 1e-2
     """Rate of the Gamma prior."""
     prior_hidden_units: common.Positive = 5
-    """Width of the network that reads the prior off the keys."""
+    """Width of the network that computes the prior from the keys."""
     prior_stddev: common.PositiveFloat | None = 0.02
-    """Standard deviation of the initial weights of that network; none for one over the root of its input's width, as in
-    the published code. A prior that begins far from the attention may move pretrained weights, too."""
+    """Standard deviation of the initial weights of this network; none for one over the square root of its input width,
+    as in the published code. A prior that starts far from the attention may also change pretrained weights."""
     per_head_prior: bool = False
-    """Give each head a network of its own; the published one is for all heads."""
+    """Give each head its own prior network; the published network is shared by all heads."""
     kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: over queries, keys, heads and layers, as in the published code, but without padding. sum: over all of
-    these. query_mean: the sum, divided by the queries."""
+    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over
+    these. query_mean: the sum divided by the number of queries."""
 
 
 @dataclasses.dataclass
@@ -132,9 +132,9 @@ class FinetuningFitOptions(common.FitOptions):
     """Training"""
 
     learning_rate: common.PositiveFloat | None = None
-    """Rate of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
+    """Learning rate at the start, or after the warm-up. none: 3e-5 with --weights, 5e-4 for the tiny transformer."""
     warmup_steps: common.NotNegative | None = None
-    """Steps over which the learning rate grows from 0; none for a tenth of all."""
+    """Warm-up steps of the learning rate from 0; none for a tenth of all steps."""
 
 
 @dataclasses.dataclass
@@ -142,15 +142,15 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 10
-    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
+    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
 
 
 @dataclasses.dataclass
 class Options:
-    """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
+    """Fine-tune a pretrained transformer; without data options, a tiny one on sentences of Python's library."""
 
     model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
-    """deterministic, or with drawn attention: no_kl, without a prior; wc with the one of Fan et al. 2020, Table 5."""
+    """deterministic, or random attention: no_kl without a prior, wc with the prior of Fan et al. 2020, Table 5."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)
     backbone: BackboneOptions = common.group(BackboneOptions)
@@ -170,28 +170,28 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateFinetuning(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other examples."""
+    """Report on a split of the data of a run, or on other examples."""
 
     data: common.File | None = None
-    """Other examples, in the layout of --train."""
+    """Other examples, in the format of --train."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws behind the uncertainty metrics instead of the run's."""
+    """Draws for the uncertainty metrics; defaults to the option of the run."""
 
 
 @dataclasses.dataclass
 class PredictFinetuning(common.GenerateOptions):
-    """Classify lines, or score them: a text, or two with a tab between them; in tasks of spans a question and a
+    """Classify or score lines, each with a text or two texts separated by a tab; in span tasks, a question and a
     context."""
 
 
 @dataclasses.dataclass
 class OtherTexts:
-    """Other texts and corrupted ones: a model should be less sure of both."""
+    """Other and corrupted texts, on which a model should be less certain"""
 
     other: common.File | None = None
-    """A file of other texts in the layout of --train; their labels mean nothing."""
+    """A file of other texts in the format of --train; labels are ignored."""
     corruption: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the words of test data that others replace; 0.3 where it is left out, 0 for none."""
+    """Fraction of words to replace in the test data; defaults to 0.3, 0 for no corruption."""
 
 
 @dataclasses.dataclass
@@ -202,13 +202,13 @@ class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` are options of every run."""
+    of `train` apply to every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "no_kl")
     baseline: str = "deterministic"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ()
-    """Also the paper's table, and what the uncertainty of the models is worth."""
+    """Also print the paper's table, or an evaluation of the models' uncertainty."""
 
 
 PROGRAM = Program(

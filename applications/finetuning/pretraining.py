@@ -1,4 +1,4 @@
-"""A tiny BERT that fine-tuning starts from, pretrained on masked words of text that comes with Python."""
+"""Pretrain a tiny BERT with masked words of text from Python's standard library."""
 
 import functools
 
@@ -12,7 +12,7 @@ from applications.finetuning.tokens import TextEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 2500
-# All seeds of a model start from the weights of this one.
+# All runs start from the weights of this seed.
 SEED = 0
 LENGTH, BATCH, SHARE, LEARNING_RATE = 48, 64, 0.15, 2e-3
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}
@@ -20,17 +20,17 @@ SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 
 
 @functools.cache
 def tokenizer():
-    """Return a WordPiece tokenizer whose vocabulary is the most frequent words and parts of words."""
+    """Return a WordPiece tokenizer with a vocabulary of the most frequent words and word pieces."""
     import keras_hub
 
-    # A quarter of the sentences: all of them take as long as the pretraining.
+    # Use a quarter of the sentences, because all sentences would take as long as the pretraining.
     dataset = tf.data.Dataset.from_tensor_slices(pretraining_sentences()[::4]).batch(256)
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
-    # A file of one piece a line has no place for white space.
+    # A file with one piece per line cannot store white space.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # The name stands in the run's folder; Keras's own counts the tokenizers of the process.
+    # Set the name, which the run folder stores: Keras's default counts the tokenizers of the process.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 
@@ -58,7 +58,7 @@ def pretrained_weights(num_steps):
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # A quarter less time a step; compiling takes as long as some tens of steps.
+        # XLA makes a step 25% faster; compiling takes as long as tens of steps.
         jit_compile=num_steps > 100,
     )
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), SEED)
@@ -67,9 +67,9 @@ def pretrained_weights(num_steps):
 
 
 def masked_batches(encoder, seed):
-    """Return batches without an end, in which one token of seven is hidden and is the target.
+    """Return an endless stream of batches in which one token of seven is masked and is the target.
 
-    The noise of a batch depends on the seed and its number. KerasHub's `MaskedLMMaskGenerator` takes no seed.
+    The noise of a batch depends on the seed and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
     """
     tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
@@ -82,18 +82,18 @@ def masked_batches(encoder, seed):
         order, choice, random_words = tf.unstack(
             tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number])
         )
-        # The marks come first in the vocabulary; they come last in the order of places.
+        # Special tokens have the lowest ids; sort their positions last, so that they are not masked.
         ordinary = words >= len(SPECIAL)
         positions = tf.argsort(tf.where(ordinary, order, 1.0))
         num_masked = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
         is_masked = tf.argsort(positions) < tf.cast(num_masked, "int32")
-        # Four of five become the mask, half of the others any token.
+        # Replace 80% by the mask and 10% by random tokens; keep 10%.
         random_words = tf.cast(random_words * tokenizer.vocabulary_size(), "int32")
         replacements = tf.where(choice < 0.8, tokenizer.mask_token_id, tf.where(choice < 0.9, random_words, words))
         positions = positions[:, :num_positions]
         weights = tf.cast(tf.gather(is_masked, positions, batch_dims=1), "float32")
         inputs |= {"token_ids": tf.where(is_masked, replacements, words), "mask_positions": positions}
-        # The loss is a mean over all places; the weights make it one over the hidden places.
+        # The weights turn the mean over all positions into a mean over the masked positions.
         return inputs, tf.gather(words, positions, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)

@@ -1,4 +1,4 @@
-"""Reports of a fine-tuned model: the figures of its task, calibration, uncertainty.
+"""Report task metrics, calibration and uncertainty of a fine-tuned model.
 
 Shapes: N examples, C classes, S draws.
 """
@@ -23,7 +23,7 @@ from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
-# Examples in report.txt, and in report.html.
+# Number of examples in report.txt and in report.html.
 NUM_SHOWN, NUM_SAMPLES = 5, 20
 _TASK, _DRAWS = "report.task", "report.draws"
 COLUMNS = (
@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def evaluate(run, part, evaluation=None):
-    """Return all figures of an encoded part, and the predictions."""
+    """Return the report on an encoded split, and the predictions."""
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
@@ -80,8 +80,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of an encoded part, in which this share of the words is replaced by words of the other
-    texts; for a score it predicts the scores."""
+    """Return the `Predictor` of an encoded split; `corruption` is the fraction of words to replace by words of other
+    texts. For score tasks it predicts scores."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
@@ -97,7 +97,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def with_other_words(texts, share):
-    """Return `Texts` with a share of the words replaced by words drawn from all of them."""
+    """Return `Texts` with a fraction of the words replaced by random words of all texts."""
     generator = np.random.default_rng(0)
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 
@@ -111,28 +111,28 @@ def with_other_words(texts, share):
 
 
 def other_texts(options, path, codec=None):
-    """Return the texts of a file, all of one label."""
+    """Read the texts of a file, and give them all the same label."""
     texts = data.read_examples(path, options.texts)
     return dataclasses.replace(texts, labels=[codec and codec.labels[0]] * len(texts))
 
 
 def require_classes(options):
     if TASKS[options.texts.task].kind != "classes":
-        raise InputError(f"A table of the uncertainty is of classes. Received: --task {options.texts.task}")
+        raise InputError(f"The uncertainty table requires a task with classes. Received: --task {options.texts.task}")
 
 
 def class_report(labels, draws):
-    """Return the figures of the mean of draws (S, N, C) of probabilities, given the right classes (N,)."""
+    """Return metrics of the mean of probabilities (S, N, C) over draws, given the right classes (N,)."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 
 
 def class_figures(labels, predicted):
-    """Return the figures that GLUE reports of classes; F1 is of the second class."""
+    """Return GLUE's metrics for classes; F1 is for the second class."""
     import sklearn.metrics
 
     figures = {"accuracy": float(np.mean(labels == predicted))}
-    # A single class has no correlation, and scikit-learn warns.
+    # With a single class the correlation is undefined, and scikit-learn warns.
     several = len(np.union1d(labels, predicted)) > 1
     figures["matthews"] = float(sklearn.metrics.matthews_corrcoef(labels, predicted)) if several else 0.0
     if max(labels.max(), predicted.max()) < 2:
@@ -141,7 +141,7 @@ def class_figures(labels, predicted):
 
 
 def score_figures(targets, scores):
-    """Return the correlations with the scores that people gave; 0 for scores that are all the same."""
+    """Return the correlations of scores with human scores; 0 for constant scores."""
     import scipy.stats
 
     if not np.ptp(scores) or not np.ptp(targets):
@@ -151,7 +151,7 @@ def score_figures(targets, scores):
 
 
 def gradient_norms(run, part):
-    """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
+    """Return the gradient norms of the log-likelihood and of the KL, for one batch in training mode."""
     inputs, targets = next(iter(part.batches(run.options)))
     kind = TASKS[run.options.texts.task].kind
     log_likelihood = {
@@ -212,7 +212,7 @@ def shown(run, part, outputs):
             sample = [("text", column[row]) for column in part.columns]
             sample += [("label", label), ("predicted", answers[row])]
             sample += [] if spread is None else [("unsure", f"{spread[row]:.3f}")]
-        # A score is neither right nor wrong.
+        # Scores are not judged.
         sample += [] if is_right is None else [verdict("" if is_right else f"{label} is right")]
         samples.append(sample)
     return Shown(samples)
@@ -222,14 +222,14 @@ def report(run, part, record, outputs, shown):
     return sample_lines(shown.samples, NUM_SHOWN)
 
 
-# The figure of Table 5 for each task whose figure it is not the accuracy.
+# Metrics of Table 5 for the tasks that do not use accuracy.
 _OF_TASKS = {"cola": ("matthews",), "sts": ("pearson",), "squad1": ("exact", "f1"), "squad2": ("exact", "f1")}
 _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return the column of Table 5 of Fan et al. 2020 of the task, beside the paper's figures; none for a task of one's
-    own."""
+    """Return the column of the task in Table 5 of Fan et al. 2020, beside the paper's figures; no table for custom
+    tasks."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

@@ -1,4 +1,4 @@
-"""Prediction with a fine-tuned model, as an exportable module: texts in, classes or scores out.
+"""Predict with a fine-tuned model, as an exportable module from texts to classes or scores.
 
 Shapes: B texts, C classes, S draws.
 """
@@ -13,12 +13,12 @@ from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
 from applications.text.readers import aligned, has_word, read_input
 
-# Lines of a batch of `predict`.
+# Batch size of `predict`.
 BATCH = 64
 
 
 class Predictor(tf.Module):
-    """The exported module of a `Run`, for tasks with classes or a score."""
+    """The exported module of a `Run`, for tasks with classes or scores."""
 
     def __init__(self, run):
         super().__init__(name="predictor")
@@ -37,7 +37,7 @@ class Predictor(tf.Module):
 
     @property
     def names(self):
-        """Names of the endpoints, the default one first."""
+        """Names of the endpoints, starting with the default."""
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, texts):
@@ -45,7 +45,7 @@ class Predictor(tf.Module):
         return padded(ids, num_first, own_length(ids, self.encoder.max_length))
 
     def _outputs(self, inputs):
-        """Return the probabilities (B, C), or the scores (B,)."""
+        """Return the class probabilities (B, C) or the scores (B,)."""
         outputs = self._model.value(inputs, training=False)
         return outputs if self._labels is None else tf.nn.softmax(outputs)
 
@@ -55,20 +55,20 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Return the answer by the mean of draws, their standard deviation, and the draws (S, B, ...)."""
+        """Return the prediction from the mean of draws, their standard deviation, and the draws (S, B, ...)."""
         *texts, num_samples, seed = arguments
         draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
 
 
 def logits_of(run, part):
-    """Return the outputs for each batch of a part, at the mean of the attention."""
+    """Return the outputs for each batch of a split, at the mean of the attention."""
     predict = run.models.training.predict_on_batch
     return [predict(inputs) for inputs, _ in progress(part.batches(run.options), "predicting")]
 
 
 def predicted_spans(run, part):
-    """Return the answer to each question, empty for none."""
+    """Return the answer to each question, or "" for no answer."""
     batches = [tf.nn.log_softmax(logits, axis=1).numpy() for logits in logits_of(run, part)]
     scores = [window for batch in batches for window in batch]
     return spans.best_spans(part, scores, run.options.texts.task == "squad2")
@@ -81,7 +81,7 @@ def generate(run, options):
             continue
         row = line.split("\t")
         if len(row) != 1 + pairs or not all(map(has_word, row)):
-            expected = "two texts with a tab between them" if pairs else "a text"
+            expected = "two texts separated by a tab" if pairs else "a text"
             received = "an empty text" if len(row) == 1 + pairs else f"{len(row)} columns"
             position = f"{options.input or 'standard input'}:{number}"
             raise InputError(f"{position}: expected {expected}. Received: {received}")
@@ -90,7 +90,7 @@ def generate(run, options):
 
 
 def _answers(run, rows):
-    """Yield the answers to rows of one text or two."""
+    """Yield the predictions for rows with one or two texts."""
     if TASKS[run.options.texts.task].kind == "span":
         questions, contexts = zip(*rows)
         part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))

@@ -1,4 +1,4 @@
-"""Questions whose answers are spans of a context: SQuAD's files, windows of tokens, and the official figures.
+"""Read SQuAD questions, split contexts into windows of tokens, and compute the official metrics.
 
 Shapes: N windows, B windows of a batch, L tokens.
 """
@@ -14,13 +14,13 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.text.readers import read_json
 
-# The most tokens of an answer.
+# Maximum number of tokens of an answer.
 MAX_ANSWER_LENGTH = 30
 
 
 @dataclasses.dataclass
 class Questions:
-    """Ids, questions and contexts, lists of str; and a list of the answers (text, first character) to each question."""
+    """Ids, questions and contexts, lists of str, and a list of answers (text, first character) for each question."""
 
     ids: list
     questions: list
@@ -35,7 +35,7 @@ class Questions:
 
 
 def read_squad(path):
-    """Return the `Questions` of a file of SQuAD, 1.1 or 2.0."""
+    """Read the `Questions` of a SQuAD 1.1 or 2.0 file."""
     rows = []
     try:
         for article in read_json(path)["data"]:
@@ -48,27 +48,27 @@ def read_squad(path):
                         span = context[start : start + len(text)]
                         if start < 0 or not text or span != text:
                             raise InputError(
-                                f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at {start} "
-                                f"of its context, where there is {span[:40]!r}."
+                                f"{path}: question {entry['id']}: expected the answer {text[:40]!r} at {start} of its "
+                                f"context. Received: {span[:40]!r}"
                             )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: is no file of SQuAD: {error!r} is missing or of another kind.") from error
+        raise InputError(f"{path}: expected a SQuAD file: {error!r} is missing or has another type.") from error
     if not rows:
         raise InputError(f"{path}: expected questions. Received: none")
     return Questions(*map(list, zip(*rows)))
 
 
 def windows_of(encoder, part, stride):
-    """Return the fields of `data.Encoded` for the windows of questions, a dictionary."""
+    """Return the fields of `data.Encoded` for the windows of questions."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
-        # Questions about one context follow each other.
+        # Consecutive questions often share a context.
         if part.contexts[index] != context:
             context = part.contexts[index]
             ids, offsets = encoder.located(context)
-        # At least half of a window is context.
+        # Reserve at least half of a window for the context.
         question = question[: encoder.max_length // 2 - 2]
         before, num_free = len(question) + 2, encoder.max_length - len(question) - 3
         span = answer_tokens(part.answers[index], offsets)
@@ -87,7 +87,7 @@ def windows_of(encoder, part, stride):
 
 
 def answer_tokens(answers, offsets):
-    """Return the first and the last token of the first answer, `None` where there is none."""
+    """Return the first and last token of the first answer, or `None` without an answer."""
     if not answers:
         return None
     text, start = answers[0]
@@ -96,42 +96,42 @@ def answer_tokens(answers, offsets):
 
 
 def best_spans(encoded, scores, may_have_none):
-    """Return the answers of the best-scored spans, one a question.
+    """Return the answer with the best-scoring span for each question.
 
     Args:
         encoded: `data.Encoded` questions.
-        scores: Log-probabilities of the first and the last token of each window, a list of (L, 2).
-        may_have_none: Whether an answer may be empty: both ends at the first token mean that there is none.
+        scores: Log-probabilities of the first and last token of the answer in each window, a list of (L, 2).
+        may_have_none: Whether questions may have no answer, which both ends at the first token indicate.
     """
     contexts = encoded.part.contexts
     best = [(-np.inf, "")] * len(contexts)
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
-    for index, window_scores, before, places in windows:
-        # A question has no answer if no window has one.
+    for index, window_scores, before, offsets in windows:
+        # A question has no answer only if all windows have no answer.
         none[index] = min(none[index], window_scores[0].sum())
-        if not places:
+        if not offsets:
             continue
-        first, last = window_scores[before : before + len(places)].T
+        first, last = window_scores[before : before + len(offsets)].T
         total = first[:, None] + last[None]
-        # A span ends at or behind its start.
+        # A span ends at or after its start and has at most MAX_ANSWER_LENGTH tokens.
         allowed = np.triu(np.ones_like(total)) - np.triu(np.ones_like(total), MAX_ANSWER_LENGTH)
         total = np.where(allowed > 0, total, -np.inf)
         left, right = np.unravel_index(total.argmax(), total.shape)
         if total[left, right] > best[index][0]:
-            text = contexts[index][places[left][0] : places[right][1]]
+            text = contexts[index][offsets[left][0] : offsets[right][1]]
             best[index] = (total[left, right], text)
     return ["" if may_have_none and none[index] > score else text for index, (score, text) in enumerate(best)]
 
 
 def normalized(text):
-    """Return an answer in the form that the official script of SQuAD compares."""
+    """Normalise an answer as the official SQuAD script does."""
     text = "".join(mark for mark in text.lower() if mark not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def f1(answer, truth):
-    """Return the harmonic mean of precision and recall of words."""
+    """Return the F1 of the words of an answer."""
     words, true_words = normalized(answer).split(), normalized(truth).split()
     if not words or not true_words:
         return float(words == true_words)
@@ -140,10 +140,10 @@ def f1(answer, truth):
 
 
 def figures(answers, part):
-    """Return exact match and F1 of the best of the known answers, averaged."""
+    """Return exact match and F1 against the best reference, averaged over questions."""
     rows = []
     for answer, references in zip(answers, part.answers, strict=True):
-        # The official script leaves out truths without a word.
+        # The official script drops references without words.
         truths = [text for text, _ in references if normalized(text)] or [""]
         exact = max(normalized(answer) == normalized(truth) for truth in truths)
         rows.append((exact, max(f1(answer, truth) for truth in truths)))
@@ -151,5 +151,5 @@ def figures(answers, part):
 
 
 def span_losses(targets, logits):
-    """Return the cross-entropies (B,) of the first and of the last token of (B, 2) in logits (B, L, 2)."""
+    """Return the cross-entropies (B,) of the first and of the last token, given targets (B, 2) and logits (B, L, 2)."""
     return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]

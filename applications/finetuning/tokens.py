@@ -1,4 +1,4 @@
-"""Texts as a pretrained transformer reads them: the pieces of its vocabulary, between its marks."""
+"""Encode texts for a pretrained transformer: vocabulary pieces between special tokens."""
 
 import pathlib
 import re
@@ -15,25 +15,25 @@ from applications.common.runs import replacing, write_json
 from applications.common.serving import Untracked
 
 _CONFIG = "tokenizer.json"
-# Texts that are turned into tokens together.
+# Number of texts to tokenise at once.
 _CHUNK = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
-# A word or a punctuation mark, as BERT splits a text before it looks for pieces.
+# A word or punctuation mark; BERT splits texts into these before splitting words into pieces.
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class TextEncoder(tf.Module):
-    """Turns texts into token ids, [CLS] text [SEP], or [CLS] text [SEP] second text [SEP]; in a graph too.
+    """Encode texts as token ids, [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], eagerly or in graphs.
 
     Args:
-        tokenizer: A tokenizer of KerasHub, with `cls_token_id`, `sep_token_id` and `pad_token_id`.
-        max_length: Tokens of an example; the longer text of a pair loses tokens first.
+        tokenizer: A KerasHub tokenizer with `cls_token_id`, `sep_token_id` and `pad_token_id`.
+        max_length: Maximum number of tokens; the longer text of a pair is truncated first.
     """
 
     def __init__(self, tokenizer, max_length):
         super().__init__(name="text_encoder")
         self._tokenizer = Untracked(tokenizer)
-        # The SentencePiece model of an ALBERT, bytes; `None` for a BERT.
+        # Bytes of the SentencePiece model of ALBERT; `None` for BERT.
         self._sentencepiece_model = getattr(tokenizer, "proto", None)
         self.max_length = max_length
 
@@ -42,22 +42,22 @@ class TextEncoder(tf.Module):
         return self._tokenizer.value
 
     def _sentencepiece(self):
-        # Each function loads the model anew: KerasHub's own is lost when a program sets TensorFlow's seed.
+        # Load the model in each function: setting TensorFlow's seed would discard KerasHub's.
         return tensorflow_text.SentencepieceTokenizer(self._sentencepiece_model, out_type=tf.int32)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def pieces(self, texts):
-        """Return the ids of the pieces of texts, ragged (B, None) int32."""
+        """Return the piece ids of texts, ragged (B, None) int32."""
         if self._sentencepiece_model is not None:
             with tf.device("CPU:0"):
                 return self._sentencepiece().tokenize(texts)
         ids = self.tokenizer(texts)
-        # KerasHub returns lists outside of a graph.
+        # KerasHub returns lists in eager mode.
         is_list = isinstance(ids, list)
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 
     def located(self, text):
-        """Return the ids of a text's pieces, and the characters (start, end) of the words that each is of; lists."""
+        """Return lists of piece ids of a text and of the character offsets (start, end) of the word of each piece."""
         words = [match.span() for match in _WORD.finditer(text)]
         if not words:
             return [], []
@@ -65,9 +65,9 @@ class TextEncoder(tf.Module):
             pieces = self.pieces([text[start:end] for start, end in words])
             spans = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
             return pieces.flat_values.numpy().tolist(), list(map(tuple, spans))
-        # A SentencePiece model knows no words: it reads the whole text.
+        # SentencePiece does not split words first, so it needs the whole text.
         ids, *ends = (values.numpy()[0] for values in self._pieces_with_offsets([text]))
-        # From places in bytes to places in characters.
+        # Convert byte offsets to character offsets.
         offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
         word_starts, word_ends = np.array(words).T
         spans = []
@@ -82,8 +82,8 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Return ragged ids (B, None) of texts, or of the first and second texts of pairs; the number of tokens before
-        the second text (B,); and how many were cut (B,)."""
+        """Return ragged ids (B, None) of texts, or of first and second texts of pairs; the number of tokens before the
+        second text (B,); and the number of truncated tokens (B,)."""
         segments = [self.pieces(column) for column in texts]
         num_pieces = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
@@ -92,7 +92,7 @@ class TextEncoder(tf.Module):
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
 
     def encode_all(self, *texts):
-        """Return the same of lists of any length."""
+        """Return the result of `encode` for lists of any length."""
         with tf.device("CPU:0"):
             batches = [
                 self.encode(*(tf.constant(column[start : start + _CHUNK]) for column in texts))
@@ -101,7 +101,7 @@ class TextEncoder(tf.Module):
             return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
-        """Write the files that `load` reads into a folder."""
+        """Write the files for `load` to a folder."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
         with tempfile.TemporaryDirectory(dir=path) as assets:
@@ -112,7 +112,7 @@ class TextEncoder(tf.Module):
 
     @classmethod
     def load(cls, path, max_length):
-        import keras_hub  # noqa: F401 - it registers its tokenizers
+        import keras_hub  # noqa: F401 - registers its tokenizers
 
         config = dict(read_record(path / _CONFIG))
         try:

@@ -1,4 +1,4 @@
-"""Fine-tuning of a pretrained transformer."""
+"""Fine-tune a pretrained transformer."""
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,7 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
-    # A short pretraining leaves more to learn than the pretraining of a file's weights.
+    # After a short pretraining, fine-tuning needs a larger learning rate.
     default_rate = 5e-4 if options.backbone.weights is None else 3e-5
     run.schedule(train.num_batches(options.fit.batch_size), options.fit.learning_rate or default_rate)
     if run.is_new:
@@ -31,7 +31,7 @@ def train(options):
 
 
 def codec_of(options, train):
-    """Return the tokenizer and the transformer that the options name, and the labels of the training part."""
+    """Return the `Codec` with the tokenizer and the transformer of the options, and the training labels."""
     path, dropout, max_length = options.backbone.weights, options.backbone.backbone_dropout, options.texts.max_length
     if path is None:
         tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
@@ -39,7 +39,7 @@ def codec_of(options, train):
         tokenizer, backbone = tokenizer_of(path), backbone_of(path, load_weights=False, dropout=dropout)
     if max_length > backbone.max_sequence_length:
         longest = backbone.max_sequence_length
-        raise InputError(f"--max-length: the transformer reads {longest}. Received: {max_length}")
+        raise InputError(f"--max-length: expected at most {longest}, for this transformer. Received: {max_length}")
     kind = TASKS[options.texts.task].kind
     labels = sorted(set(train.labels)) if kind == "classes" else None
     pairs = kind == "span" or train.seconds is not None
@@ -47,23 +47,23 @@ def codec_of(options, train):
 
 
 def set_pretrained_weights(run):
-    """Give the transformer the weights of a file, or pretrain it for a few steps."""
+    """Load the pretrained weights of a file, or pretrain the tiny transformer."""
     options = run.options.backbone
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {options.pretraining_steps} steps of masked words", flush=True)
-        # The training depends on the seed alone, not on the draws of the pretraining.
+        # Make training depend only on the seed, not on the pretraining.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    # Weights in the order of the original; priors keep their own.
+    # Assign weights in the order of the original model; priors keep their initial weights.
     for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
         target.assign(weight)
 
 
 def objective(options):
-    """Return the loss and the metrics of a task, arguments of `compile`."""
+    """Return the loss and metrics of a task as arguments of `compile`."""
     kind = TASKS[options.texts.task].kind
     if kind == "score":
         return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}

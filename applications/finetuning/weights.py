@@ -1,4 +1,4 @@
-"""Pretrained transformers from folders: presets of KerasHub, and BERT from Hugging Face."""
+"""Load pretrained transformers from KerasHub presets and from Hugging Face folders of BERT."""
 
 import json
 import pathlib
@@ -8,20 +8,20 @@ import safetensors
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
-# Whatever these say, KerasHub builds the same transformer.
+# KerasHub ignores these settings, so other values are rejected.
 _SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
 def tokenizer_of(path):
-    """Return the tokenizer of a folder."""
+    """Load the tokenizer of a folder."""
     import keras_hub
 
     return _read(path, keras_hub.models.Tokenizer.from_preset)
 
 
 def backbone_of(path, **options):
-    """Return the transformer of a folder, with other options of its config where they are named, or with random weights
-    by `load_weights=False`; `InputError` where KerasHub finds a tensor missing or of another shape."""
+    """Load the transformer of a folder; `options` override its config, and `load_weights=False` gives random weights.
+    Raise `InputError` for missing tensors or other shapes."""
     import keras_hub
 
     return _read(path, keras_hub.models.Backbone.from_preset, name="backbone", **options)
@@ -34,7 +34,7 @@ def _read(path, from_preset, **options):
     except ImportError as error:
         raise InputError(f'--weights: {path} needs another package: {error} pip install "keras_vattn[apps]"') from error
     except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
-        # Keras's messages have several lines, and all values of a variable at their end.
+        # Keras's messages have several lines and end with all values of a variable.
         reason = " ".join(str(error).partition(", value=")[0].split())
         raise InputError(f"--weights: {path} cannot be read: {reason}") from error
 

@@ -1,1 +1,1 @@
-"""Classification of the nodes of a graph, with graph attention whose weights can be drawn."""
+"""Classification of the nodes of a graph, with deterministic or random graph attention."""

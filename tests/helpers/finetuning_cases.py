@@ -1,4 +1,4 @@
-"""Options, runs and weights of the fine-tuning program for its tests."""
+"""Options, runs and weights for the tests of fine-tuning."""
 
 import functools
 import io
@@ -30,13 +30,13 @@ HUGGING_FACE = {
 
 
 def options_of(folder, **values):
-    """Options of `train` with the data of the program's case, written into a folder."""
+    """Write the data of the program's case to a folder, and return options of `train` for them."""
     options = {**FINETUNING_CASE.options, **written(FINETUNING_CASE.data, folder), **values}
     return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):
-    """A run whose model is not trained, with weights that make every part matter."""
+    """Return an untrained run."""
     return prepared_anywhere(APPLICATION, options_of(folder, **values))
 
 
@@ -56,7 +56,7 @@ def squad(folder):
 
 
 def bert_shapes(config):
-    """Return the shapes of the tensors of a BERT from Hugging Face."""
+    """Return the tensor shapes of BERT from Hugging Face."""
     width, inner = config["hidden_size"], config["intermediate_size"]
     sizes = {"word": config["vocab_size"], "position": config["max_position_embeddings"]}
     sizes["token_type"] = config.get("type_vocab_size", 2)
@@ -75,15 +75,15 @@ def bert_shapes(config):
 
 @functools.cache
 def tensors():
-    """Those of a tiny BERT, by the names that Hugging Face gives them."""
+    """Return the random tensors of a tiny BERT by their Hugging Face names."""
     generator, shapes = np.random.default_rng(0), bert_shapes(HUGGING_FACE)
     return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
 def write_hugging_face(folder, config=HUGGING_FACE, **changes):
-    """Write a folder as it comes from Hugging Face; a tensor that is `None` is left out.
+    """Write a folder in the Hugging Face layout, without tensors that are `None`; return its path.
 
-    KerasHub 0.25 reads the names and the number of positions of the first BERT alone.
+    KerasHub 0.25 only reads the tensor names and the number of positions of the original BERT.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -101,7 +101,7 @@ def write_hugging_face(folder, config=HUGGING_FACE, **changes):
 
 @functools.cache
 def albert_tokenizer():
-    """The tokenizer of an ALBERT, whose vocabulary is a sentencepiece model."""
+    """Return an ALBERT tokenizer, which uses a SentencePiece model."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(
@@ -120,7 +120,7 @@ def albert_tokenizer():
 
 
 def write_albert(folder):
-    """Write a preset of KerasHub, a tiny ALBERT and its tokenizer."""
+    """Write a KerasHub preset of a tiny ALBERT and its tokenizer; return its path."""
     sizes = {"num_layers": 2, "num_heads": 2, "embedding_dim": 4, "hidden_dim": 8, "intermediate_dim": 12}
     keras_hub.models.AlbertBackbone(30, max_sequence_length=24, **sizes).save_to_preset(str(folder))
     albert_tokenizer().save_to_preset(str(folder))

@@ -1,4 +1,4 @@
-"""Questions with spans: SQuAD's files, windows, the best span, and the official figures."""
+"""Questions with spans: SQuAD files, windows, the best span, and the official metrics."""
 
 import json
 
@@ -45,11 +45,11 @@ def test_files_of_both_versions(tmp_path):
 @pytest.mark.parametrize(
     ("paragraph", "message"),
     [
-        (entry([("dogs", 5)]), "question q1: the answer 'dogs' does not stand at 5 of its context"),
-        (entry([("dogs", 900)]), "does not stand at 900"),
-        (entry([("", 3)]), "the answer '' does not stand at 3"),
-        (entry([(CONTEXT[-5:-2], -5)]), "does not stand at -5"),
-        ({"context": CONTEXT}, "is no file of SQuAD"),
+        (entry([("dogs", 5)]), "question q1: expected the answer 'dogs' at 5 of its context"),
+        (entry([("dogs", 900)]), "at 900 of its context. Received: ''"),
+        (entry([("", 3)]), "expected the answer '' at 3"),
+        (entry([(CONTEXT[-5:-2], -5)]), "at -5 of its context"),
+        ({"context": CONTEXT}, "expected a SQuAD file"),
     ],
 )
 def test_invalid_files(tmp_path, paragraph, message):
@@ -61,7 +61,7 @@ def test_invalid_files(tmp_path, paragraph, message):
 
 
 def test_the_context_of_an_albert():
-    """Its pieces are those of the whole context; each has the place of the words that it is of."""
+    """`located` gives the pieces of the whole context, and for each piece the offsets of its words."""
     encoder, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
     ids, places = encoder.located(context)
     assert ids == encoder.pieces([context]).to_list()[0]
@@ -74,7 +74,7 @@ def test_the_context_of_an_albert():
 
 @pytest.mark.parametrize(("max_length", "windows"), [(40, 1), (16, 5)])
 def test_windows(tmp_path, max_length, windows):
-    """Every token of the context is in one, and the answer is where its characters are."""
+    """Every context token is in a window, and the target tokens match the characters of the answer."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[("a dog", CONTEXT.index("a dog"))]])
     encoded = windows_of(part, max_length, 4)
     assert len(encoded.targets) == windows
@@ -102,19 +102,19 @@ def test_the_best_span(monkeypatch):
         return spans.best_spans(windows, [scores], may_have_none)
 
     assert find() == ["at a cat"]
-    # Too long, it is another one; before its first token it ends nowhere.
+    # Spans that are too long, or end before their start, are not chosen.
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 2)
     assert find() != ["at a cat"]
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 3)
     scores[5 + first - 1, 1] = 0.0
     assert find() == ["at a cat"]
-    # No answer, where both ends are at the mark.
+    # Both ends at the [CLS] token mean no answer.
     scores[0] = -0.05
     assert find() == [""] and find(may_have_none=False) == ["at a cat"]
 
 
 def test_a_window_without_the_answer():
-    """A question has none if none of its windows has: another window may say so as surely as it likes."""
+    """One window with an answer suffices, however certain other windows are that there is no answer."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
     windows = windows_of(part, 12, 3)
     scores = [np.full((ids.shape[0], 2), -9.0) for ids in windows.ids]
@@ -125,7 +125,7 @@ def test_a_window_without_the_answer():
 
 
 def test_official_figures():
-    """What the script of SQuAD says of these."""
+    """The values match the official SQuAD script."""
     assert spans.normalized("The  Dog's, a cat!") == "dogs cat"
     assert spans.f1("the dog barked", "a dog") == pytest.approx(2 / 3)
     assert spans.f1("cat", "dog") == 0.0 and spans.f1("", "") == 1.0 and spans.f1("", "dog") == 0.0

@@ -1,4 +1,4 @@
-"""Table 5 of Fan et al. 2020, a column a task; the sentences and samples of each kind of task."""
+"""Table 5 of Fan et al. 2020 for several tasks, and the summary and samples of each kind of task."""
 
 import types
 
@@ -44,7 +44,7 @@ def samples_of(part, labels=None, **outputs):
 
 
 def test_samples_say_whether_they_are_right():
-    """Of classes and spans; a score is neither right nor wrong."""
+    """Samples of classes and spans are judged; scores are not."""
     classes = Texts(["one", "two"], None, ["yes", "no"])
     first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], spread=np.array([0.1, 0.2]))
     assert first == [("text", "one"), ("label", "yes"), ("predicted", "yes"), ("unsure", "0.100"), ("judged", "right")]

@@ -1,4 +1,4 @@
-"""Tokens between the marks, what is cut, and the files of a tokenizer."""
+"""Special tokens, truncation, and the files of a tokenizer."""
 
 import keras_hub
 import pytest
@@ -64,11 +64,11 @@ def test_damaged_files_are_named(tmp_path):
         path.write_bytes(before)
 
 
-# KerasHub leaves the file of a sentencepiece model to the garbage collector.
+# KerasHub does not close the file of a SentencePiece model.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 def test_the_pieces_of_an_albert(tmp_path):
-    """Of a sentencepiece model: the same in a graph, and after it was saved."""
+    """A SentencePiece tokenizer gives the same pieces in a graph and after saving."""
     tokenizer = albert_tokenizer()
     texts, second_texts = ["The dog has seen", "a zebra"], ["my friend.", ""]
     ids, num_first, cut = TextEncoder(tokenizer, 40).encode_all(texts, second_texts)
