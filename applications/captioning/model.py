@@ -212,7 +212,7 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
     """
 
     def build(self, inputs_shape, memory_shape):
-        # Keras compares the arguments of `build` with those of `call`.
+        # Keras matches the arguments of `build` to the arguments of `call`.
         super().build(inputs_shape, memory_shape)
 
     def call(

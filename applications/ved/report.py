@@ -111,7 +111,7 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return the error in a question's names, or "" if it has none."""
+    """Return the error in the names of a question, or "" for a right question."""
     # A right question has every word that its references share, and only words of its references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
