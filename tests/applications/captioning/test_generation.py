@@ -21,7 +21,7 @@ def pngs(rows):
     return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
 
 
-@pytest.mark.parametrize("model", EVERY_MODEL)
+@pytest.mark.parametrize("model", slow_after(EVERY_MODEL, 2))
 def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
     """Log-probabilities and attention weights of a searched caption match teacher forcing."""
     run = run_of_model(model)
@@ -39,6 +39,7 @@ def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
         np.testing.assert_allclose(searched["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_images_and_their_features(run_of_model, eagerly):
     """Both give the same caption; excess regions are dropped, and missing regions are padded."""
     run = run_of_model()
@@ -57,6 +58,7 @@ def test_images_and_their_features(run_of_model, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_the_first_word_is_drawn_from_its_probability(run_of_model):
     """Frequencies over 4000 samples match within four standard errors; each sample draws a region, so the probability
     is a sum over regions."""

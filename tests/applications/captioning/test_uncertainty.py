@@ -15,6 +15,7 @@ def first_images(run, count=3):
     return inputs["regions"], inputs["num_regions"]
 
 
+@pytest.mark.slow
 def test_draws_share_noise_across_a_caption(run_of_model, eagerly):
     """The training model gives the same log-likelihood under the same noise."""
     run, regions = run_of_model("wc", **NOISY), first_images(run_of_model("wc", **NOISY))

@@ -75,6 +75,7 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share,
     np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * drawn), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_defaults_match_to_bayesian():
     sizes = {"num_layers": 6, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
     backbones = [keras_hub.models.BertBackbone(15, **sizes, name="backbone") for _ in range(2)]
@@ -206,7 +207,7 @@ def test_exported_model(tmp_path, kind):
         ]
 
 
-@pytest.mark.parametrize("stddev", [0.02, None])
+@pytest.mark.parametrize("stddev", slow_after([0.02, None]))
 def test_initial_prior_weights(tmp_path, stddev):
     """The standard deviation is as given, or the published one over the square root of the width of a head's keys."""
     run = prepared(APPLICATION, options_of(tmp_path, prior_stddev=stddev, prior_hidden_units=400))

@@ -119,6 +119,7 @@ def test_validation_during_the_warm_start_is_ignored(tmp_path, monkeypatch, weig
     assert read_weights(tmp_path / "run/weights.npz")[2]["epoch"] == 4
 
 
+@pytest.mark.slow
 def test_generate_returns_the_translations(run, tmp_path, eagerly):
     (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
     options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)

@@ -52,7 +52,7 @@ def test_search_scores_are_predictive_log_probabilities():
             np.testing.assert_allclose(searched["log_probabilities"][sentence, index], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("num_draws", [1, 2])
+@pytest.mark.parametrize("num_draws", slow_after([1, 2]))
 def test_without_noise_the_search_is_at_the_mean(num_draws):
     """Any number of identical draws gives the result of a single state."""
     soft, run = translator_of("relaxed", "soft")

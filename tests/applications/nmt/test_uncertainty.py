@@ -46,6 +46,7 @@ def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
         assert "mutual_information" not in figures
 
 
+@pytest.mark.slow
 def test_draws_share_noise_across_a_sentence(run_with, eagerly):
     """The training model gives the same log-likelihood under the same noise."""
     run = run_with("wc")
@@ -56,6 +57,7 @@ def test_draws_share_noise_across_a_sentence(run_with, eagerly):
     require_draws_of_whole_sentences(figures, run.models.training, {"source": source}, target, 5)
 
 
+@pytest.mark.slow
 def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypatch, tmp_path):
     run, lines = run_with("soft"), tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")

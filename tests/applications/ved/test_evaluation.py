@@ -97,6 +97,7 @@ def loaded(trained):
     return run
 
 
+@pytest.mark.slow
 def test_likelihood_is_computed_from_the_logits(loaded, eagerly):
     part, models = loaded.data["valid"], loaded.models
     total, tokens = 0.0, 0

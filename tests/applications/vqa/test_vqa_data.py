@@ -47,6 +47,7 @@ def test_answers_are_drawn_in_proportion_to_votes(run):
         assert (np.abs(share - expected) <= 4 * np.sqrt(expected * (1 - expected) / 400)).all()
 
 
+@pytest.mark.slow
 def test_an_epoch_depends_only_on_its_number(run):
     part, count = run.data["train"], run.data["train"].num_batches(run.options.fit.batch_size)
     assert count == 4

@@ -72,6 +72,7 @@ def test_the_posterior_and_the_bound(tmp_path):
     np.testing.assert_allclose(prediction["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_relaxed_bound_and_prediction(tmp_path):
     """At the mean, the bound is log p(y | E_q[z]) with z ~ Dirichlet(exp(score)), and the KL matches TFP; with draws,
     the prediction is E_p p(y | z)."""
@@ -99,7 +100,7 @@ def test_relaxed_bound_and_prediction(tmp_path):
     assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all() and error.max() < 0.01
 
 
-@pytest.mark.parametrize("model, architecture", SOME)
+@pytest.mark.parametrize("model, architecture", slow_after(SOME, 3))
 def test_predictions_are_distributions_and_ignore_padding(model, architecture, tmp_path):
     run = run_of(tmp_path, model=model, **(MCAN if architecture == "mcan" else {}))
     inputs = {name: x[:3] for name, x in batch_of(run).items()}

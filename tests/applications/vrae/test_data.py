@@ -66,6 +66,7 @@ def test_modes_of_generate(run_of, monkeypatch):
     assert [row.split("\t")[::2] for row in between] == [rebuilt[:2], rebuilt[1:]]
 
 
+@pytest.mark.slow
 def test_invalid_calls(run_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a line\n")
     run = run_of(VRAE_CASE).path

@@ -64,6 +64,7 @@ def test_three_perplexities(reported, informed):
     assert bound["nats"] < bound["elbo_nats"] - 1e-3
 
 
+@pytest.mark.slow
 def test_the_published_likelihood(reported):
     """Without z_t the published value is the reconstruction; with z_t it differs, since z_t comes from its prior."""
     for model, same in (("vrae", True), ("vrae_sa", False)):
