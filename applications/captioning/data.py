@@ -17,7 +17,7 @@ from applications.text.text import SPECIAL_TOKENS, UNKNOWN, Tokenizer, Vocabular
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
-from applications.vision.program import load_codec as load_codec  # found here by the commands
+from applications.vision.program import load_codec as load_codec  # re-exported for the commands
 
 CAPTIONS_PER_SCENE = 3
 # Side length of rendered scenes in pixels.

@@ -26,7 +26,7 @@ class TextOptions(PairOptions):
     """Pairs of sentences; the default is built-in Unicode CLDR statements with questions"""
 
     max_valid_pairs: common.Positive | None = 2000
-    """Most validation pairs to split off the training data."""
+    """Maximum number of validation pairs to split off the training data."""
     max_test_sources: common.Positive | None = None
     """Report on this many distinct test sources, the first ones."""
     autoencoder: bool = False

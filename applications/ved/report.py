@@ -124,7 +124,7 @@ def summary(report):
     if judged is None:
         sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} at the means, on {count:,} sources."]
     else:
-        sentences = [f"{judged['map']:,} of {count:,} questions at the means have the right names."]
+        sentences = [f"{judged['map']:,} of {count:,} questions decoded at the means have the right names."]
         if "draws" in judged:
             drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
             sentences.append(f"{drawn}; a statement has {judged['different']:.1f} different right draws on average.")

@@ -13,7 +13,7 @@ from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
-from applications.vision.program import load_codec as load_codec  # found here by the commands
+from applications.vision.program import load_codec as load_codec  # re-exported for the commands
 from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 

@@ -96,7 +96,7 @@ def test_cider(hypothesis, references, similarities):
     ],
 )
 def test_tokens_by_rules(caption, tokens):
-    """Tokenising tokens again has no effect, since models output tokens."""
+    """Tokenisation is idempotent: the output of a model, which is tokens, does not change."""
     assert rule_tokens([caption]) == [tokens]
     assert rule_tokens([tokens]) == [tokens]
 

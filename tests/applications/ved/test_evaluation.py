@@ -68,7 +68,7 @@ def test_summary_counts_right_questions():
     assert counts == {"map": 1, "draws": 4, "num_draws": 6, "different": 1.5}
     controls = {"z": {"nats": 2.345}, "source": {"nats": 9.0}}
     assert summary({"num_sources": 2, "judged": counts, "controls": controls}) == [
-        "1 of 2 questions at the means have the right names.",
+        "1 of 2 questions decoded at the means have the right names.",
         "4 of 6 drawn questions do; a statement has 1.5 different right draws on average.",
         "Another sentence's z costs 2.35 nats a sentence.",
     ]

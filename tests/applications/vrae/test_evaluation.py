@@ -103,7 +103,7 @@ def test_controls(reported):
 
 @pytest.mark.slow
 def test_attention_movement(reported):
-    """Movement and entropy ignore padding; a model whose attention informs nothing has no map."""
+    """Movement and entropy ignore padding; a model whose attention has no effect reports neither."""
     run, _, report = reported("vrae_sa")
     part = encode(run.options, run.codec, Sentences(["the dog", "my friend has bought a book", "the ball"]))
     measured = evaluate(run, part)[0]["map"]
