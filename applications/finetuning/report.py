@@ -96,14 +96,14 @@ def predictor(run, part, corruption=0.0):
     )
 
 
-def with_other_words(texts, share):
+def with_other_words(texts, fraction):
     """Return `Texts` with a fraction of the words replaced by random words of all texts."""
     generator = np.random.default_rng(0)
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 
     def corrupted(text):
         own_words = np.array(text.split())
-        replaced = generator.random(len(own_words)) < share
+        replaced = generator.random(len(own_words)) < fraction
         return " ".join(np.where(replaced, generator.choice(words, len(own_words)), own_words))
 
     columns = [column and list(map(corrupted, column)) for column in (texts.firsts, texts.seconds)]
@@ -133,8 +133,8 @@ def class_figures(labels, predicted):
 
     figures = {"accuracy": float(np.mean(labels == predicted))}
     # With a single class the correlation is undefined, and scikit-learn warns.
-    several = len(np.union1d(labels, predicted)) > 1
-    figures["matthews"] = float(sklearn.metrics.matthews_corrcoef(labels, predicted)) if several else 0.0
+    is_defined = len(np.union1d(labels, predicted)) > 1
+    figures["matthews"] = float(sklearn.metrics.matthews_corrcoef(labels, predicted)) if is_defined else 0.0
     if max(labels.max(), predicted.max()) < 2:
         figures["f1"] = float(sklearn.metrics.f1_score(labels, predicted, zero_division=0.0))
     return figures

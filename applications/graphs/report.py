@@ -143,11 +143,11 @@ def attention_statistics(run, graph):
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]
-    several = np.isin(np.arange(len(graph.labels)), graph.edges[:, 1])
+    has_edge = np.isin(np.arange(len(graph.labels)), graph.edges[:, 1])
     report = {}
     for name, nodes in _layer_inputs(run, graph).items():
         statistics = models.prediction.get_layer(name).alignment_statistics(nodes, edges, num_samples=16)
-        report[name] = {key: float(x.numpy()[:, several].mean()) for key, x in statistics.items()}
+        report[name] = {key: float(x.numpy()[:, has_edge].mean()) for key, x in statistics.items()}
     return report
 
 

@@ -32,8 +32,8 @@ def read(options):
         cut = hold_out(parts["train"], text.valid_fraction, seed, text.max_valid_pairs, side)
         parts["train"], parts["valid"] = cut
     if text.max_train_pairs is not None and len(parts["train"]) > text.max_train_pairs:
-        share = text.max_train_pairs / len(parts["train"])
-        rest, chosen = split_by_group(parts["train"], share, DATA_SEED + 2, option="--max-train-pairs")
+        fraction = text.max_train_pairs / len(parts["train"])
+        rest, chosen = split_by_group(parts["train"], fraction, DATA_SEED + 2, option="--max-train-pairs")
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
     parts = {name: part for name, part in parts.items() if part is not None}
     if text.autoencoder:

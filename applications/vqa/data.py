@@ -181,9 +181,9 @@ class EncodedPart(Part):
 
 def _drawn(ids, counts, noise):
     """Draw one person's answer per question, (B,)."""
-    shares = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
+    cumulative = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
     last = tf.argmax(tf.where(counts > 0, tf.range(counts.shape[1]), -1), axis=1, output_type=tf.int32)
-    drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
+    drawn = tf.reduce_sum(tf.cast(cumulative <= noise[:, None], tf.int32), axis=1)
     return tf.gather(ids, tf.minimum(drawn, last), batch_dims=1)
 
 

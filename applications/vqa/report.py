@@ -195,8 +195,8 @@ def example_of(part):
 
 def summary(report):
     accuracy, count = report["accuracy"], report["num_questions"]
-    shares = [f"{100 * accuracy[x]:.1f}% of {report['types'][x]:,} {x}" for x in TYPES if x in report["types"]]
-    lines = [f"{report['num_right']:,} of {count:,} answers are right. Accuracy: {', '.join(shares)} questions."]
+    accuracies = [f"{100 * accuracy[x]:.1f}% of {report['types'][x]:,} {x}" for x in TYPES if x in report["types"]]
+    lines = [f"{report['num_right']:,} of {count:,} answers are right. Accuracy: {', '.join(accuracies)} questions."]
     if "pointing" in report:
         lines.append(
             f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "

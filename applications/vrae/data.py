@@ -61,12 +61,12 @@ def read_other(options, evaluation):
     )
 
 
-def _cut(origin, sentences, share, seed):
+def _cut(origin, sentences, fraction, seed):
     """Return the rest and a held-out fraction of the sentences; sentences that differ only in case stay together."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
     # Order the groups by first occurrence.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
-    count = max(1, round(share * len(groups)))
+    count = max(1, round(fraction * len(groups)))
     if count >= len(groups):
         raise InputError(
             f"{origin}: expected enough sentences to hold some out. Received: {len(groups)} different sentences"

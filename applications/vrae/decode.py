@@ -81,8 +81,8 @@ class Writer(tf.Module):
         return decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"]
 
     @in_graph(IDS, IDS, IDS, _CODES)
-    def at(self, source, target_input, target, z):
-        """Return the values of `drawn` for a fixed z_enc (B, Z), with all other latents at the means of q."""
+    def figures_at(self, source, target_input, target, z):
+        """Return the values of `draw_figures` for a fixed z_enc (B, Z), with all other latents at the means of q."""
         return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
 
     @in_graph(IDS, IDS, IDS)
@@ -100,7 +100,7 @@ class Writer(tf.Module):
         return _in_float32(models.decoder.prediction.parameters(_last_of(decoded["latent"], target)))
 
     @in_graph(IDS, IDS, IDS)
-    def looks(self, source, target_input, target):
+    def attention(self, source, target_input, target):
         """Return the attention weights of each step, (B, T, S), with all latents at their means."""
         models = self._models.value
         memory, last = models.encode(source)
@@ -113,14 +113,14 @@ class Writer(tf.Module):
         seed = random.as_seed(seed)
 
         def weight(number):
-            draw = self.drawn(source, target_input, target, random.fold_in(seed, number))
+            draw = self.draw_figures(source, target_input, target, random.fold_in(seed, number))
             return draw["log_likelihood"] - draw["log_ratio"]
 
         specification = tf.TensorSpec([None], tf.float32)
         return tf.map_fn(weight, tf.range(num_samples), fn_output_signature=specification, parallel_iterations=1)
 
     @in_graph(IDS, IDS, IDS, _SEED)
-    def drawn(self, source, target_input, target, seed):
+    def draw_figures(self, source, target_input, target, seed):
         """Draw all latents once from q, and return values in nats: "log_likelihood" (B,), log p(x | z); "log_ratio"
         (B,), log q(z | x) - log p(z) of the draw; and the KLs "kl_code" (B,) of z_enc, "kl_steps" (B, T) of z_t and
         "kl_context" (B, T) of c~_t."""
@@ -128,7 +128,7 @@ class Writer(tf.Module):
             return self._figures(source, target_input, target)
 
     @in_graph(IDS, IDS, IDS, _SEED)
-    def published(self, source, target_input, target, seed):
+    def published_log_p(self, source, target_input, target, seed):
         """Return log p (B,) in nats as the published code computes it: z_enc is drawn from q, and z_t and c~_t are at
         the means of their priors. It is not a bound, since q depends on the sentence."""
         models, z = self._models.value, None

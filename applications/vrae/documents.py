@@ -29,7 +29,7 @@ def read_topics(folder, references=None):
         topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
             paths = _files(pathlib.Path(references, topic.name), "*")
-            topic.references = [text for text in (" ".join(_text(each).split()) for each in paths) if text]
+            topic.references = [text for text in (" ".join(_text(file).split()) for file in paths) if text]
             if not topic.references:
                 raise InputError(f"{references}: expected a reference for the topic {topic.name}")
         if not topic.sentences:

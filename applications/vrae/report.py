@@ -185,7 +185,7 @@ def _likelihood(run, part, writer, kind):
     informed, num_tokens = run.options.variational.informed if kind.attention else "none", num_words + rows
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
         seed = random.fold_in(random.as_seed(_SEED), number)
-        figures = writer.drawn(*sentences, seed) | {"published": writer.published(*sentences, seed)}
+        figures = writer.draw_figures(*sentences, seed) | {"published": writer.published_log_p(*sentences, seed)}
         totals.update({name: float(x.numpy().sum(dtype="float64")) for name, x in figures.items()})
     bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"] - totals["kl_context"]
     return {
@@ -231,9 +231,9 @@ def _controls(run, part, writer):
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):
         rows = slice(start, start + len(sentences[0]))
-        log_likelihood = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
+        log_likelihood = writer.figures_at(*sentences, codes[rows])["log_likelihood"].numpy()
         for name, z in codes_by_control.items():
-            differences[name].append(log_likelihood - writer.at(*sentences, z[rows])["log_likelihood"].numpy())
+            differences[name].append(log_likelihood - writer.figures_at(*sentences, z[rows])["log_likelihood"].numpy())
         start = rows.stop
     return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
 
@@ -243,7 +243,7 @@ def _map(run, part, writer):
     over the steps of each sentence and then over sentences."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
-        weights, mask = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
+        weights, mask = writer.attention(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
         moves.append(np.mean(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), axis=1, where=mask[:, 1:]))
         entropies.append(np.mean(entr(weights).sum(axis=-1), axis=1, where=mask))
     return {"moves": float(np.concatenate(moves).mean()), "entropy": float(np.concatenate(entropies).mean())}
@@ -268,7 +268,7 @@ def attention(run, part):
     short = np.flatnonzero((lengths <= 20) | (lengths.min() > 20))
     for row in short[random_rows(len(short), NUM_ALIGNMENTS)]:
         text, ids = part.pairs.texts[row], [part.sources[row]]
-        weights = writer.looks(*teacher_forced(ids, ids))[0].numpy()
+        weights = writer.attention(*teacher_forced(ids, ids))[0].numpy()
         words = run.codec.tokenizer.token_lists([text])[0][: len(ids[0])]
         alignments.append(Alignment(text, [*words, "<end>"], {"": weights}, source=words))
     return alignments

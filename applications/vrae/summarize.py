@@ -85,7 +85,7 @@ def rouge(summary, references):
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
     scores = [scorer.score(reference, summary) for reference in references]
-    return means([{name: score._asdict() for name, score in of.items()} for of in scores])
+    return means([{name: score._asdict() for name, score in row.items()} for row in scores])
 
 
 def means(figures):

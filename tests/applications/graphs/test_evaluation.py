@@ -46,7 +46,7 @@ def test_alignments_of_neighbours(tmp_path, eagerly, monkeypatch):
     for alignment in alignments:
         node = part.graph.names.index(alignment.title.partition(":")[0])
         neighbours = [*sources[targets == node], node]
-        assert alignment.source == [f"n{other}:{'abc'[other % 3]}" for other in neighbours]
+        assert alignment.source == [f"n{neighbour}:{'abc'[neighbour % 3]}" for neighbour in neighbours]
         columns = [*np.flatnonzero(targets == node), len(sources) + node]
         np.testing.assert_allclose(alignment.weights["first layer"][:, 0], weights.numpy()[:, columns], atol=1e-6)
         np.testing.assert_allclose(alignment.weights["second layer"].sum(axis=-1), 1.0, rtol=1e-5)

@@ -33,8 +33,8 @@ def test_segmentations(tmp_path, segmentation):
 
     codec.save(Folder)
     loaded = load_codec(options, Folder)
-    again = encode(options, loaded, parts["valid"])
-    assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
+    encoded_again = encode(options, loaded, parts["valid"])
+    assert all((before == after).all() for before, after in zip(encoded.sources, encoded_again.sources, strict=True))
 
 
 def test_references_are_normalized(tmp_path):

@@ -53,10 +53,10 @@ def test_an_epoch_depends_only_on_its_number(run):
     assert count == 4
     both_epochs = [batch for _, batch in zip(range(2 * count), part.batches(run.options, first_epoch=0))]
     second = [batch for _, batch in zip(range(count), part.batches(run.options, first_epoch=1))]
-    for one, other in zip(both_epochs[count:], second):
-        for name in one[0]:
-            np.testing.assert_array_equal(one[0][name], other[0][name])
-    assert any(np.any(one[1] != other[1]) for one, other in zip(both_epochs[:count], second))
+    for batch, repeated in zip(both_epochs[count:], second):
+        for name in batch[0]:
+            np.testing.assert_array_equal(batch[0][name], repeated[0][name])
+    assert any(np.any(batch[1] != repeated[1]) for batch, repeated in zip(both_epochs[:count], second))
     words = np.concatenate([inputs["question"] for inputs, _ in both_epochs[:count]])
     assert sorted(map(bytes, words)) == sorted(map(bytes, part.words))
 

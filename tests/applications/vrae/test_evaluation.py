@@ -48,7 +48,7 @@ def test_three_perplexities(reported, informed):
     num_tokens, num_words = np.count_nonzero(target), np.count_nonzero(source)
     assert (likelihood["num_tokens"], likelihood["num_words"]) == (num_tokens, num_words)
     seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
-    drawn = {name: x.numpy() for name, x in writer.drawn(*batch, seed).items()}
+    drawn = {name: x.numpy() for name, x in writer.draw_figures(*batch, seed).items()}
     kl_steps, kl_context = (drawn[name].sum(axis=1) for name in ("kl_steps", "kl_context"))
     elbo = drawn["log_likelihood"] - drawn["kl_code"] - kl_steps - kl_context
     assert likelihood["elbo"]["nats"] == pytest.approx(-elbo.mean(), rel=1e-5)
@@ -56,7 +56,7 @@ def test_three_perplexities(reported, informed):
     for name, value in (("kl_code", drawn["kl_code"]), ("kl_steps", kl_steps), ("kl_context", kl_context)):
         assert likelihood[name] == (pytest.approx(value.mean(), rel=1e-5) if value.any() else None)
     # The paper's figure has no KL, takes z_t from its prior, and counts the end token only in the sum.
-    published = writer.published(*batch, seed).numpy()
+    published = writer.published_log_p(*batch, seed).numpy()
     assert likelihood["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
     assert likelihood["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
     bound = likelihood["importance_weighted"]
@@ -93,7 +93,7 @@ def test_controls(reported):
     batch = inputs["source"], inputs["target_input"], target
     z = writer.posterior(inputs["source"])["mean"].numpy()
     for name, other_z in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
-        log_p, other_log_p = (writer.at(*batch, x)["log_likelihood"].numpy() for x in (z, other_z))
+        log_p, other_log_p = (writer.figures_at(*batch, x)["log_likelihood"].numpy() for x in (z, other_z))
         assert report["controls"][name]["nats"] == pytest.approx((log_p - other_log_p).mean(), rel=1e-4)
         assert report["controls"][name]["standard_error"] == pytest.approx(
             (log_p - other_log_p).std(ddof=1) / 2, rel=1e-4
@@ -110,7 +110,9 @@ def test_attention_movement(reported):
     moves, entropies = [], []
     for alignment in attention(run, part):
         weights = alignment.weights[""]
-        steps = [sum(abs(float(x - y)) for x, y in zip(one, two)) / 2 for one, two in itertools.pairwise(weights)]
+        steps = [
+            sum(abs(float(x - y)) for x, y in zip(row, next_row)) / 2 for row, next_row in itertools.pairwise(weights)
+        ]
         moves.append(sum(steps) / len(steps))
         entropies.append(np.mean([-sum(x * np.log(x) for x in row) for row in weights.astype("float64")]))
     assert measured == pytest.approx({"moves": np.mean(moves), "entropy": np.mean(entropies)}, rel=1e-4)
@@ -156,8 +158,8 @@ def test_table_3(tmp_path):
     scores = lambda *values: [{"rouge1": dict(zip(("recall", "precision", "fmeasure"), [x, x, x]))} for x in values]  # noqa: E731
     common = {"num_topics": 2, "max_words": 25, "document": "sequence"}
     reports = {
-        name: [common | {"model": name, "systems": {name: scores(x, y), "lead": scores(0.1, 0.2)}} for x, y in of]
-        for name, of in {"vrae_sa": [(0.2, 0.4), (0.4, 0.6)], "lstm": [(0.5, 0.7), (0.5, 0.7)]}.items()
+        name: [common | {"model": name, "systems": {name: scores(x, y), "lead": scores(0.1, 0.2)}} for x, y in rows]
+        for name, rows in {"vrae_sa": [(0.2, 0.4), (0.4, 0.6)], "lstm": [(0.5, 0.7), (0.5, 0.7)]}.items()
     }
     options = dataclasses.replace(options, document="sequence", max_words=25)
     compared = Compared(PROGRAM.application(), options, {name: [{}, {}] for name in reports}, reports)

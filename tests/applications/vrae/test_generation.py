@@ -131,7 +131,7 @@ def test_divergences_match_means_over_draws(run_of_model, tmp_path, model, infor
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
     writer = Writer(run)
-    figures = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
+    figures = {name: x.numpy() for name, x in writer.draw_figures(*rows, tf.constant([1, 2])).items()}
     closed = figures["kl_code"] + (figures["kl_steps"] + figures["kl_context"]).sum(axis=1)
     difference = (figures["log_ratio"] - closed).reshape(4, 400)
     assert np.all(np.abs(difference.mean(axis=1)) < 4 * difference.std(axis=1) / np.sqrt(400))

@@ -119,11 +119,11 @@ def test_values_match_the_equations(run_of_model, model, informed):
     assert sorted(float(x) for x in run.models.training.losses if float(x)) == pytest.approx(sorted(losses), rel=1e-4)
     if model != "lstm":
         writer = Writer(run)
-        at = writer.at(source, target_input, target, writer.posterior(source)["mean"])
-        np.testing.assert_allclose(at["log_likelihood"], expected.sum(axis=1), rtol=1e-4)
-        np.testing.assert_allclose(at["kl_code"], kl_code, rtol=1e-4)
-        np.testing.assert_allclose(at["kl_steps"], kl_steps, rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(at["kl_context"], kl_context, rtol=1e-3, atol=1e-5)
+        figures = writer.figures_at(source, target_input, target, writer.posterior(source)["mean"])
+        np.testing.assert_allclose(figures["log_likelihood"], expected.sum(axis=1), rtol=1e-4)
+        np.testing.assert_allclose(figures["kl_code"], kl_code, rtol=1e-4)
+        np.testing.assert_allclose(figures["kl_steps"], kl_steps, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(figures["kl_context"], kl_context, rtol=1e-3, atol=1e-5)
 
 
 @every_way
@@ -132,7 +132,7 @@ def test_the_reported_elbo_is_the_training_objective(run_of_model, model, inform
     run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     writer, seed = Writer(run), tf.constant([3, 4])
-    figures = writer.drawn(source, target_input, target, seed)
+    figures = writer.draw_figures(source, target_input, target, seed)
     kl_steps = tf.reduce_sum(figures["kl_steps"] + figures["kl_context"], axis=1)
     elbo = figures["log_likelihood"] - figures["kl_code"] - kl_steps
     run.models.training.compile(loss=keras_vattn.NegativeBound(ignore_class=0))
