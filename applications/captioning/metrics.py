@@ -39,7 +39,7 @@ def caption_metrics(hypotheses, references, java=True):
 
     CIDEr uses the document frequencies of these references, so CIDEr of a single image is 0. Stanford's PTBTokenizer
     splits captions into lower-case tokens without punctuation. The tokenizer and METEOR need Java; without Java,
-    equivalent rules split the captions, METEOR is skipped, and a warning is printed once to standard error.
+    rules give nearly always the same tokens, METEOR is skipped, and a warning is printed once to standard error.
 
     Args:
         hypotheses: List of str, one caption per image; a caption may be empty.

@@ -95,7 +95,7 @@ def fan(comparison):
     """Return the available rows of Tables 4 and 8 of Fan et al. 2020, beside the paper's figures."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
-    cost = "Table 8 of Fan et al. 2020; seconds measured during training, on a shared machine"
+    cost = "Table 8 of Fan et al. 2020; seconds measured in training, perhaps beside other processes"
     for title, paper, lines, columns in (
         ("Table 4 of Fan et al. 2020", "fan_4", FAN_QUALITY, (BLEU,)),
         (cost, "fan_8", FAN_COST, (STEP, parameters)),

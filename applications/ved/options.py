@@ -76,7 +76,7 @@ class VariationalOptions:
     """Random variables"""
 
     gamma_a: common.NotNegativeFloat = 0.1
-    """Weight of the attention's KL (eq. 8), for weights as for vectors."""
+    """Weight of the attention's KL (eq. 8), for random weights and for random vectors."""
     objective: Literal["marginal", "hard"] = "marginal"
     """Objective of ved_position: the exact log E_p[p] of the words, or E_p[log p] with a score function."""
     free_bits: common.NotNegativeFloat = 0.5
