@@ -41,9 +41,9 @@ class Captions:
 def read_parts(paths):
     """Return a dictionary of `Captions` for each split of a data set, in the order train, valid, test.
 
-    `paths` maps each split to a file or `None`. A Karpathy file contains all splits: the training file also provides
-    splits without their own file, other files only their own split. A COCO file is a single split. Counts of skipped
-    captions and images are printed to standard error.
+    `paths` maps each split to a file or `None`. A COCO file is a single split; a Karpathy file contains all splits. A
+    Karpathy training file also provides the splits without a file of their own. Counts of skipped captions and images
+    are printed to standard error.
     """
     contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}

@@ -38,8 +38,8 @@ class QuestionOptions:
     """Fraction of the validation images whose questions become test questions; 0.5 is the split of Deng et al. 2018.
     The question ids are written to split.json. Built-in questions already have a test split."""
     min_answer_count: common.Positive = 1
-    """Minimum number of training questions whose most common answer is a known answer; 9 gives 3,129 known answers for
-    VQA v2's training and validation questions together."""
+    """An answer is known if it is the most common answer to at least this many training questions; 9 gives 3,129 known
+    answers for VQA v2's training and validation questions together."""
     max_answers: common.Positive = 3129
     """Maximum number of known answers."""
     max_question_length: common.Positive = 14
