@@ -101,7 +101,7 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class SamplingOptions:
-    """Mini-batches; without them, each step uses the full graph and ignores --batch-size"""
+    """Mini-batches; by default each step uses the full graph, and --batch-size has no effect"""
 
     neighbors: tuple[common.Positive, ...] = ()
     """10 10: a training step uses batch_size training nodes, ten sampled neighbours of each, and ten neighbours of each
