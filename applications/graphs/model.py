@@ -87,7 +87,7 @@ def attention(options, index, units, num_heads, **kwargs):
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     if model.distribution is not None:
         published = _published(options)
-        bayesian = alignment.of_model(published)
+        bayesian = alignment.with_published(published)
         kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
         kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":

@@ -90,7 +90,7 @@ def generate(run, options):
             best = np.argsort(-probabilities)[:NUM_CLASSES]
             yield "\t".join(f"{graph.classes[label]} {probabilities[label]:.4f}" for label in best)
 
-    yield from beside(lines, predictions())
+    yield from aligned(lines, predictions())
 
 
 def endpoints(run, options=None):

@@ -65,7 +65,7 @@ def deng(comparison):
     kmax = _with_kmax(comparison)
     if kmax:
         title = "Table 2 of Deng et al. 2018"
-        parts.append(beside(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
+        parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
     # The entropy needs a categorical distribution, so BAM is left out.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:

@@ -28,7 +28,7 @@ class Sentences:
 
     def rows(self, indices):
         """Select sentences by index."""
-        return Sentences(taken(self.texts, indices))
+        return Sentences(take_rows(self.texts, indices))
 
 
 def read(options):

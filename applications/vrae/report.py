@@ -310,7 +310,7 @@ def table_3(comparison):
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
     title += first["document"]
-    return [beside(title, "vrae_3", columns, records | baselines, first_of=_title_of)]
+    return [with_paper(title, "vrae_3", columns, records | baselines, first_of=_title_of)]
 
 
 LAYOUTS = {"paper": paper, "table_3": table_3}

@@ -185,7 +185,7 @@ def test_paired_p():
 def test_the_table_of_the_paper(tmp_path):
     models = ("gat:published=cora", "wf:published=cora", "wc")
     options = changed(CompareGraphs(), out=str(tmp_path / "out"), models=models, baseline=models[0], seeds=4)
-    options.of_train = {"npz": __file__}
+    options.train_values = {"npz": __file__}
     values = ([0.80, 0.81, 0.82, 0.81], [0.80, 0.81, 0.82, 0.81], [0.82, 0.825, 0.84, 0.82])
     accuracies = dict(zip(models, values, strict=True))
     records = {name: [{"report": {"accuracy": value}} for value in row] for name, row in accuracies.items()}

@@ -54,7 +54,7 @@ def test_the_papers_layouts(tmp_path):
     assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU, paper"] == "33.09"
     kmax = printed[f"Table 2 of Deng et al. 2018; paper: IWSLT 2014 German-English, K = 5; {HERE}"]
     # Only models with exact inference are evaluated with K-max.
-    assert comparison.asked == {name: None if name in ("soft", "wc") else ARGUMENTS for name in RECORDS}
+    assert comparison.evaluate_arguments == {name: None if name in ("soft", "wc") else ARGUMENTS for name in RECORDS}
     assert [line["PPL, exact"].split()[0] for line in kmax] == ["6.100", "6.550", "6.400"]
     assert [line["PPL, K-max 5"].split()[0] for line in kmax] == ["8.000"] * 3
     assert [line["BLEU, K-max 5, paper"] for line in kmax] == ["32.97", "33.01", "33.00"]

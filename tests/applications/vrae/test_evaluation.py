@@ -171,9 +171,9 @@ def test_table_3(tmp_path):
     assert lines[0]["F"].startswith("0.400 [") and lines[1]["recall"].startswith("0.600 [")
     assert lines[2]["precision"] == "0.150"
     assert [line["F, paper"] for line in lines] == ["0.427", "0.411", "-"]
-    assert compared.asked["lstm"][:8] == [*map(str, topics), "--document", "sequence", "--max-words", "25"]
+    assert compared.evaluate_arguments["lstm"][:8] == [*map(str, topics), "--document", "sequence", "--max-words", "25"]
     # Other documents get another folder, so `summarize` does not overwrite summaries.
-    (folder,) = {arguments[-1].rpartition("/")[2] for arguments in compared.asked.values()}
+    (folder,) = {arguments[-1].rpartition("/")[2] for arguments in compared.evaluate_arguments.values()}
     (tmp_path / "topics" / "food.txt.data").write_text("Another sentence.\n")
     table_3(compared)
     assert compared.evaluate_arguments["lstm"][-1].rpartition("/")[2] != folder
