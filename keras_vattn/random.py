@@ -258,7 +258,7 @@ def dropout_mask(shape, rate, seed):
     >>> abs(float(keras.ops.mean(keras.ops.cast(mask, "float32"))) - 0.75) < 0.05
     True
     """
-    # Unsigned, because TensorFlow extends the sign of a negative number, and XLA does not.
+    # Use unsigned integers: TensorFlow extends the sign of a negative number, XLA does not.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
 
     def generate(num_pairs, word):

@@ -157,7 +157,7 @@ def _check(prefix, parts, order):
 
 
 def convert(prefix, out):
-    """Write the graph in the files with a prefix; return its number of nodes."""
+    """Read the files `PREFIX.*`, write their graph to `out`, and return the number of nodes."""
     features, labels, edges, splits = read_planetoid(prefix)
     # Each edge is in the lists of both its ends.
     edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)

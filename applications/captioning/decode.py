@@ -1,4 +1,4 @@
-"""Caption images with a trained model, as an exportable module from images or features to captions.
+"""Exportable module that takes images (or precomputed features) and returns captions.
 
 Shapes: B images, R regions of width D, T words of a caption with the end token, S draws.
 """
@@ -99,7 +99,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Return the result of `written` for region features."""
+        """Return captions with their uncertainty for precomputed region features, in the format of `written`."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 

@@ -69,7 +69,8 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU time of this process, plus that time of earlier processes until their last states."""
+        """Return the CPU time of this process plus the time that earlier processes of the run had used at their last
+        checkpoint."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):

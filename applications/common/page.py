@@ -56,7 +56,7 @@ def write_page(path, page):
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
-        # Positive, because the template divides by it.
+        # The value is positive because the template divides by it.
         most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,

@@ -98,7 +98,7 @@ def read_results(path):
 
 
 def _command(program, options, models):
-    """Return the command of a comparison of some models, without output paths."""
+    """Return the command that compares these models, without output paths."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)

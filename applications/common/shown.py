@@ -14,7 +14,7 @@ class Alignment:
     """Attention weights over a sentence, or over the neighbours of a node.
 
     Attributes:
-        title: Its name in the list of alignments.
+        title: Title in the list of alignment plots.
         target: The T output words.
         weights: Dictionary from the names of panels to arrays (T, S), (heads, T, S) or (layers, heads, T, S).
         spread: Dictionary from the names of panels to standard deviations over draws.
@@ -76,7 +76,7 @@ def random_rows(count, maximum):
 
 
 def sample_lines(samples, maximum):
-    """Return up to `maximum` random samples of plain text for report.txt, one per line, and an empty line."""
+    """Return up to `maximum` random samples as lines of report.txt, followed by a blank line."""
     rows = random_rows(len(samples), maximum)
     return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
 

@@ -270,7 +270,7 @@ class TrainingRun(Run):
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         write_report(self, record, shown, lines, endpoints is not None)
-        # Last, so that a folder with this file is complete.
+        # Write this file last: its presence marks the folder as complete.
         runs.write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
         unlock()

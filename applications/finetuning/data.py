@@ -268,7 +268,7 @@ def encode(options, codec, part, training=False):
 
 
 def own_length(ragged, max_length):
-    """Return the padded length of ragged token ids (B, None) of at most `max_length` tokens, from this batch only."""
+    """Return the length, at most `max_length`, to which this batch of ragged token ids (B, None) is padded."""
     # The transformer reads the first token, so an empty batch has length 1.
     longest = tf.maximum(ragged.bounding_shape()[1], 1)
     return tf.minimum(-(-longest // MULTIPLE) * MULTIPLE, max_length)

@@ -1,4 +1,4 @@
-"""Predict with a fine-tuned model, as an exportable module from texts to classes or scores.
+"""Exportable module that maps texts to classes or scores with a fine-tuned model.
 
 Shapes: B texts, C classes, S draws.
 """

@@ -138,8 +138,8 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return the entropies of weights and prior and the standard deviation of weights over draws, for each layer, as
-    means over heads and nodes with edges. Return `None` for deterministic weights."""
+    """Return, for each layer, the entropies of the weights and of the prior and the standard deviation of a weight over
+    draws, averaged over heads and nodes with edges. Return `None` for deterministic weights."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]

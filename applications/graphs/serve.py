@@ -1,4 +1,4 @@
-"""Classify nodes with a trained model, as an exportable module from features and edges to probabilities.
+"""Exportable module that classifies nodes: it maps features and edges to class probabilities.
 
 Shapes: N nodes, D features, E edges, C classes, S draws.
 """

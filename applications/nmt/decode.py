@@ -1,4 +1,4 @@
-"""Translation with a trained model, as an exportable module from strings to strings."""
+"""Exportable module that translates strings with a trained model."""
 
 import numpy as np
 import tensorflow as tf

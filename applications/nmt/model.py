@@ -130,7 +130,7 @@ class Emission:
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Return the input of `words`, (B, T, K, units), from h (B, T, units) and projected candidates."""
+        """Combine h (B, T, units) with projected candidates into the input of `words`, (B, T, K, units)."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 

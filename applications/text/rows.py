@@ -133,7 +133,7 @@ class IdRows(Rows):
 
 
 def take_rows(column, indices):
-    """Return the rows of a column, a list or `TextRows`, with these indices."""
+    """Return the rows at `indices` of a column, which is a list or `TextRows`."""
     return column.take(indices) if isinstance(column, TextRows) else [column[index] for index in indices]
 
 

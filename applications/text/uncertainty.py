@@ -51,7 +51,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return the decoder inputs of generated ids (B, T), for teacher forcing: the start and all ids but the last."""
+    """Return the decoder inputs for teacher forcing on generated ids (B, T): the start and all ids but the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 
@@ -79,8 +79,8 @@ def words_with_nats(sentence):
 
 
 def lines_of(sentences):
-    """Return the lines of a table of sentences for `generate`: a line of headings, and a line for each sentence, with
-    tabs between columns; blank for `None`. Words and their figures are columns with spaces between entries."""
+    """Return the lines of the tab-separated table that `generate` writes: a header, then one line per sentence, blank
+    for `None`. Within a column, spaces separate the words of a sentence or their figures."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

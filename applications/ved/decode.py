@@ -1,4 +1,4 @@
-"""Decoding with a trained variational encoder-decoder, as an exportable module from strings to strings."""
+"""Exportable module that maps strings to strings with a trained variational encoder-decoder."""
 
 import numpy as np
 import tensorflow as tf

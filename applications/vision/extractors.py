@@ -80,7 +80,7 @@ class Extractor:
         if self.network is not None:
             with replacing(folder / NETWORK) as temporary:
                 self.network.save(temporary)
-        # Last, so that a folder with this file is complete.
+        # Write this file last: its presence marks the folder as complete.
         network = None if self.network is None else NETWORK
         write_json(folder / CONFIG, {"side": self.side, "cells": self.cells, "network": network})
 
@@ -129,7 +129,7 @@ def write_features(options, words=None):
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
     features = (image_features for batch in extractor.batches(images) for image_features in batch)
-    # Last, so that a folder with this file is complete.
+    # Write this file last: its presence marks the folder as complete.
     num_images, num_regions = write_regions(
         out / REGIONS, ((each, x, extractor.boxes) for each, x in zip(images.ids, features, strict=True))
     )

@@ -1,4 +1,4 @@
-"""Answer questions with a trained model, as an exportable module from images or features and questions to answers.
+"""Exportable module that takes images (or precomputed features) and questions, and returns answers.
 
 Shapes: B questions, R regions of width D, A returned answers, S draws.
 """

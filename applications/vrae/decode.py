@@ -1,4 +1,4 @@
-"""Generate and score sentences with a trained model, as an exportable module from strings to strings.
+"""Exportable module that generates, reconstructs and scores sentences with a trained model.
 
 Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n draws.
 """
@@ -174,7 +174,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return the step function of decoding for z_enc (N, Z) and noise (N, L, ...); without noise, use means."""
+        """Return the decoding step function for z_enc (N, Z). It uses the means if there is no `noise` (N, L, ...)."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 
@@ -187,7 +187,7 @@ class Writer(tf.Module):
         return step
 
     def _start(self, num):
-        """Return the remaining arguments of the decoding functions."""
+        """Return the arguments that all decoding functions share."""
         decoder = self._models.value.decoder
         return {
             "state": decoder.start(num, decoder.prepare_memory()),

@@ -220,8 +220,8 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return the loss of reconstruction, in nats per sentence, with the z_enc of another sentence and with zeros, other
-    latents unchanged: means and standard errors of the differences. Return `None` for a single sentence."""
+    """Return by how many nats per sentence the reconstruction worsens if z_enc is taken from another sentence or is 0,
+    with the other latents unchanged: means and standard errors. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)

@@ -12,7 +12,7 @@ SCALES = ("rate", "paper")
 
 
 class Prior(keras.layers.Layer):
-    """Base class of the priors of an alignment: p, towards which the KL pulls the weights of an attention.
+    """Base class of the priors of an alignment: p, towards which the KL pulls the attention weights.
 
     By default p has the family of the posterior, with log Psi as the logits: a Weibull with the same k, or a lognormal
     with the same sigma, so the KL can reach 0. A subclass may define another p in `distribution`.
@@ -53,7 +53,7 @@ class Prior(keras.layers.Layer):
         return type(self).log_psi is not Prior.log_psi
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
-        """Return p, a TensorFlow Probability distribution with the same event as the posterior of the alignment.
+        """Return p, a TensorFlow Probability distribution with the same event shape as the posterior of the alignment.
 
         Args:
             alignment: The `Alignment` that defines q.

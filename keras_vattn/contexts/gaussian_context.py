@@ -18,7 +18,7 @@ class GaussianContext(Context):
     of `prior="mean"` is the average of the values over the *valid* source positions. Gradients flow through it, as in
     section 3.4. log sigma is clipped to [-8, 8].
 
-    Training draws with independent noise at every step. Inference returns mu, except under
+    In training, c is sampled with independent noise at every step. Inference returns mu, except under
     `keras_vattn.posterior_draws`. A row without a valid key has a zero context, no noise and no KL.
 
     Formula:

@@ -61,8 +61,8 @@ class Request:
 
     Attributes:
         draws: Dictionary from layers to their `Draws`, or to `None` for layers that use their mean.
-        training: Dictionary from layers to the `training` argument of their calls: `True` for layers that drop, `None`
-            to keep the argument of the call.
+        training: Dictionary from layers to the `training` argument of their calls: `True` for layers that apply
+            dropout, `None` to keep the argument of the call.
         has_ended: Whether the context manager has exited. Copied contexts, such as an asyncio task's, may outlive it.
     """
 

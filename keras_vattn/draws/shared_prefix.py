@@ -2,7 +2,7 @@
 
 The traced graph is cut in two. The prefix has the operations that depend on the inputs but on no draw; the remainder
 has all others. The remainder runs for several draws at a time, so a tensor on the cut is repeated for each draw if its
-rows are the examples, and passed unchanged if it does not depend on the number of examples.
+axis 0 is the batch axis, and passed unchanged if it does not depend on the batch size.
 
 Before a change: a tensor that is shared by mistake gives draws that agree where they should differ, or rows of other
 examples, without an error. A shape does not show whether rows are examples: `range(batch_size)` has one row per example
@@ -39,7 +39,7 @@ class SharedPrefix:
         self.outputs = self.traced.outputs
         effects = self._effects()
         targets = [*self.outputs, *(x for operation in effects for x in operation.inputs)]
-        # From the name of each tensor on the cut to whether its rows are the examples.
+        # Maps the name of each tensor on the cut to whether its axis 0 is the batch axis.
         self.has_rows = self._cut(targets, flat_tensors(batch))
         shared = [self.traced.graph.get_tensor_by_name(name) for name in self.has_rows]
         prefix = self.traced.prune(self.inputs, shared) if shared else lambda *inputs: []
@@ -53,7 +53,7 @@ class SharedPrefix:
         ]
 
     def run_remainder(self, inputs, shared, seed, count):
-        """Return the outputs of `count` draws, from the inputs and `run_prefix(inputs)`, which all draws share."""
+        """Return the outputs of `count` draws. `shared` is `run_prefix(inputs)`, which is the same for all draws."""
         if self.repeats:
             pairs = zip(shared, self.has_rows.values(), strict=True)
             inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
@@ -71,7 +71,7 @@ class SharedPrefix:
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Return a dictionary from the names of the tensors on the cut to whether their rows are the examples.
+        """Return a dictionary from the names of the tensors on the cut to whether their axis 0 is the batch axis.
 
         A tensor that depends on the number of examples in another way cannot be on the cut: its operation moves to the
         remainder, and the cut moves back to the inputs of this operation.
@@ -122,9 +122,10 @@ def _walk(targets, operations):
 
 
 def _has_rows(once, twice):
-    """Return whether the rows of a tensor are the examples, from its values for a batch and for this batch repeated.
+    """Return whether axis 0 of a tensor is the batch axis.
 
-    `False` means that the tensor does not depend on the number of examples, `None` that it does in another way.
+    The result compares the values for a batch, `once`, and for the same batch repeated, `twice`. It is `False` if the
+    tensor does not depend on the batch size, and `None` if it depends on the batch size in any other way.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True

@@ -227,8 +227,8 @@ class CategoricalAttention(StochasticLayer):
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z) for the arguments of a call: a TensorFlow Probability categorical distribution over the keys, of
-        batch shape (B, T). The layer must be built."""
+        """Return p(z), a TensorFlow Probability categorical distribution over the keys with batch shape (B, T). Takes
+        the arguments of a call. The layer must be built."""
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):

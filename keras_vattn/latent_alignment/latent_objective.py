@@ -156,12 +156,12 @@ class LatentObjective:
 
     @property
     def in_training(self):
-        """The training pair."""
+        """The objective and estimator that training uses."""
         return Pair(self.objective, self.estimator)
 
     @property
     def at_inference(self):
-        """The evaluation pair with posterior logits."""
+        """The objective and estimator that evaluation uses if there are posterior logits."""
         if self.inference is not None:
             return Pair(*self.inference.split("/"))
         pair = AT_INFERENCE.get(self.objective, self.in_training)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(eq=False)
 class AddedDivergence:
-    """The KL of one loss.
+    """The KL divergence behind one `add_loss` call.
 
     Attributes:
         loss: The tensor that was passed to `add_loss`.
@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs of a layer's losses. Keras and TensorFlow do not track this object, unlike a dictionary or list."""
+    """The KLs behind a layer's losses. Keras and TensorFlow do not track this object, unlike a dictionary or list."""
 
     def __init__(self):
         self._divergences = []

@@ -42,8 +42,8 @@ class AlignmentLayer(StochasticLayer):
         return 0 if self.training_calls is None else self.training_calls.value
 
     def draw_alignment(self, shape, seeds):
-        """Return the noise of the alignment and the dropout mask of its weights, for logits of this shape, as a
-        dictionary. It is empty if both seeds in `Seeds` are `None`."""
+        """Return a dictionary with the alignment noise and the dropout mask of its weights for logits of this shape.
+        It is empty if both seeds in `Seeds` are `None`."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -104,14 +104,14 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the posterior in the KL, as a TensorFlow Probability distribution, for the arguments of a call. The
-        layer must be built. q is the distribution of the draws before normalisation, or of the weights if the alignment
-        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value that the next draw
-        will use."""
+        """Return q, the posterior in the KL, as a TensorFlow Probability distribution. Takes the arguments of a call.
+        The layer must be built. q is the distribution of the draws before normalisation, or of the weights if the
+        alignment has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value that the
+        next draw will use."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p, a TensorFlow Probability distribution of the same event as `posterior_distribution`.
+        """Return p, a TensorFlow Probability distribution with the same event shape as `posterior_distribution`.
 
         Raises:
             ValueError: If there is neither a prior nor posterior logits, so that there is no p.
@@ -120,7 +120,7 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
 
     def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
-        """Return statistics of how random the alignment is, for the arguments of a call. The layer must be built.
+        """Return statistics that measure how random the alignment of a call is. The layer must be built.
 
         Args:
             *arguments: Positional arguments of the call.

@@ -221,7 +221,7 @@ class Attention(AttentionSteps):
         check_shape("posterior_logits", posterior_logits, expected, "(B, T, S)")
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, a TensorFlow Probability distribution, for the arguments of a call. The layer must be built.
+        """Return q, a TensorFlow Probability distribution. Takes the arguments of a call. The layer must be built.
 
         With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape (B,
         T) and event shape (D,); the distribution of stochastic weights is not part of it. Without a Gaussian context, q

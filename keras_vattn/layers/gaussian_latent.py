@@ -10,9 +10,9 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class GaussianLatent(GaussianLayer):
     """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws z; inference returns mu,
-    except under `keras_vattn.posterior_draws`. The KL, in nats, is added with `add_loss`. log sigma is clipped to [-8,
-    8].
+    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. z is sampled in training; inference
+    returns mu, except under `keras_vattn.posterior_draws`. The KL, in nats, is added with `add_loss`. log sigma is
+    clipped to [-8, 8].
 
     A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
     loop, `parameters` and `sample` inside it, and `account` after it. There the prior can be any Gaussian.

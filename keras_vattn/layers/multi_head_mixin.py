@@ -112,8 +112,8 @@ class MultiHeadMixin(ChunkedAttention):
             self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
     def __call__(self, *arguments, **options):
-        # Copies, because `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which other layers may
-        # need.
+        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which other layers may need, so copy
+        # the inputs.
         arguments, options = keras.tree.map_structure(keras_private.copy_masked, (arguments, options))
         return super().__call__(*arguments, **options)
 

@@ -23,7 +23,7 @@ class PredictedContext(GaussianLayer):
     information about c, and the KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the term. The KL has a gradient with
     respect to c and is part of the bound; the log shows it with the suffix `_kl`.
 
-    Training draws; inference returns the mean, except under `keras_vattn.posterior_draws`.
+    The layer samples in training; inference returns the mean, except under `keras_vattn.posterior_draws`.
 
     Formula:
         tilde(c) ~ p(tilde(c) | z) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m z + b_m

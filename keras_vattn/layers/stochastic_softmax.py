@@ -10,9 +10,9 @@ from keras_vattn.support.sublayers import claim, serialize_sublayer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticSoftmax(AlignmentLayer):
-    """`keras.layers.Softmax(axis=-1)` whose weights are random variables, for use inside any attention.
+    """`keras.layers.Softmax(axis=-1)` whose weights are random variables, for use in any attention layer.
 
-    If the softmax over the keys of an attention is a layer, `StochasticSoftmax` can replace it. Weights are drawn in
+    If an attention layer uses a softmax layer over its keys, `StochasticSoftmax` can replace it. Weights are drawn in
     training, and at inference under `keras_vattn.posterior_draws`. All axes between the first and the last two, such as
     heads and groups, are treated as heads: each head has its own draws, and the KL of a query is summed over heads.
 

@@ -94,7 +94,7 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     predicted = _draws.probabilities(draws).mean(axis=0)
     labels = _draws.class_labels(labels, *predicted.shape)
     scores = np.sort(_scores(predicted, score)[np.arange(len(labels)), labels])
-    # Rounded, because a product such as 10 * (1 - 0.7) is slightly above an integer.
+    # Round the product, because 10 * (1 - 0.7), for example, is slightly above an integer.
     rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
     return float(scores[rank - 1]) if rank <= len(labels) else math.inf
 

@@ -162,7 +162,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
     def _output_spec(self, cells, call_arguments):
-        """Return the symbolic outputs that decoders with attention share, for the arguments of a call."""
+        """Return the symbolic outputs of a call; all decoders with attention use this method."""
         inputs, memory = call_arguments["inputs"], call_arguments["memory"]
         cells.check_initial_state(call_arguments["initial_state"])
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)

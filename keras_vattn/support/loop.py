@@ -165,7 +165,7 @@ class _Loop:
             output_gradients: List of the gradients of the outputs, (T, B, ...), or `None`.
             state_gradients: List of the gradients of the last state.
         """
-        # TensorFlow passes zeros as the gradient of an output that no loss reads.
+        # TensorFlow passes zeros as the gradient of an output that the loss does not depend on.
         is_read = [x is not None and is_float(x) and x.op.type != "ZerosLike" for x in output_gradients]
         step = self.step.gradient(is_read, has_gradient)
         by_time = self.inputs_by_time, states, results, select(output_gradients, is_read)
