@@ -98,7 +98,7 @@ class Uncertainty:
             row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))
         tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
-            against = f"{options.baseline}, by MI against its entropy"
+            against = f"{options.baseline} (by MI: against its AUROC by entropy)"
             title = f"Paired differences over seeds against {against}, mean [95% interval]"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
@@ -137,7 +137,7 @@ def uncertainty(application, options):
 
 
 def _read(path):
-    """Return the predictions of a run, a dictionary from the name of a set of examples to its arrays."""
+    """Return a run's predictions: a dictionary from the name of each set of examples to its arrays."""
     sets = {}
     for name, array in read_arrays(path).items():
         first, second = name.split("/")
@@ -146,14 +146,14 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return the figures of each method, a dictionary from the suffix of the name of its row."""
+    """Return the figures of each method: a dictionary whose keys are the suffixes of the row names."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
 
 
 def _with_temperature(sets):
-    """Return predictions at the mean with a temperature fitted on validation."""
+    """Return the mean predictions after temperature scaling, fitted on the validation data."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])
@@ -161,7 +161,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Return the predictions of the members at their means as draws of one model."""
+    """Return the mean predictions of the members in the form of draws from one model."""
     return {
         name: x
         | {
