@@ -3,14 +3,14 @@
 import pytest
 import tensorflow as tf
 from program_case import written
-from program_cases import CASES, TOY
+from program_cases import CASES
 from run_files import read_json
-from tiers import slow_except
+from tiers import slow_after
 
 FILES = {"config.yaml", "weights.npz", "model.keras", "history.csv", "report.txt", "report.html", "shown.json"}
 
 
-@pytest.mark.parametrize("name", slow_except(CASES, TOY))
+@pytest.mark.parametrize("name", slow_after(CASES))
 def test_train_report_export_and_answer(name, run_of, exported_by, tmp_path):
     case = CASES[name]
     run = run_of(case).path

@@ -76,13 +76,9 @@ def test_a_verdict(values, baselines, by, verdict, logarithm):
     difference = np.subtract(*(np.log(row) if logarithm else row for row in (values, baselines)))
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
     assert actual == verdict
-    if verdict == "no effect":
-        assert needs == "more than 40 seeds"
-    elif verdict == "not decided" and len(values) > 2:
-        seeds = reproduction.required_seeds(difference)
-        assert needs == f"about {seeds} seeds, {seeds - 3:.1f} CPU hours more"
-    else:
-        assert needs == ""
+    seeds = reproduction.required_seeds(difference) or 0
+    texts = {"no effect": "more than 40 seeds", "not decided": f"about {seeds} seeds, {seeds - 3:.1f} CPU hours more"}
+    assert needs == (texts.get(verdict, "") if len(values) > 2 else "")
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
     assert text == (f"`a / b`: ratio {expected}" if logarithm else f"`a - b`: {expected}")

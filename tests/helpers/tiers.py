@@ -10,11 +10,3 @@ def slow_after(values, count=1):
     """Return values for `parametrize`: the first of them for the default tier, the rest for the slow one."""
     rows = [value if isinstance(value, tuple) else (value,) for value in values]
     return [pytest.param(*row, marks=pytest.mark.slow if i >= count else ()) for i, row in enumerate(rows)]
-
-
-def slow_except(values, *fast):
-    """Return values for `parametrize`: those named for the default tier, the rest for the slow one."""
-    unknown = set(fast) - set(values)
-    if unknown:
-        raise ValueError(f"No row is named {unknown}.")
-    return [pytest.param(value, marks=() if value in fast else pytest.mark.slow) for value in values]

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from program_cases import CASES, TOY
+from program_cases import CASES
 from run_files import files_of, read_arrays, read_history, read_json
-from tiers import slow_except
+from tiers import slow_after
 
 from applications.common.batches import array_batches
 from applications.common.options import RunOptions
@@ -98,7 +98,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_except(CASES, TOY))
+@pytest.mark.parametrize("name", slow_after(CASES))
 def test_batches_depend_on_the_number_of_their_epoch_alone(name, run_of):
     """A resumed run has the batches of an uninterrupted run, with a single element spec for TensorFlow."""
     case = CASES[name]
