@@ -191,13 +191,12 @@ def test_the_table_of_a_comparison(comparison, commands_run, tmp_path, without_p
     case = CASES["vqa"]
     (tmp_path / "other").mkdir()
     other = written(case.evaluated, tmp_path / "other")["questions"]
-    words = ("--models", "soft", "marginal", "--baseline", "soft", "--seeds", 1, "--ensemble", 2, "--num-draws", 2)
+    words = ("--models", "marginal", "--baseline", "marginal", "--seeds", 1, "--ensemble", 2, "--num-draws", 2)
     _, words = comparison(case, *words, "--other", other)
     results = case.succeeds(*words)
-    assert len([command for command in commands_run if command[0] == "train"]) == 3
+    assert len([command for command in commands_run if command[0] == "train"]) == 2
     rows, columns = table_of(results[results.index("Uncertainty: ") :])
-    expected_rows = methods_of("soft", "dropout") + methods_of("marginal", "dropout", "attention", "both")
-    assert rows == [*expected_rows, "soft, ensemble of 2"]
+    assert rows == [*methods_of("marginal", "dropout", "attention", "both"), "marginal, ensemble of 2"]
     assert {"AUROC, other data", "AUROC, corrupted"} <= columns
     # A second call reads the stored predictions.
     count = len(commands_run)
@@ -206,4 +205,4 @@ def test_the_table_of_a_comparison(comparison, commands_run, tmp_path, without_p
     path = pathlib.Path(other)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     case.succeeds(*words)
-    assert [command[0] for command in commands_run[count:]] == ["uncertainty"] * 3
+    assert [command[0] for command in commands_run[count:]] == ["uncertainty"] * 2
