@@ -26,8 +26,8 @@ def assert_same(results, expected):
 
 @pytest.mark.slow
 def test_two_replicas_train_as_one(two_replicas, tmp_path):
-    """This covers a loss scale, a KL, gradient clipping, uneven batches, a batch of one row, and metrics of training and
-    validation. The saved file does not change."""
+    """This covers a loss scale, a KL, gradient clipping, uneven batches, a batch of one row, and the metrics of training
+    and validation. The saved file does not change."""
     expected = trained(ONE, compiled_model(loss_scale=True))
     with two_replicas.scope():
         model = distribute.prepare(compiled_model(loss_scale=True))
