@@ -26,8 +26,10 @@ def assert_same(results, expected):
 
 @pytest.mark.slow
 def test_two_replicas_train_as_one(two_replicas, tmp_path):
-    """This covers a loss scale, a KL, gradient clipping, uneven batches, a batch of one row, and the metrics of training
-    and validation. The saved file does not change."""
+    """The model has a KL, a loss scale and clipped gradients; batches are uneven, and the last has one row.
+
+    The metrics of training and validation agree, and the saved file does not change.
+    """
     expected = trained(ONE, compiled_model(loss_scale=True))
     with two_replicas.scope():
         model = distribute.prepare(compiled_model(loss_scale=True))
