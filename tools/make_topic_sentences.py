@@ -16,7 +16,7 @@ _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
 # Signs of grammar rules, prompts, assignments and tables, which do not occur in prose.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
-# Names and operators: as separate tokens they would be most of a sentence.
+# Names and operators: split into tokens, they would make up most of a sentence.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
 _MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40

@@ -192,7 +192,7 @@ class TextEncoder(tf.Module):
             return tf.gather(self.token_of_id, ids)
 
     def decode(self, ids):
-        """Return the sentences (...) of integer ids (..., T), strings.
+        """Convert integer ids (..., T) to sentences: strings of the shape (...).
 
         A sentence ends before the first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens are
         joined by a space.

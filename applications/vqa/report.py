@@ -115,7 +115,7 @@ def rows_by_type(part):
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return uncertainty metrics on a sample of questions for each available kind of draws: dropout, attention, both.
-    Also return p-values, by row, of the test between the two best answers, for the last kind.
+    For the last kind, also return a p-value per question: a test compares the two best answers.
 
     Predictions are means over draws. Compare metrics only at equal numbers of draws.
     """

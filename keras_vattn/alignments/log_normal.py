@@ -86,7 +86,7 @@ class LogNormal(Alignment):
         return keys.of_count(row_floor, logits)
 
     def _entry_floor(self, scale):
-        """Return the KL of an entry to a lognormal with the same mean of log S and another standard deviation."""
+        """Return the KL of each entry to a lognormal with the same mean of log S and a different standard deviation."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
 

@@ -124,7 +124,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.annealing_start = 0
 
     def track_divergence(self, shown=True, name=None):
-        """Create the counter of training calls and the KL in the log, for a layer with a KL.
+        """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
 
         Args:
             shown: Whether the log shows the KL from the start, instead of after the first call with a KL.
