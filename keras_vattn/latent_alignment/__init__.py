@@ -1,4 +1,4 @@
-"""Latent categorical alignments: candidate contexts, their likelihoods and a bound (Deng et al. 2018)."""
+"""Layers for attention whose alignment is a latent source position (Deng et al. 2018)."""
 
 from keras_vattn.latent_alignment.categorical_attention import CategoricalAttention
 from keras_vattn.latent_alignment.latent_log_likelihood import LatentLogLikelihood

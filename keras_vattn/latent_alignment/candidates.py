@@ -1,4 +1,4 @@
-"""The candidate contexts of a latent alignment, under which the likelihood is computed, and their probabilities."""
+"""Select the source positions under which the likelihood is computed, and compute their contexts and probabilities."""
 
 import math
 
@@ -18,19 +18,20 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return candidates (B, T, K, D) or (B, T, K + 1, D), their log p (B, T, K), and their log q or `None` if q = p.
+    """Return contexts (B, T, K, D) or (B, T, K + 1, D), their log p, (B, T, K), and their log q, `None` if q is p.
 
     Args:
-        pair: The `Pair` of this call.
+        pair: A `Pair`, the objective and the estimator of this call.
         objective: The `LatentObjective` of the layer.
-        alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` and `"log_posterior"` (B, T, S) or `None`.
-        seed: int32 tensor (2,) if the pair draws.
-        with_baseline: Whether to append the soft context as the last candidate.
+        alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` (B, T, S), `"log_posterior"` (B, T, S) or
+            `None`.
+        seed: int32 tensor (2,), used if the estimator samples positions or noise.
+        with_baseline: Whether to append a last candidate, the average of all values under p.
     """
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
     )
-    # The draws come from this distribution.
+    # Positions are sampled from `source`.
     source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
     if pair.estimator == "expected":
         return mixture(ops.exp(log_prior), value)
@@ -53,13 +54,13 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weights of the candidates in a prediction, float32 (B, T, K) or (B, T, K + 1).
+    """Return the log weights with which a prediction averages over the candidates, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
-        pair: The `Pair` of this call.
+        pair: A `Pair`, the objective and the estimator of this call.
         log_prior: log p of the candidates, (B, T, K).
         log_posterior: log q of the candidates, (B, T, K), or `None`.
-        with_baseline: Whether a last candidate of weight 0 follows.
+        with_baseline: Whether to append `LOG_ZERO`, the log weight of the baseline, which predictions ignore.
     """
     if pair.estimator != "sample":
         return log_prior
@@ -73,13 +74,13 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return the single candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
+    """Return one candidate, sum_s weights[t, s] value[s], (B, T, 1, D), its log p, 0, and its log q, `None`."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 
 
 def all_values(value, mask, shape):
-    """Return the values of all keys, (B, T, S, D), zero at masked keys."""
+    """Return the values of all keys for every query, (B, T, S, D). The values of masked keys are 0."""
     value = value[:, None]
     if mask is not None and mask.shape[1] != 1:
         value = ops.where(mask[..., None], value, ops.zeros_like(value))

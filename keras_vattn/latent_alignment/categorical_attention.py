@@ -26,11 +26,11 @@ from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublay
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class CategoricalAttention(StochasticLayer):
-    """Latent categorical alignment of Deng et al. 2018: returns candidate contexts and their probabilities.
+    """Attention to one latent source position (Deng et al. 2018): returns candidate contexts and their probabilities.
 
-    A one-hot alignment has no pathwise gradient, so the likelihood of the target is computed under several contexts.
-    This layer returns the contexts. Your emission network, ending in `keras_vattn.TokenLogLikelihood`, computes the
-    likelihood of each. `keras_vattn.LatentLogLikelihood` with the same `objective` combines them into one value:
+    The choice of a position is not differentiable, so a model computes the likelihood of the target under several
+    candidate contexts. This layer returns the contexts. Your own layers, ending in `keras_vattn.TokenLogLikelihood`,
+    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines them into one value:
 
     ```
     attention = CategoricalAttention("additive", objective)
@@ -41,7 +41,7 @@ class CategoricalAttention(StochasticLayer):
     bound = LatentLogLikelihood(objective)(log_likelihood, log_p, log_q)
     ```
 
-    To predict log p of every word, call the same layers without posterior logits and targets:
+    To predict log p of every word, call these layers without posterior logits and targets:
 
     ```
     latent = attention(query, value)
@@ -49,17 +49,17 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    In a functional model, pass the same `return_attention_scores` in every call: Keras 3.15 takes the number of outputs
-    of a layer from its first call.
+    In a functional model, pass the same `return_attention_scores` in every call, because Keras 3.15 reads the number of
+    outputs of a layer from its first call.
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
-    `num_samples` keys drawn from q. `"hard"` draws from p, and so does `keras_vattn.posterior_draws` without posterior
-    logits. `"soft"` and `"gumbel"` have one candidate, a mixture. Sampling with the soft baseline appends one entry,
-    the `"soft"` mixture. Use the same dropout mask for all candidates of a query: `Dropout(rate, noise_shape=(None,
-    None, 1, None))`.
+    `num_samples` keys sampled from q. `"hard"` samples from p, and so does `keras_vattn.posterior_draws` without
+    posterior logits. `"soft"` and `"gumbel"` return one candidate, a weighted average of all values. Sampling with the
+    soft baseline appends the `"soft"` average as a last candidate. Use the same dropout mask for all candidates of a
+    query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
     With `"elbo"` the layer adds the KL with `add_loss`, in nats, summed over the queries and averaged over the batch.
-    `LatentLogLikelihood` in contrast returns one value for each word.
+    `LatentLogLikelihood` returns one value for each word.
 
     Formula:
         p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -70,33 +70,33 @@ class CategoricalAttention(StochasticLayer):
         "KL"(q || p) = sum_t sum_s q(z_t = s) (log q(z_t = s) - log p(z_t = s)) quad ("elbo")
 
     Args:
-        score: As in `keras_vattn.Attention`, without a state. It is neither used nor built if `logits` are passed.
-            Defaults to `"dot_product"`.
+        score: A score of `keras_vattn.Attention` that needs no state of a decoder, or its name. The layer neither
+            builds nor uses it if `logits` are passed. Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its name, such as `"elbo/sample"`. Defaults to `"elbo"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            Without `kl_annealing`, p and q of a small model may stay nearly uniform, because each value of a recurrent
-            encoder already summarizes the source.
+            Without `kl_annealing`, p and q of a small model may stay nearly uniform, because every value of a recurrent
+            encoder already summarizes the whole source.
 
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
-        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. The
-            candidate of a masked key is 0.
-        training: Whether to use the training pair of objective and estimator. Otherwise the evaluation pair is used,
-            except that a sampled objective draws under `keras_vattn.posterior_draws`.
-        posterior_logits: Logits (B, T, S) of an inference network that may see the target, or `None` for a prediction.
-        logits: Scores (B, T, S) that a decoder has already computed, or `None` to compute them here.
+        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. A
+            candidate at a masked key is 0.
+        training: Whether to use the objective and estimator of training. If `False`, the layer uses those of
+            evaluation; under `keras_vattn.posterior_draws`, an objective that samples in training keeps sampling.
+        posterior_logits: Logits (B, T, S) of q, from a network that may read the target; or `None` for a prediction.
+        logits: Logits (B, T, S) of p that a decoder has already computed, or `None` to compute them with `score`.
         return_attention_scores: Whether to return p and q of all keys. Defaults to `False`.
 
     Returns:
         A dictionary. `"candidates"` has shape (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. `"log_prior"`
-        and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats, -1e30 at masked keys
-        and 0 for a mixture. Objectives without a posterior have q = p. `"log_posterior"` is missing if the objective
-        has a posterior and no posterior logits are passed. `"log_weights"`, float32, one for each candidate, are the
-        log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p for enumerated keys
-        (renormalised for K-max), 1/K for draws from p, renormalised p/q for draws from q. The baseline has -1e30. If
-        requested, `"weights"` and, with posterior logits, `"posterior_weights"`, float32 (B, T, S), are p(z) and q(z).
-        The candidates of a row without a valid key are zeros.
+        and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats: -1e30 at masked keys, 0
+        for a weighted average. Objectives without a posterior use q = p. `"log_posterior"` is missing if the objective
+        needs a posterior and no posterior logits are passed. `"log_weights"`, float32, one for each candidate, are the
+        log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p for enumerated keys,
+        renormalised p for `top_k` keys, 1/K for samples from p, renormalised p/q for samples from q. The log weight of
+        the baseline is -1e30. `"weights"` and `"posterior_weights"`, float32 (B, T, S), are p(z) and q(z), if
+        requested; q(z) needs posterior logits. Candidates of a query without a valid key are zeros.
 
     Raises:
         ValueError: If a name is unknown, if inputs, masks or logits have the wrong shape, if posterior logits are
@@ -116,7 +116,7 @@ class CategoricalAttention(StochasticLayer):
 
     def __init__(self, score="dot_product", objective="elbo", **kwargs):
         objective = resolve_objective(objective)
-        # Without autocast, logits keep their dtype.
+        # `autocast=False` preserves the dtype of the logits.
         super().__init__(draws_noise=objective.draws, autocast=False, **kwargs)
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
@@ -205,7 +205,7 @@ class CategoricalAttention(StochasticLayer):
         return has_posterior or not self.objective.uses_posterior
 
     def _alignment(self, query, value, key, mask, posterior_logits, logits):
-        """Return a dictionary: value (B, S, D), keys, log_prior (B, T, S), and log_posterior (B, T, S) or `None`."""
+        """Return a dictionary of value (B, S, D), keys, log_prior (B, T, S), and log_posterior, (B, T, S) or `None`."""
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -227,12 +227,12 @@ class CategoricalAttention(StochasticLayer):
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z), a TensorFlow Probability categorical distribution over the keys with batch shape (B, T). Takes
-        the arguments of a call. The layer must be built."""
+        """Return p(z) for the arguments of a call: a TensorFlow Probability categorical distribution over the keys with
+        batch shape (B, T). The layer must be built."""
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q(z) in the form of `prior_distribution`, or p(z) if no posterior logits are passed."""
+        """Return q(z) for the arguments of a call, or p(z) without posterior logits; see `prior_distribution`."""
         alignment = self._alignment_of_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)
@@ -253,7 +253,7 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        # Entries are (training, pair).
+        # Each element is (training, pair of objective and estimator).
         pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
             pairs.add((False, self.objective.in_training))

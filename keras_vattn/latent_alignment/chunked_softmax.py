@@ -1,8 +1,8 @@
-"""An output layer, softmax(inputs W + b) over a vocabulary, for logits that do not fit in memory.
+"""Compute an output layer, softmax(inputs W + b), in chunks of rows, if its logits do not fit in memory.
 
-The first chunk of rows stores its probabilities for the backward pass, so a call with a single chunk repeats no matrix
-product; the backward pass recomputes the probabilities of the other chunks. Rows without an upstream gradient (a
-baseline, a masked word, a masked key) are sorted last, and chunks of only such rows are skipped.
+The first chunk stores its probabilities for the backward pass, which recomputes those of all later chunks. A single
+chunk therefore repeats no matrix product. Rows without an upstream gradient (a baseline, a masked word, a masked key)
+are sorted last, and the backward pass skips chunks that contain only these rows.
 
 Row and word indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are
 scattered in float32, because no GPU kernel scatters half precision.
@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Larger probabilities have full float32 precision.
+# Below this value a float32 probability loses precision.
 SMALLEST = 1e-30
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=None, num_blocks=1):
-    """Return log softmax(inputs W + b)[target] of every row, or its weighted sum over words, float32 (R,).
+    """Return log softmax(inputs W + b)[target] of every row, or a weighted sum over all words, float32 (R,).
 
     The targets have no gradient.
 
@@ -27,11 +27,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: Labels int64 (R,), inside the vocabulary; or weights of every word, float32 (N, V), where N divides R
-            and row r has the weights r mod N.
+        targets: Labels, int64 (R,), inside the vocabulary; or weights of every word, float32 (N, V), where N divides R
+            and row r uses `targets[r % N]`.
         chunk_size: Maximum number of rows whose logits are in memory at once.
         row_mask: Boolean (R,), or `None` for all rows. Masked rows have value and gradient 0.
-        num_blocks: Number of blocks in the first chunk. Blocks without unmasked rows or without gradient are skipped.
+        num_blocks: Number of blocks in the first chunk. Fully masked blocks and blocks without gradients are skipped.
     """
 
     @custom_gradient
@@ -45,7 +45,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         chunks, num_selected = _selected_first(selected, num_chunks, size)
         block_size = ceiling(size, num_blocks)
         blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
-        # TensorFlow neither fuses operations inside a condition nor updates their results in place.
+        # Conditions prevent TensorFlow from fusing operations and reusing memory, so use them only with masked rows.
         skips_blocks = row_mask is not None and num_blocks > 1
         if not skips_blocks:
             first_chosen, probabilities = output.score_rows(chunks[0])
@@ -83,7 +83,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Targets given as labels, int64 (R,)."""
+    """Targets in the form of labels, int64 (R,)."""
 
     labels: tf.Tensor
 
@@ -96,7 +96,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # A probability near 0 loses precision; the logits keep it, at the cost of two more passes over them.
+        # The log of a probability near 0 is imprecise. The logits give it precisely, in two more passes over them.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
@@ -107,7 +107,7 @@ class _Labels:
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets given as weights of every word, float32 (N, V). Row r has the weights r mod N."""
+    """Targets in the form of weights of every word, float32 (N, V). Row r uses `weights[r % N]`."""
 
     weights: tf.Tensor
 
@@ -128,7 +128,7 @@ class _Votes:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,), all of the same dtype."""
+    """The output layer and its targets. Inputs (R, D), kernel (D, V) and bias (V,) share one dtype."""
 
     inputs: tf.Tensor
     kernel: tf.Tensor
@@ -155,7 +155,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         d_inputs, d_kernel, d_bias = totals
-        # The upstream gradient scales the narrow factors. Appended as a column, it also yields the bias gradient.
+        # Scale factors of width D, because the logits gradient has width V. The extra column yields the bias gradient.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
@@ -168,7 +168,7 @@ class _Output:
         )
 
     def add_block(self, totals, rows, probabilities, upstream):
-        """Like `add_rows`; skipped if no row has an upstream gradient."""
+        """Call `add_rows` if the upstream gradient of any row is nonzero; otherwise return the totals."""
         return tf.cond(
             tf.reduce_any(tf.not_equal(upstream, 0.0)),
             lambda: self.add_rows(totals, rows, probabilities, upstream),
@@ -176,7 +176,7 @@ class _Output:
         )
 
     def add_remaining(self, totals, upstream, num_chunks, size):
-        """Add the gradients of all rows whose upstream gradient (R,) is nonzero, with recomputed probabilities."""
+        """Recompute the probabilities of rows whose upstream gradient (R,) is nonzero, and add their gradients."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
@@ -189,12 +189,12 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit of every row, (r,), and its log p, which is exact because p is at least 1 / V."""
+    """Return the largest logit of every row, (r,), and its log p, which is precise because this p is at least 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return the row indices in chunks (n, size), selected rows first, padded with row 0, and the number selected."""
+    """Return row indices in chunks (n, size), selected rows first, padded with 0, and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
@@ -202,12 +202,12 @@ def _selected_first(selected, num_chunks, size):
 
 
 def _argsort(values):
-    """Return the indices, int64, of a stable sort of int64 values."""
+    """Return the int64 indices that sort int64 values stably."""
     return tf.cast(tf.argsort(values, stable=True), tf.int64)
 
 
 def _loop(is_needed, condition, body, start, *variables):
-    """Run `tf.while_loop` only if `is_needed`: XLA copies the loop variables even if the loop runs no iteration."""
+    """Run `tf.while_loop` if `is_needed`, because XLA copies the loop variables even if no iteration runs."""
     return tf.cond(
         is_needed,
         lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),

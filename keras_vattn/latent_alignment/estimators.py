@@ -1,8 +1,8 @@
-"""Values and gradients of the latent-alignment objectives, computed from the log-likelihoods of the candidates.
+"""Compute the latent-alignment objectives and their gradients from the log-likelihoods of the candidates.
 
 All inputs are float32 (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` is log p(z_k), `log_posterior` is log
-q(z_k). All results are (B, T), in nats. If the required gradient differs from the gradient of the value, a term of
-value 0 adds the difference.
+q(z_k). All results are (B, T), in nats. If an estimator needs another gradient than the derivative of its value, it
+adds a term of value 0 with the missing gradient.
 """
 
 from keras import ops
@@ -11,7 +11,7 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return the log-likelihood of a word, marginalised over all z or over the keys of K-max.
+    """Return the log-likelihood of a word, summed over all positions z or over the K most probable positions.
 
     Formula:
         "result" = log (sum_k p(z_k) p(y | z_k))
@@ -20,7 +20,7 @@ def marginal(log_likelihood, log_prior):
 
 
 def expectation(log_likelihood, log_probability):
-    """Return the expected log-likelihood of a word, enumerated over all z.
+    """Return the expected log-likelihood of a word, an exact sum over all positions z.
 
     Formula:
         "result" = sum_k exp("log_probability"_k) log p(y | z_k)
@@ -29,25 +29,25 @@ def expectation(log_likelihood, log_probability):
 
 
 def score_function(log_likelihood, log_probability, baseline):
-    """Return the mean log-likelihood of the draws z_k, with an unbiased gradient of its expectation.
+    """Return the mean log-likelihood over samples z_k, with an unbiased gradient of the expected log-likelihood.
 
-    The gradient treats reward and baseline as constants (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k are
-    draws from q.
+    The reward and the baseline are constants for the gradient (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k
+    are samples from q.
 
     Formula:
         "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
 
     Args:
-        log_likelihood: log p(y | z_k) of the draws.
-        log_probability: log q of the draws.
-        baseline: b, broadcastable to (B, T, K). Entry k must be independent of z_k.
+        log_likelihood: log p(y | z_k) of the samples.
+        log_probability: log q(z_k) of the samples.
+        baseline: b, broadcastable to (B, T, K). b_k must not depend on z_k.
     """
     reward = ops.stop_gradient(log_likelihood - baseline)
     return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)
 
 
 def importance_weighted(log_likelihood, log_prior, log_posterior):
-    """Return the importance-weighted bound, with an unbiased gradient of its expectation.
+    """Return the importance-weighted bound of Burda et al. 2016, with an unbiased gradient of its expectation.
 
     b_k are the leave-one-out baselines of VIMCO (Mnih and Rezende 2016); sg stops a gradient.
 
@@ -62,7 +62,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines of VIMCO. Entry k does not depend on weight k. The result is 0 if K is 1.
+    """Return the baselines b_k of VIMCO. b_k does not depend on omega_k. If K is 1, b is 0.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))
@@ -78,9 +78,8 @@ def leave_one_out(log_weights):
 def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    Ba et al. 2015, without baselines; Bornschein and Bengio 2015. The likelihood has the gradient of the
-    importance-weighted bound, and q moves towards the true posterior of the alignment. omega is as in
-    `importance_weighted`.
+    This is Ba et al. 2015 without baselines, and Bornschein and Bengio 2015. The gradient of the likelihood is that of
+    the importance-weighted bound, and the gradient of q moves q towards p(z | y). `importance_weighted` defines omega.
 
     Formula:
         "result" = log (1/K sum_k omega_k)
@@ -93,7 +92,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
 
 
 def _log_weights(log_likelihood, log_prior, log_posterior):
-    # Subtract first: in a row without a valid key both log probabilities are huge and cancel.
+    # Subtract first, because in a row without a valid key both log probabilities are -1e30 and must cancel.
     return log_likelihood + (log_prior - log_posterior)
 
 
@@ -102,5 +101,5 @@ def _log_mean(x):
 
 
 def gradient_of(x):
-    """Return zeros with the gradient of x."""
+    """Return zeros whose gradient is the gradient of x."""
     return x - ops.stop_gradient(x)

@@ -14,41 +14,41 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LatentLogLikelihood(keras.layers.Layer):
-    """Combines the log-likelihoods of the candidates of an alignment into one value for each word, in nats.
+    """Combines the log-likelihoods of a word under all candidate contexts into one objective per word, in nats.
 
-    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Draws
-    depend on q, so a sampled value needs an additional gradient, which a term of value 0 provides. The formula is for
-    one draw with the baseline b. In expectation its gradient is the gradient of E_q log p(y | z) (eq. 1; sg stops the
-    gradient). The value can therefore be summed, masked and passed to `fit` with the loss `keras_vattn.NegativeBound`.
-    It contains no KL: `keras_vattn.CategoricalAttention` adds the KL with `add_loss`.
+    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A sampled
+    position z depends on q, so a sampled value needs an additional gradient, which a term of value 0 provides. The
+    formula shows one sample and the baseline b; sg stops the gradient. In expectation, its gradient is the gradient of
+    E_q log p(y | z) (eq. 1). You can therefore sum and mask the values, and pass them to `fit` with the loss
+    `keras_vattn.NegativeBound`. They contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
 
-    If each example has one query, the step axis may be missing: log-likelihoods (B, K) give (B,). The results of the
-    attention may keep their shape (B, 1, K).
+    If each example has one query, the log-likelihoods may be (B, K), and the result is (B,). The results of the
+    attention may still be (B, 1, K).
 
     Formula:
         "result" = log p(y | z) + "sg"(log p(y | z) - b) (log q(z) - "sg"(log q(z))), quad z ~ q
 
     Args:
-        objective: The `keras_vattn.LatentObjective`, or its name, of the `CategoricalAttention` that returned the
-            candidates. Defaults to `"elbo"`.
+        objective: A `keras_vattn.LatentObjective`, or its name. It must equal the objective of the
+            `CategoricalAttention` that returned the candidates. Defaults to `"elbo"`.
 
     Call arguments:
         log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or another emission; (B, T, K + 1) with
             the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
-        log_prior: (B, T, K), as `CategoricalAttention` returned it. It carries the objective of the attention, which is
-            compared. A slice loses it, and only the number of candidates is compared.
-        log_posterior: (B, T, K), or `None` if the attention did not return it. The value is then the marginal; under
-            `keras_vattn.posterior_draws` it is the objective with q = p.
+        log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. The layer compares the objective stored
+            in it with its own. A slice stores no objective; then the layer compares only the numbers of candidates.
+        log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
+            log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
-        log_prior_mask: Boolean (B, T). Keras usually propagates both masks. The moving average ignores a word that
-            either mask excludes, and the result passes the combined mask on to the loss.
-        training: Whether to use the training pair of objective and estimator, as in the attention.
+        log_prior_mask: Boolean (B, T). Keras usually propagates both masks. A word counts if both masks are `True`: the
+            moving average ignores all other words, and so does the loss, because the result has the combined mask.
+        training: Whether to use the objective and estimator of training, as in the attention.
 
     Returns:
         Float32 (B, T), or (B,), in nats.
 
     Raises:
-        ValueError: If the candidates have the wrong number or belong to another objective.
+        ValueError: If the number of candidates is wrong, or the attention has another objective.
 
     Example:
 
@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Sampling requests apply to this layer as to the attention.
+    # Under `posterior_draws` this layer must use the same objective as the attention.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
@@ -71,7 +71,7 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     @property
     def is_stochastic(self):
-        """Whether the candidates may be draws. The layer itself draws nothing."""
+        """Whether the candidates may be random samples. The layer itself samples nothing."""
         return self.objective.draws
 
     def build(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
@@ -80,7 +80,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             self.average = average_weight(self)
 
     def load_own_variables(self, store):
-        # A file saved with another baseline has no average: the average then starts with the first training call.
+        # A file saved with another baseline contains no average, so the average restarts at the first training call.
         if store.keys() and self.average is not None:
             super().load_own_variables(store)
 
@@ -137,7 +137,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        # Use the average of earlier calls, because the values of this call depend on its draws.
+        # Use the average of earlier calls: a baseline must not depend on the samples of this call.
         average = average_of(self.average)
         if training:
             values = ops.mean(ops.stop_gradient(draws), axis=-1)
@@ -145,7 +145,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         return average
 
     def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
-        """Check the inputs and return the attention outputs, with the step axis only if the log-likelihood has it."""
+        """Check the inputs and return the attention outputs, without the step axis if the log-likelihood lacks it."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
@@ -173,7 +173,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         inputs.pop("training")
         log_likelihood = inputs["log_likelihood"]
         log_prior, _, _ = self._check_and_squeeze(**inputs)
-        # Training may have one more candidate, the baseline.
+        # In training the soft baseline may be one more candidate.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):

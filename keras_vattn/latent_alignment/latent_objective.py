@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# The default pairs at evaluation: the bound without noise, or the marginal that the draws estimate.
+# The default pairs at evaluation, without noise: the exact bound, or the marginal that sampled bounds estimate.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),
@@ -51,29 +51,30 @@ AT_INFERENCE = {
 @keras.saving.register_keras_serializable(package="keras_vattn")
 @dataclasses.dataclass(frozen=True)
 class LatentObjective:
-    """The objective of a model with a latent alignment and its estimator, shared by both layers of the model.
+    """Training objective and gradient estimator of a model with a latent alignment. Pass one instance to both layers.
 
     `keras_vattn.CategoricalAttention` returns the candidates that the objective needs, and
-    `keras_vattn.LatentLogLikelihood` combines their likelihoods into one value for each word. The alignment z is one
-    source position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al. 2018).
+    `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value. The alignment z is one source
+    position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al. 2018).
 
-    The objectives and their estimators, default first. The formulas give the value of a word y in nats.
+    The list shows each objective with its estimators, default first. The formulas give the value of a word y in nats.
 
     - `"soft"`: `"expected"`. The usual attention.
-    - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` is K-max, which renormalises
-      the K largest p(z) (section 4).
+    - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` uses only the K largest
+      p(z), renormalised: K-max (section 4).
     - `"elbo"`: `"sample"`, `"enumerate"`, `"gumbel"`. The attention adds KL(q || p) to the loss (section 3).
     - `"hard"`: `"sample"`, `"enumerate"`. Like `"elbo"`, with q = p and without KL (section 2.2).
-    - `"importance_weighted"`: `"sample"`. The bound from K draws of q (Burda et al. 2016), with the gradient of Mnih
+    - `"importance_weighted"`: `"sample"`. The bound from K samples of q (Burda et al. 2016), with the gradient of Mnih
       and Rezende 2016. No KL is added.
-    - `"wake_sleep"`: `"sample"`, at least 2 draws. The same value with the gradient of Ba et al. 2015. No KL is added.
+    - `"wake_sleep"`: `"sample"`, at least 2 samples. The bound of `"importance_weighted"`, with the gradient of Ba et
+      al. 2015. No KL is added.
 
-    Evaluation has no noise: `"elbo"` and `"hard"` sum over all z, while `"importance_weighted"` and `"wake_sleep"`
-    become the marginal that they estimate. `inference` selects another pair, for instance `"marginal/top_k"` for a
-    model trained with `"soft"`. If a pair needs posterior logits and none are passed, the marginal replaces it. At
-    evaluation the marginal sums over all keys, or over the `top_k` most probable keys if `top_k` is set. Under
-    `keras_vattn.posterior_draws` an objective that draws in training also draws at evaluation, from p if no posterior
-    logits are passed.
+    Evaluation uses no noise by default: `"elbo"` and `"hard"` sum over all z; `"importance_weighted"` and
+    `"wake_sleep"` compute the marginal that they estimate. `inference` selects another objective and estimator, for
+    instance `"marginal/top_k"` for a model trained with `"soft"`. If the evaluation objective needs posterior logits
+    and the call has none, the marginal is used instead. At evaluation the marginal sums over all keys, or over the
+    `top_k` most probable keys if `top_k` is set. Under `keras_vattn.posterior_draws`, an objective that samples in
+    training also samples at evaluation, from p if the call has no posterior logits.
 
     Formula:
         log p(y | bb E_(z ~ p)["value"_z]) quad ("soft")
@@ -83,22 +84,22 @@ class LatentObjective:
         log (1/K sum_k (p(z_k) p(y | z_k)) / (q(z_k))), quad z_k ~ q quad ("importance_weighted, wake_sleep")
 
     Args:
-        objective: One of the names above, or a pair of names such as `"elbo/enumerate"`. Defaults to `"elbo"`.
-        estimator: One of the names above. Defaults to `None`, the first estimator of the objective.
-        num_samples: Number of draws of `"sample"`. Defaults to 1.
-        top_k: Number of keys of K-max, in `"top_k"` and in the marginal of a prediction; `None` for all keys. Defaults
-            to `None`.
+        objective: An objective in the list, or objective and estimator as in `"elbo/enumerate"`. Defaults to `"elbo"`.
+        estimator: An estimator in the list. Defaults to `None`, the first estimator of the objective.
+        num_samples: Number of samples K of `"sample"`. Defaults to 1.
+        top_k: Number of most probable keys in `"top_k"` and in the marginal at evaluation; `None` for all keys.
+            Defaults to `None`.
         baseline: The value that the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log
-            p(y given z): `"soft"` for the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"` of the
-            values in training; `None`; or a function of the log-likelihoods (B, T, K) whose entry k does not depend on
-            the k-th log-likelihood. Defaults to `"soft"`.
-        baseline_decay: Decay per training call of `"moving_average"`. Defaults to 0.99.
-        tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of the paper's code.
-        detach_prior: Whether to stop the gradient from the KL to p. Defaults to `False`, as in the paper.
-        inference: Pair at evaluation, such as `"marginal/enumerate"`, or `None` for the default. Defaults to `None`.
+            p(y | z_k): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"`, the
+            average value in training; `None`, no value; or a function of the log-likelihoods (B, T, K) whose k-th
+            result does not depend on the k-th log-likelihood. Defaults to `"soft"`.
+        baseline_decay: Factor by which every training call decays `"moving_average"`. Defaults to 0.99.
+        tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of Deng et al. 2018.
+        detach_prior: Whether to stop the gradient from the KL to p. Defaults to `False`, as in Deng et al. 2018.
+        inference: Objective and estimator at evaluation, such as `"marginal/enumerate"`. Defaults to `None`: no noise.
 
     Raises:
-        ValueError: If the pair is not in the list, or a number is out of range.
+        ValueError: If the list lacks the objective or the estimator, or if a number is out of range.
 
     Example:
 
@@ -144,7 +145,7 @@ class LatentObjective:
             )
         if pair.estimator == "gumbel" and self.num_samples != 1:
             raise ValueError(f"elbo/gumbel needs `num_samples=1`. Received: num_samples={self.num_samples}")
-        # Arguments are stored in a normal form, so that equivalent objectives compare equal.
+        # Store normalized arguments, so that equivalent objectives compare equal.
         names = {
             "objective": pair.objective,
             "estimator": pair.estimator,
@@ -161,7 +162,7 @@ class LatentObjective:
 
     @property
     def at_inference(self):
-        """The objective and estimator that evaluation uses if there are posterior logits."""
+        """The objective and estimator that evaluation uses if the call has posterior logits."""
         if self.inference is not None:
             return Pair(*self.inference.split("/"))
         pair = AT_INFERENCE.get(self.objective, self.in_training)
@@ -178,16 +179,16 @@ class LatentObjective:
 
     @property
     def draws(self):
-        """Whether a call may draw."""
+        """Whether a call may sample positions or noise."""
         return self.in_training.draws or self.at_inference.draws
 
     def pair(self, training, marked, has_posterior):
-        """Return the pair that a call computes. Both layers call this method.
+        """Return the objective and the estimator that a call uses. Both layers call this method.
 
         Args:
-            training: The call's `training`.
-            marked: Whether `keras_vattn.posterior_draws` requests draws at inference.
-            has_posterior: Whether the call has posterior logits. Without them draws come from p.
+            training: The argument `training` of the call.
+            marked: Whether `keras_vattn.posterior_draws` requests samples at inference.
+            has_posterior: Whether the call has posterior logits. Without them, positions are sampled from p.
 
         Raises:
             ValueError: If training needs posterior logits and none are passed.
@@ -205,12 +206,12 @@ class LatentObjective:
         return self._marginal
 
     def has_baseline_entry(self, pair, training):
-        """Return whether the last candidate of a pair is the soft baseline, which is used only in training."""
+        """Return whether the last candidate is the soft baseline. Only training uses this baseline."""
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Return the number of candidates of a pair without the soft baseline, or `None` if it depends on an unknown
-        number of keys."""
+        """Return the number of candidates without the soft baseline; `None` if it depends on a dynamic number of
+        keys."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":
@@ -218,7 +219,7 @@ class LatentObjective:
         return self.num_samples if pair.estimator == "sample" else 1
 
     def is_equivalent(self, other):
-        """Return whether two objectives are equal. Baseline functions are compared in serialised form."""
+        """Return whether two objectives are equal. Two baseline functions are equal if their serialized forms are."""
         return self == other or self.get_config() == other.get_config()
 
     def get_config(self):
@@ -233,7 +234,7 @@ class LatentObjective:
 
 
 def resolve_objective(identifier):
-    """Return the `LatentObjective` for a name ("elbo/sample"), a config or an instance."""
+    """Return a `LatentObjective` from a name such as "elbo/sample", a config or an instance."""
     resolved = identifier
     if isinstance(identifier, dict):
         resolved = keras.saving.deserialize_keras_object(identifier)

@@ -1,4 +1,4 @@
-"""A prediction of words that marginalises over the candidates of an alignment, computed in chunks of rows."""
+"""Predict words by averaging their probabilities over candidate contexts, in chunks of rows."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
         log_weights: Float32 (N, K).
-        chunk_size: Maximum number of rows times candidates (N times K) whose logits are in memory; at least one row.
+        chunk_size: Maximum number of inputs (N times K) whose logits are in memory at once, at least K.
     """
 
     @custom_gradient
@@ -76,7 +76,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # A probability near 0 loses precision; logarithms keep it, at the cost of three more passes over the logits.
+    # The log of a probability near 0 is imprecise. Log space is precise, with three more passes over the logits.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,
@@ -86,7 +86,7 @@ def _log_mixture(logits, log_weights):
 
 
 def _to_chunks(x, num_chunks, size):
-    """Return rows (N, ...) as (num_chunks, size, ...), padded with zeros."""
+    """Reshape rows (N, ...) to (num_chunks, size, ...), padded with zeros."""
     padding = [[0, num_chunks * size - tf.shape(x)[0]]] + [[0, 0]] * (len(x.shape) - 1)
     return tf.reshape(tf.pad(x, padding), tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
 

@@ -1,11 +1,11 @@
-"""A moving average over training calls, used as the baseline of a score function. One float32 weight (2,) stores the
-decayed sum of the values and of their weights, so the quotient has no bias towards 0."""
+"""A moving average over training calls, the baseline of a score-function gradient. A float32 weight (2,) stores a
+decayed sum of values and a decayed sum of ones. Their quotient is the average, without a bias towards 0."""
 
 from keras import ops
 
 
 def average_weight(layer):
-    """Create the weight of the average, in `build` of the layer."""
+    """Create the weight that stores the average. Call this in `build` of the layer."""
     return layer.add_weight(
         name="average",
         shape=(2,),
@@ -23,10 +23,10 @@ def average_of(average):
 
 
 def update_average(average, values, mask, decay):
-    """Update the average with the mean of the values (B, T) where the mask, boolean (B, T) or `None`, is true."""
+    """Add the mean of the unmasked values to the average. Values (B, T), boolean mask (B, T) or `None`."""
     valid = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
     count = ops.sum(valid)
     mean = ops.divide_no_nan(ops.sum(ops.where(valid > 0, values, 0.0)), count)
     update = ops.stack([mean, ops.ones((), "float32")])
-    # A batch of padding leaves the average unchanged.
+    # A fully masked batch does not change the average.
     average.assign(ops.where(count > 0, decay * average + (1.0 - decay) * update, average))

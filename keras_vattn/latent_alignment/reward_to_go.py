@@ -18,15 +18,15 @@ BASELINES = ("moving_average", None)
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class RewardToGo(keras.layers.Layer):
-    """Adds the gradient of the drawn positions to the log-likelihood of the words of a decoder with hard attention.
+    """Adds a score-function gradient to the word log-likelihoods of a decoder with hard attention.
 
-    If the drawn position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends on
-    it. Its reward is then the log-likelihood of all words from step t on. The value is the log-likelihood of the word;
-    terms of value 0 add the gradient (sg stops a gradient).
+    If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
+    on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t equals the
+    log-likelihood of word t; terms of value 0 add the gradient (sg stops a gradient).
 
     The sum of the result over the words has, in expectation, the gradient of sum_t E[log p(y_t | z_<=t) +
     entropy_weight H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound on log
-    p(y). The entropies of later steps depend on z_t and are part of its reward.
+    p(y). The entropies of later steps depend on z_t, so the reward of z_t includes them.
 
     ```
     attention = keras_vattn.Attention("additive", "hard")
@@ -38,10 +38,10 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood`: its reward is
-    the log-likelihood of that word alone, which has less variance, and it has other estimators. At inference the
-    decoder receives the context expected under p, and the value is the log-likelihood given this context. Under
-    `keras_vattn.posterior_draws` it is the log-likelihood given a draw.
+    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead: its
+    reward is the log-likelihood of one word, which has less variance, and it offers more estimators. At inference the
+    decoder uses the expected context under p, and the result is the log-likelihood given this context. Under
+    `keras_vattn.posterior_draws` the result is the log-likelihood given sampled positions.
 
     Formula:
         "result"_t = log p(y_t | z_(<=t)) + "sg"(R_t - b_t) D(log p(z_t | z_(<t))) + "entropy_weight" D(H_t)
@@ -49,21 +49,22 @@ class RewardToGo(keras.layers.Layer):
         R_t = sum_(u >= t) log p(y_u | z_(<=u)) + "entropy_weight" sum_(u > t) H_u
 
     Args:
-        baseline: b_t: `"moving_average"` for the average log-likelihood of a word in training, times the number of
-            words from step t on; or `None` for 0. Defaults to `"moving_average"`.
-        baseline_decay: Decay of the average per training call. Defaults to 0.99.
+        baseline: The baseline b_t. `"moving_average"`: the average log-likelihood of a word in training, times the
+            number of words from step t on. `None`: 0. Defaults to `"moving_average"`.
+        baseline_decay: Factor by which every training call decays the average. Defaults to 0.99.
         entropy_weight: Weight of the entropy bonus, at least 0. Defaults to 0.0.
 
     Call arguments:
         log_likelihood: Float32 (B, T), or (B, T, 1) from `keras_vattn.TokenLogLikelihood`: log p(y_t | z_<=t) in nats.
-        weights: (B, T, S), the one-hot weights that the decoder drew.
+        weights: (B, T, S), the one-hot weights that the decoder sampled.
         logits: (B, T, S), the logits that the decoder returns.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
-        baseline_log_likelihood: (B, T), a log-likelihood of the same words that does not depend on the draws of this
-            call, or `None`. Its sum over the words from step t on replaces b_t. Self-critical training (Rennie et al.
-            2017) uses a call of the same layers with `training=False`. No gradient flows through it.
+        baseline_log_likelihood: (B, T), another log-likelihood of the words, which must not depend on the positions
+            sampled in this call; or `None`. Its sum over the words from step t on replaces b_t. Self-critical training
+            (Rennie et al. 2017) computes it with the same layers and `training=False`. It receives no gradient.
         log_likelihood_mask: Boolean (B, T), see `logits_mask`.
-        logits_mask: Boolean (B, T). Keras usually propagates both masks. Masked words have value 0 and no gradient.
+        logits_mask: Boolean (B, T). Keras usually propagates both masks. Words that either mask excludes have value and
+            gradient 0.
         training: Whether to add the gradient terms.
 
     Returns:
@@ -117,19 +118,16 @@ class RewardToGo(keras.layers.Layer):
         return value
 
     def _gradient_terms(self, value, weights, logits, value_mask, baseline_log_likelihood, mask):
-        """Return zeros (B, T) with the gradients of the score function and the entropies."""
+        """Return zeros (B, T) whose gradient is the score-function gradient plus the gradient of the entropies."""
         weights = ops.cast(weights, "float32")
         largest = ops.max(weights, axis=-1)
         tf.debugging.Assert(
             ops.all(ops.logical_or(largest > 0.99, largest == 0.0)),
-            [
-                "`weights` must be one-hot draws of the alignment Hard. The weights of other alignments have a "
-                "gradient of their own: leave out RewardToGo."
-            ],
+            ["`weights` must be one-hot, as sampled by the alignment Hard. For other alignments, omit RewardToGo."],
         )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
-        # A row without a valid key has no draw.
+        # Without a valid key no position is sampled.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
         drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
@@ -146,7 +144,7 @@ class RewardToGo(keras.layers.Layer):
             return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
-        # Use the average of earlier calls, because the values of this call depend on its draws.
+        # Use the average of earlier calls: a baseline must not depend on the samples of this call.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
         return average * _to_go(_zero_masked(ops.ones_like(value), mask))
@@ -187,7 +185,7 @@ class RewardToGo(keras.layers.Layer):
 
 
 def _to_go(x):
-    """Return the sums over the current and all later steps, (B, T)."""
+    """Return, for every step, the sum over this step and all later steps, (B, T)."""
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 

@@ -14,29 +14,29 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Logits in a chunk by default: 256 MB in float32 with targets, where the rows of later chunks are computed twice;
-# 32 MB in a prediction, where larger chunks are not faster.
+# Default number of logits in a chunk. Training: 256 MB in float32, because rows of later chunks are computed twice.
+# Prediction: 32 MB, because larger chunks are not faster.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-# Blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
+# Number of blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
 NUM_BLOCKS = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
-    """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
+    """Output layer over a vocabulary: log p(y | z_k) of target words under each candidate z_k of a latent alignment.
 
-    This is the emission f of Deng et al. 2018, section 2.1. With targets the layer returns only the log-likelihoods of
-    the target words, (B, T, K). The logits (B, T, K, V) are computed in chunks of rows: the first chunk stores its
-    probabilities, and the backward pass recomputes the others. It skips rows whose gradient is 0, such as the row of
-    the soft baseline. Matrix products use the compute dtype, everything else is float32.
+    This is the last layer of f in Deng et al. 2018, section 2.1. With targets, the layer returns only the
+    log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The first
+    chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
+    gradient is 0, such as the soft baseline. Matrix products use the compute dtype, everything else is float32.
 
     Targets may instead be weights of all V words at each step: a distribution over words, or votes, such as the ten
-    answers to a question about an image (Deng et al. 2018, section 4). Votes that sum to n count n times; divide them
-    by their sum to count once.
+    answers to a question about an image (Deng et al. 2018, section 4). A target with n votes counts n times; divide the
+    votes by their sum to count it once.
 
-    If each example has one query, the step axis may be missing: inputs (B, K, D) with targets (B,) or (B, V). Then no
-    input may have it; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
+    If each example has one query, you may omit the step axis: inputs (B, K, D) with targets (B,) or (B, V). Then omit
+    it from all inputs; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
 
     Formula:
         p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)
@@ -46,33 +46,33 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
 
     Args:
         vocabulary_size: V, the number of words.
-        ignore_class: Integer label to ignore, such as the padding: its value and gradient are 0. Not for targets with
-            weights of every word, where weights of 0 have the same effect. Defaults to `None`.
-        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. Up to this number
-            nothing is computed twice. A smaller size saves memory: a training step needs about three times the logits
-            of a chunk, and more with weights of every word. `None` selects the number of rows with 2**26 logits, 256 MB
-            in float32, or with 2**23 logits if `log_weights` are passed. Defaults to `None`.
+        ignore_class: Integer label to ignore, such as the padding: the value and gradient of such a word are 0. If
+            targets are weights of every word, leave it `None` and set the weights to 0. Defaults to `None`.
+        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. With fewer rows,
+            nothing is computed twice. A smaller size saves memory: a training step needs about three times the memory
+            of the logits of a chunk, and more with weights of every word. `None` limits a chunk to 2**26 logits, 256 MB
+            in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
-        inputs: (B, T, K, D), the hidden state of the emission for each candidate; or (B, K, D), and then all other
-            inputs and the result have no axis T.
+        inputs: (B, T, K, D), the last hidden layer for each candidate; or (B, K, D), and then all other inputs and the
+            result have no axis T.
         targets: Integers (B, T) in [0, V), weights of every word (B, T, V), or `None`. No gradient flows to the
             targets.
         log_weights: (B, T, K) from `keras_vattn.CategoricalAttention`, for a prediction without targets; or `None`.
         inputs_mask: Boolean (B, T), usually propagated by Keras, or `None`.
-        candidates_mask: Boolean, broadcastable to (B, T, K), or `None`: `True` for possible candidates, for instance
-            the source mask if all keys are candidates. Impossible candidates have value and gradient 0, and matrix
-            products skip most of them; their log p(z) of -1e30 removes them from every sum. If a word has no possible
-            candidate, all its candidates count, as in `keras_vattn.LatentLogLikelihood`.
+        candidates_mask: Boolean, broadcastable to (B, T, K), or `None`. `True` for possible candidates; if all keys are
+            candidates, this is the source mask. Masked candidates have value and gradient 0, and matrix products skip
+            most of them. They do not change the objective, because their log p(z) is -1e30. If all candidates of a word
+            are masked, all of them count, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
-        Float32, in nats. With targets, their log-likelihood under each z_k, (B, T, K). Words of `ignore_class` and
-        masked words have value and gradient 0, and the mask of the result excludes them. With `log_weights`, the
-        prediction of every word, (B, T, V), computed in chunks of rows: exact for enumerated keys, K-max for the most
-        probable keys, an average over draws for drawn keys. With neither, log p(v | z_k), (B, T, K, V).
+        Float32, in nats. With targets: their log-likelihood under each z_k, (B, T, K); words of `ignore_class` and
+        masked words have value and gradient 0, and the mask of the result excludes them. With `log_weights`: log p of
+        every word, (B, T, V), computed in chunks of rows; it sums over all keys or the `top_k` keys, or averages over
+        sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
 
     Raises:
         ValueError: If a size is not positive, a shape is wrong, `log_weights` and targets are both passed,
@@ -144,10 +144,10 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
-            # Without a possible candidate, all candidates have the same weight and determine the likelihood.
+            # A word without a possible candidate averages over all its candidates with equal weights.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
-            # Masked inputs may be anything, even NaN.
+            # Masked inputs may be NaN.
             inputs = ops.where(row_mask[..., None], inputs, ops.zeros_like(inputs))
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)
@@ -163,7 +163,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        # Candidates come first: the rows of the baseline, the last candidate, are contiguous and can be skipped.
+        # Put candidates first: the rows of the last candidate, the baseline, are then contiguous and can be skipped.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if word_mask is not None:
             targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)
@@ -178,7 +178,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, row_mask, num_blocks)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
         if word_mask is not None:
-            # `compute_mask` does not see the targets.
+            # `compute_mask` does not receive the targets, so set the mask here.
             keras_private.set_mask(result, word_mask)
         return result
 

@@ -248,7 +248,7 @@ def test_weights_that_are_not_one_hot_raise_an_error():
     model = keras.Model([inputs, regions, target], RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"]))
     model.compile("sgd", NegativeBound())
     arrays = [INPUTS, REGIONS, WORDS.astype("int32")]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"one-hot.*leave out RewardToGo"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"one-hot.*omit RewardToGo"):
         model.fit(arrays, WORDS, verbose=0)
     assert np.isfinite(model.predict(arrays, verbose=0)).all()
 
