@@ -1,4 +1,4 @@
-"""Recurrent decoders, each a list of parts around a pure step, and the parts for custom decoders."""
+"""Recurrent decoders with attention or latent variables, and the parts from which to build your own decoder."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
 from keras_vattn.recurrent.cells import CELLS, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell

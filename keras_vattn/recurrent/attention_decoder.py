@@ -19,19 +19,19 @@ QUERIES = ("current", "previous")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class AttentionDecoder(RecurrentDecoder):
-    """Recurrent decoder with any `keras_vattn.Attention` inside.
+    """Recurrent decoder that attends to a memory at every step, with any `keras_vattn.Attention`.
 
-    A call first projects the memory and the inputs and draws all noise. The loop contains only the operations that
-    depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. The papers disagree about
-    query and feeding, so both are arguments:
+    A call first projects the memory and the inputs, and generates all noise. The loop contains only the operations that
+    depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. Papers use different queries,
+    and feed different contexts to the cell, so both are arguments:
 
-    - `query="previous"` (Bahdanau et al. 2015): the context enters the cell at the same step. In a stack the query is
-      the first layer's state.
-    - `query="current"` (Luong et al. 2015; Bahuleyan's code): the query is the output of the top layer, and the context
-      enters the first cell at the next step.
-    - `feeding="sampled"` feeds the drawn context. `"expected"` feeds the context expected under p, which depends on no
-      draw, dropout or posterior (Deng et al. 2018). `"off"` feeds nothing; attention then runs once after the loop,
-      unless its score keeps a state.
+    - `query="previous"` (Bahdanau et al. 2015): the query is the previous state of the first layer. The context enters
+      the first cell at the same step.
+    - `query="current"` (Luong et al. 2015; code of Bahuleyan et al. 2018): the query is the output of the top layer.
+      The context enters the first cell at the next step.
+    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the context expected under p, which depends on
+      neither samples nor dropout nor the posterior (Deng et al. 2018). `"off"` feeds nothing; attention then runs once
+      after the loop, unless its score has a state.
 
     With `residual=True`, every layer after the first adds its input to its output.
 
@@ -43,36 +43,36 @@ class AttentionDecoder(RecurrentDecoder):
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, or a class or an instance of `RecurrentCell`,
-            which every layer copies. Defaults to `"lstm"`.
+        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, or a class or an instance of `RecurrentCell`, of
+            which every layer creates a copy. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
-        residual: Whether layers after the first are residual. Defaults to `False`.
-        dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
+        residual: Whether layers after the first add their input to their output. Defaults to `False`.
+        dropout: Dropout rate for the inputs of layers after the first, in training. Defaults to 0.0.
         kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`. They apply if `cell` is a
-            name or a class; a cell instance or config brings its own initializers.
+            name or a class; an instance or config has its own initializers.
         seed: Seed of the dropout, an integer or `None`. Defaults to `None`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words.
-        memory: (B, S, Dm), for instance the encoder's outputs; `None` without attention.
-        initial_state: List of (B, units) tensors: the states of the first layer, such as [h, c] of an LSTM, then of the
-            next one. `None` for zeros.
+        memory: (B, S, Dm), for instance the outputs of an encoder; `None` without attention.
+        initial_state: List of (B, units) tensors: the states of the first layer, such as [h, c] of an LSTM, then the
+            states of the second layer, and so on. `None` for zeros.
         inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
         memory_mask: Boolean (B, S).
         posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked
             step adds no KL.
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
-        return_logits: Whether to return the queries and the scores. `keras_vattn.CategoricalAttention` accepts both and
-            then computes no scores. Defaults to `False`.
+        return_logits: Whether to return the queries and the logits of the attention weights, for a call of
+            `keras_vattn.CategoricalAttention`. Defaults to `False`.
         return_state: Whether to return the last state. Defaults to `False`.
-        training: Whether to draw noise and apply dropout.
+        training: Whether to sample noise and apply dropout.
 
     Returns:
         A dictionary with `"hidden"` (B, T, units) and, with attention, `"context"` (B, T, Dm). If requested, it also
-        has `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"` (B, T, S), float32, and `"state"`, a list like
-        `initial_state`.
+        contains `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"` (B, T, S), float32, and `"state"`, a list
+        like `initial_state`.
 
     Raises:
         ValueError: If an option is unknown, or if only one of attention and memory is passed.
@@ -109,7 +109,7 @@ class AttentionDecoder(RecurrentDecoder):
         require_dtype(self, "attention", self.attention)
         self.num_layers = positive_integer("num_layers", num_layers)
         self.query = one_of("query", query, QUERIES)
-        # `get_config` returns the name if a name was passed.
+        # `get_config` returns this name, if a name was passed.
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = resolve(feeding, FEEDINGS, Feeding, "feeding")
         self.residual = boolean("residual", residual)
@@ -188,7 +188,7 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step. Pure: it uses no loss, metric or seed. Training runs the same code.
+        """Run one decoding step, with the code that training runs. Pure: it uses no loss, metric or seed.
 
         Args:
             inputs: (B, D), the input of this step.
@@ -197,8 +197,8 @@ class AttentionDecoder(RecurrentDecoder):
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary and the next state. The dictionary has `"hidden"` (B, units) and, with attention, `"context"`
-            (B, Dm), `"weights"` (B, S), `"query"` (B, units) and `"logits"` (B, S), float32.
+            A dictionary and the next state. The dictionary contains `"hidden"` (B, units) and, with attention,
+            `"context"` (B, Dm), `"weights"` (B, S), `"query"` (B, units) and `"logits"` (B, S), float32.
         """
         results, state = super().step(inputs, state, memory, noise)
         names = ("hidden", "context", "weights", "query", "logits")
@@ -226,7 +226,7 @@ class AttentionDecoder(RecurrentDecoder):
             sequences["posterior_logits"] = posterior_logits
         result, state = self.run(sequences, memory, initial_state, inputs_mask, memory_mask, keep, training)
         if inputs_mask is not None and "logits" in result:
-            # `compute_mask` does not see `return_logits`.
+            # `compute_mask` does not receive `return_logits`, so set these masks here.
             for name in ("query", "logits"):
                 keras_private.set_mask(result[name], inputs_mask)
         if return_state:

@@ -8,12 +8,12 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of the recurrent cells. The inputs are available before the loop, the context only inside it.
+    """Base class of recurrent cells. A decoder knows the inputs before its loop over steps, the context only inside it.
 
-    `project_inputs` multiplies all inputs before the loop, `loop_kernels` casts and concatenates the kernels for the
-    loop, and `step` computes what depends on the previous step. A call runs all three for one step. In a stack, the
-    upper cells receive their inputs inside the loop and use `upper_step` and `upper_kernels`. A cell has no dropout: a
-    Keras cell caches its mask and fails on a second trace.
+    Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
+    Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper
+    cells of a stack receive their inputs inside the loop, so they use `upper_kernels` and `upper_step`. Decoders apply
+    dropout outside the cell, because a Keras cell caches its dropout mask and fails on a second trace.
 
     A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
     `num_gates`, the number of gates of width `units`; and `context_gates`, a slice of the gates that receive the
@@ -26,8 +26,8 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of the input kernel W and the context kernel C. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of the recurrent kernel U. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases. The bias of an LSTM's forget gate starts at 1 instead. Defaults to
-            `"zeros"`.
+        bias_initializer: Initializer of the biases, except the bias of an LSTM's forget gate, which starts at 1.
+            Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -38,8 +38,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         The output (B, units) and the list of new states.
 
     Raises:
-        ValueError: If `units` is not positive, or if a context is passed to a cell that was built without one, or the
-            reverse.
+        ValueError: If `units` is not positive, or if a context is passed to only one of `build` and the call.
 
     Example:
 
@@ -99,18 +98,18 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return self.bias_initializer.clone()(shape, dtype)
 
     def project_inputs(self, inputs):
-        """Return the contribution of the inputs to the gates, (..., D) -> (..., num_gates * units)."""
+        """Return W inputs + b for all gates, (..., D) -> (..., num_gates * units)."""
         return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return the kernels of `step` as a dictionary of tensors, cast and concatenated once before the loop."""
+        """Return the kernels for `step`, a dictionary of tensors, cast and concatenated once before the loop."""
         kernels = {"recurrent": self.recurrent_kernel}
         if self.context_kernel is not None:
             kernels["context"] = self.context_kernel
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Return the projected inputs plus the projected context, (B, Dc) or `None`, in the context gates."""
+        """Return the projected inputs, plus C times the context, (B, Dc) or `None`, in the context gates."""
         self.check_context(context)
         if context is None:
             return projected
@@ -122,7 +121,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return ops.concatenate([before_gates, context_part + projected_context, after_gates], axis=-1)
 
     def check_context(self, context):
-        """Raise ValueError if only one of the call and `build` has a context."""
+        """Raise ValueError if a context was passed to only one of `build` and the call."""
         if (context is None) != (self.context_kernel is None):
             built = None if self.context_kernel is None else (None, self.context_kernel.shape[0])
             raise ValueError(
@@ -148,11 +147,11 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
 
     def upper_kernels(self):
-        """Return the kernels of `upper_step` as a dictionary of tensors, like `loop_kernels`."""
+        """Return the kernels for `upper_step`, a dictionary of tensors, cast and concatenated once before the loop."""
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Run `step` for an upper cell of a stack, whose inputs (B, D) are computed inside the loop. Pure."""
+        """Run one step of an upper cell of a stack. Its inputs (B, D) are computed inside the loop. Pure."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
@@ -194,14 +193,14 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 class LSTMCell(RecurrentCell):
     """Long short-term memory cell with the gate order of Keras (i, f, g, o) and the states h and c.
 
-    Hochreiter and Schmidhuber 1997, as in `keras.layers.LSTM`. The bias of the forget gate f starts at 1.
+    Implements Hochreiter and Schmidhuber 1997 like `keras.layers.LSTM`. The bias of the forget gate f starts at 1.
 
     Formula:
         (i, f, g, o) = W x_t + C * "context"_t + U h_(t-1) + b
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) tanh(g)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
+    The arguments and call arguments are those of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -221,7 +220,7 @@ class LSTMCell(RecurrentCell):
     def loop_kernels(self):
         if self.context_kernel is None or not self._context_enters_all:
             return super().loop_kernels()
-        # One concatenated product is faster than two.
+        # One product with concatenated kernels is faster than two products.
         return {"joined": self._joined(self.context_kernel, self.recurrent_kernel)}
 
     def gates(self, projected, context, hidden, kernels):
@@ -237,7 +236,7 @@ class LSTMCell(RecurrentCell):
 
     def upper_kernels(self):
         if type(self) is not LSTMCell:
-            # A subclass may override `step`; upper layers must then call it too.
+            # A subclass may override `step`, and only the `upper_step` of the base class calls `step`.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),
@@ -260,13 +259,13 @@ class LSTMCell(RecurrentCell):
 class GRUCell(RecurrentCell):
     """Gated recurrent unit in the default form of Keras (`reset_after=True`, gates z, r, h), with the state h.
 
-    Cho et al. 2014, as in `keras.layers.GRU`.
+    Implements Cho et al. 2014 like `keras.layers.GRU`.
 
     Formula:
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u
         h_t = u_t h_(t-1) + (1 - u_t) tanh(g + "sigmoid"(r + r_h) g_h), quad u_t = "sigmoid"(z + z_h)
 
-    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
+    The arguments and call arguments are those of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -298,17 +297,17 @@ class GRUCell(RecurrentCell):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class MaxOutLSTMCell(RecurrentCell):
-    """Long short-term memory cell of Att2in: only the candidate receives the context. States h and c.
+    """Long short-term memory cell of Att2in: the context enters only the cell update. The states are h and c.
 
-    Rennie et al. 2017, section 2; also used by Fan et al. 2020, appendix B.3.1. The candidate is the maximum of its two
-    halves g_1 and g_2, without a tanh.
+    Implements Rennie et al. 2017, section 2; Fan et al. 2020 also use it (appendix B.3.1). The cell update is the
+    maximum of g_1 and g_2, without a tanh.
 
     Formula:
         (i, f, o) = W_1 x_t + U_1 h_(t-1) + b_1, quad (g_1, g_2) = W_2 x_t + C * "context"_t + U_2 h_(t-1) + b_2
         c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) max(g_1, g_2)
         h_t = "sigmoid"(o) tanh(c_t)
 
-    Takes the arguments and call arguments of `keras_vattn.RecurrentCell`.
+    The arguments and call arguments are those of `keras_vattn.RecurrentCell`.
 
     Example:
 
@@ -335,7 +334,7 @@ CELLS = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}
 
 
 def lstm(gates, cell):
-    """Return h and the new c of an LSTM step, as in `LSTMCell`.
+    """Return h and the new c of one step of `LSTMCell`.
 
     Args:
         gates: The gates i, f, g and o before activation, (B, units) each.

@@ -3,11 +3,11 @@ from keras import ops
 
 
 class Feeding:
-    """Base class of the feedings, which select the attention result that enters the cell and the state of a score.
+    """Selects the attention result that the cell of a decoder receives, and the weights that update a score's state.
 
-    A feeding is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class is
-    registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and also `width` if its
-    result has another width than the context of the attention.
+    This is the base class. A subclass overrides `context`. It also overrides `width` if its context is not as wide as
+    the context of the attention. To save a model, register the subclass with
+    `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
 
     Example:
 
@@ -23,21 +23,21 @@ class Feeding:
     feeds = True
 
     def context(self, attended, attention, memory):
-        """Return the vector that enters the cell, (B, Dc). Pure.
+        """Return the context that the cell receives, (B, Dc). Pure.
 
         Args:
             attended: Result of `Attention.attend` for one step, with (B, ...) tensors.
-            attention: The `Attention`.
+            attention: The `Attention` of the decoder.
             memory: Result of `Attention.prepare_memory`.
         """
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) that update the state of a score with `keeps_state`."""
+        """Return the weights (B, S) that update the state of the score, if the score has one."""
         return attended["weights"]
 
     def width(self, context_width):
-        """Return the width of `context`."""
+        """Return the width of the result of `context`, from the width of the context of the attention."""
         return context_width
 
     def get_config(self):
@@ -78,7 +78,7 @@ class SampledFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the cell receives the mean context under p, without draw, dropout or posterior (Deng et al. 2018).
+    """`"expected"`: the cell receives the context expected under p, without sampling or dropout (Deng et al. 2018).
 
     Example:
 

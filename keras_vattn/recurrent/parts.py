@@ -1,4 +1,4 @@
-"""The parts of a recurrent decoder: run the cells, attend, draw a latent variable, carry a result to the next step."""
+"""Parts of a recurrent decoder: recurrent cells, attention, latent variables, and results passed to the next step."""
 
 from keras import ops, tree
 
@@ -10,13 +10,13 @@ from keras_vattn.recurrent.feeding import NoFeeding
 
 
 class Part:
-    """Base class of the parts of a `RecurrentDecoder`: work before the loop, a pure step inside it, work after it.
+    """Base class of the parts of a `RecurrentDecoder`: methods for before, inside and after its loop over steps.
 
-    The parts share four dictionaries: the *memory* and the *noise*, computed before the loop; the *state*, which a step
-    passes to the next one; and the *results* of the current step. A part adds entries to each under unique names and
-    may read them all. `results` holds the entries of earlier parts, `state` the values before this step.
+    The parts share four dictionaries: `memory` and `noise`, computed before the loop; `state`, which a step passes to
+    the next step; and `results` of the current step. A part adds values under unique names, and may read all values. In
+    a step, `results` contains the results of earlier parts, and `state` the values from before the step.
 
-    A part is a plain object that refers to layers of its decoder. The decoder tracks and saves these layers.
+    A part is a plain object. It uses layers that belong to the decoder, which tracks and saves them.
 
     Example:
 
@@ -27,62 +27,63 @@ class Part:
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
-    # Whether `after` computes the results for all steps at once, because nothing in the loop depends on them.
+    # Whether `after` computes the results of all steps at once. Set it if no step depends on the results.
     leaves_loop = False
-    # The `keras.random.SeedGenerator` of a part that draws without a layer.
+    # A `keras.random.SeedGenerator`, for a part that samples noise without a layer.
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return the memory entries of this part, computed once. `memory` and `mask` are arguments of the call."""
+        """Return a dictionary for `memory`, computed once per call from the arguments `memory` and `memory_mask`."""
         return {}
 
     def prepare_inputs(self, inputs):
-        """Return the projected inputs, a dictionary of (B, T, ...) tensors like `inputs`, or of (B, ...) tensors if the
-        decoder runs a single step."""
+        """Return projected inputs, a dictionary of (B, T, ...) tensors, or of (B, ...) tensors for a single step.
+        `inputs` is a dictionary of tensors with the same leading axes."""
         return {}
 
     def draw_seeds(self, memory, training):
-        """Return the seeds of a call: `draw_seeds(training)` of the layer that draws, or in training a seed from
-        `seed_generator`. `keras_vattn.Sampler(model, dropout=True)` uses only the dropout seed of training."""
+        """Return the seeds of a call. By default, training uses one seed of `seed_generator` for noise and dropout. If
+        a layer of the part samples, return its `draw_seeds(training)`. `keras_vattn.Sampler(model, dropout=True)` calls
+        this with `training=True` and uses only the dropout seed."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 
     def draw_noise(self, batch_size, num_steps, memory, seeds):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; each step receives a slice. No gradient
-        flows through the noise, so values that depend on a weight, such as a learned dropout rate, belong in the step.
-        Dropout masks use `seeds.dropout`, other noise `seeds.noise`; a seed of `None` means no draw."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; each step receives a slice. Dropout masks
+        use `seeds.dropout`, other noise uses `seeds.noise`; a seed of `None` means no noise. The noise receives no
+        gradient, so compute values that depend on a weight, such as a learned dropout rate, in the step."""
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return the initial state entries of this part. `initial_state` is an argument of the call."""
+        """Return the initial state of this part, a dictionary. `initial_state` is an argument of the call."""
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return the results of this part, (B, ...) tensors, and its entries in the next state. Pure."""
+        """Return two dictionaries of (B, ...) tensors: the results and the next state of this part. Pure."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results of this part for all steps, (B, T, ...). Pure. Called if `leaves_loop` is true."""
+        """Return the results of this part for all steps, (B, T, ...). Pure. Called after the loop if `leaves_loop`."""
         return {}
 
     def kept(self, inputs):
-        """Return the names of the step results that `after` and `account` read."""
+        """Return the names of the step results that the decoder must store for `after` and `account`."""
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Add the loss of all steps, at most once. `results` has the inputs and the `kept` entries. `mask`: (B, T)."""
+        """Call `add_loss` at most once, for all steps. `results`: the inputs and the `kept` results. `mask`: (B, T)."""
 
 
 class CellsPart(Part):
     """A stack of recurrent cells. Its result is `"hidden"`, (B, units), the output of the top cell.
 
     Args:
-        cells: List of `RecurrentCell`, bottom first. The list `state["cells"]` holds their states in the same order.
+        cells: List of `RecurrentCell`, bottom first. `state["cells"]` is a list of their states, in this order.
         context: Function of `results` and `state` that returns the context of the first cell, (B, Dc); or `None`.
-        dropout: Rate of dropout on the inputs of the cells after the first, in training. Defaults to 0.0.
-        residual: Whether the cells after the first add their input to their output. Defaults to `False`.
-        seed_generator: `keras.random.SeedGenerator` of the dropout.
-        name: Name of the states. Any name but `"cells"` also prefixes the results of the part, as in `"lower_hidden"`.
+        dropout: Dropout rate for the inputs of cells after the first, in training. Defaults to 0.0.
+        residual: Whether cells after the first add their input to their output. Defaults to `False`.
+        seed_generator: `keras.random.SeedGenerator` for dropout, or `None`.
+        name: Key of the states in `state`. A name other than `"cells"` also prefixes the results: `"lower_hidden"`.
 
     Example:
 
@@ -166,18 +167,17 @@ class CellsPart(Part):
 
 
 class AttentionPart(Part):
-    """Attention over the memory. Its results are the results of `Attention.attend` (`"context"`, `"weights"`,
-    `"logits"`, ...), the `"query"` and, with a feeding, `"fed"`. It reads `"posterior_logits"` from the inputs if
-    present.
+    """Attention over the memory. Its results are those of `Attention.attend` (`"context"`, `"weights"`, `"logits"`,
+    ...), `"query"` and, if a feeding is set, `"fed"`. If the inputs contain `"posterior_logits"`, it uses them.
 
     Args:
         attention: A built `Attention`.
         query: Function of `results` and `state` that returns the query, (B, Dq).
         feeding: A `Feeding`, or `None` to feed nothing. Defaults to `None`.
-        leaves_loop: Whether to attend once after the loop, for all steps. Use it if nothing in the loop depends on the
-            attention. It has no effect if the score keeps a state. Defaults to `False`.
-        name: Name of the memory and noise entries. Any name but `"attention"` also prefixes the results and inputs of
-            the part, as in `"image_context"`.
+        leaves_loop: Whether to attend once after the loop, for all steps. Set it if no step depends on the attention.
+            It has no effect if the score has a state. Defaults to `False`.
+        name: Key of this part in `memory` and `noise`. A name other than `"attention"` also prefixes the results and
+            inputs of the part, as in `"image_context"`.
 
     Example:
 
@@ -273,8 +273,8 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent variable at every step. Its results are z, (B, units), and the parameters of q and p. The KL
-    loss is added after the loop.
+    """A Gaussian latent variable at every step. Its results are z, (B, units), and the parameters of q and p. After the
+    loop, the part adds the KL loss.
 
     Formula:
         z_t ~ q = "Normal"(mu_(q,t), "diag"(sigma_(q,t)^2)), quad [mu_(q,t), log sigma_(q,t)] = "latent"("posterior"_t)
@@ -283,11 +283,11 @@ class LatentPart(Part):
 
     Args:
         latent: A built `GaussianLatent`, which computes q from the result of `posterior`.
-        posterior: Function of `results` and `state` that returns the input of q, (B, D), or `None` to draw from p
-            without a KL, as in generation.
+        posterior: Function of `results` and `state` that returns the input of q, (B, D). If it returns `None`, as in
+            generation, z is sampled from p, and no KL is added.
         prior: Function of `results` and `state` that returns the concatenated mean and log sigma of p, (B, 2 units); or
             `None` for N(0, I). Defaults to `None`.
-        name: Name of z and prefix of the other two results, `"latent_posterior"` and `"latent_prior"`. Defaults to
+        name: Key of z, and prefix of the parameters of q and p, `"latent_posterior"` and `"latent_prior"`. Defaults to
             `"latent"`.
 
     Example:
@@ -333,7 +333,7 @@ class LatentPart(Part):
         if inputs is not None:
             parameters = outputs[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
-            # The first axis of every entry is B.
+            # Every result and state has the first axis B.
             batch_size = ops.shape(tree.flatten((results, state))[0])[0]
             zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}
@@ -341,7 +341,7 @@ class LatentPart(Part):
         return outputs, {}
 
     def infer(self, inputs, prior, memory):
-        """Return the parameters of q from the result of `posterior` and the parameters of p (`None` for N(0, I))."""
+        """Return the parameters of q. `inputs`: result of `posterior`. `prior`: parameters of p, `None` for N(0, I)."""
         return self.latent.parameters(inputs, memory[self.name])
 
     def kept(self, inputs):
@@ -380,7 +380,7 @@ class Carry(Part):
 
 
 def _one_step(x):
-    # The gradient of `x[:, None]` is slower.
+    # `expand_dims` has a faster gradient than `x[:, None]`.
     return ops.expand_dims(x, axis=1)
 
 

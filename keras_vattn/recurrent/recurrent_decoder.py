@@ -10,23 +10,23 @@ from keras_vattn.support.quantization import QuantizedSublayers
 
 
 class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
-    """Base class of the recurrent decoders. A decoder is a list of parts around a pure step.
+    """Base class of recurrent decoders. A subclass combines parts, such as cells and attention, into a decoding step.
 
-    A subclass creates layers and returns from `parts` the operations of a step, in order. Before the loop the parts
-    compute the memory, the projected inputs and all noise. The loop runs only the operations that depend on the
-    previous step. After the loop, each layer with a KL calls `add_loss` once. A masked step keeps the state and adds no
-    KL. Training, greedy decoding, sampling and beam search all run the same `step`.
+    A subclass creates layers, and its method `parts` returns the parts of a step in order. Before the loop, the parts
+    compute the memory, the projected inputs and all noise. The loop runs only operations that depend on the previous
+    step. After the loop, each layer with a KL calls `add_loss` once. A masked step does not change the state and adds
+    no KL. Training, greedy decoding, sampling and beam search run the same `step`.
 
     Call arguments:
         inputs: (B, T, D).
-        memory: Input of `prepare_memory` of the parts, for instance (B, S, Dm), or `None`.
+        memory: Argument of `prepare_memory`, for instance encoder outputs (B, S, Dm); or `None`.
         initial_state: List of (B, units) tensors, the initial states of the cells, or `None` for zeros.
         inputs_mask: Boolean (B, T).
         memory_mask: Boolean (B, S).
-        training: Whether to draw noise and apply dropout.
+        training: Whether to sample noise and apply dropout.
 
     Returns:
-        A dictionary of (B, T, ...) tensors. The class attribute `gives` lists its keys.
+        A dictionary of (B, T, ...) tensors, whose keys are listed in the class attribute `gives`.
 
     Example:
 
@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` handles requests for dropout.
+    # `draw_noise` itself reads requests for dropout at inference.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):
@@ -52,20 +52,20 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.supports_masking = True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call unchanged: the loop already recomputes the values that it does not store."""
+        """Return the call unchanged, because the loop already recomputes values in the backward pass."""
         return layer_call
 
     def parts(self):
-        """Return the parts of a step, in order. Every use calls this method, so creating the parts must be cheap."""
+        """Return the parts of a step, in order. Decoders call this method often, so it must not create layers."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):
-        """Return the `memory` argument of `step`, computed once per call."""
+        """Return the argument `memory` of `step`, computed once before all steps."""
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each part
-        decides whether it draws, and from which seeds."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors, of which `step` receives slices (B, ...).
+        The parts choose the seeds; without a seed a part adds no noise."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
@@ -75,7 +75,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("noise", noise)
 
     def start(self, batch_size, memory, initial_state=None):
-        """Return the initial state, a dictionary.
+        """Return the state before the first step, a dictionary.
 
         Args:
             batch_size: B, an integer or a scalar tensor.
@@ -85,16 +85,16 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step. Pure: it uses no loss, metric or seed. Training runs the same code.
+        """Run one decoding step, with the code that training runs. Pure: it uses no loss, metric or seed.
 
         Args:
-            inputs: (B, D), the input of this step, or a dictionary of such tensors with `"inputs"`.
+            inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors, one of them `"inputs"`.
             state: Result of `start`, or the state that the previous step returned.
             memory: Result of `prepare_memory`.
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            The results of all parts, a dictionary of (B, ...) tensors or of dictionaries of them, and the next state.
+            The results of all parts, a dictionary of (B, ...) tensors or nested dictionaries, and the next state.
         """
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
@@ -118,7 +118,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         keep=("hidden",),
         training=None,
     ):
-        """Run all steps and add their losses. `call` uses this method.
+        """Run all steps and add their losses. Use this method to implement `call`.
 
         Args:
             inputs: Dictionary of (B, T, ...) tensors, one of them `"inputs"`.
@@ -162,7 +162,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
     def _output_spec(self, cells, call_arguments):
-        """Return the symbolic outputs of a call; all decoders with attention use this method."""
+        """Return the symbolic outputs of a decoder with attention."""
         inputs, memory = call_arguments["inputs"], call_arguments["memory"]
         cells.check_initial_state(call_arguments["initial_state"])
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
@@ -178,7 +178,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 def _run_step(parts, results, state, memory, noise, training):
-    """Run the parts in order. Each reads the results of earlier parts and the state before this step. Pure."""
+    """Run one step of all parts in order, and return their results and the next state. Pure."""
     new_state = {}
     for part in parts:
         outputs, updates = part.step(results, state, memory, noise, training)

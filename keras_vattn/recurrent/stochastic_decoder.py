@@ -20,20 +20,20 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticDecoder(RecurrentDecoder):
-    """Recurrent decoder with a latent variable at every step, inferred from attention: VRAE-SA (Chien and Wang 2019).
+    """VRAE-SA (Chien and Wang 2019): recurrent decoder that infers a latent variable at every step from attention.
 
     The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
-    p(tilde(c)_t | z_t) and must be as wide as c_t; the width 32 printed in the paper fits neither c_t nor the auxiliary
-    term.
+    p(tilde(c)_t | z_t) and must be as wide as c_t. The paper prints a width of 32, which neither c_t nor the auxiliary
+    term allows.
 
-    The inputs x_t include z_enc, which every step reads. c_t does not enter the state, so the memory reaches the words
-    only through z_t. An informed `prediction` adds a second path: the state reads tilde(c)_t ~ Normal(c_t,
-    diag(sigma^2)), or c_t itself at the mean. Because c_t depends on later words, the bound then includes the KL to
-    p(tilde(c)_t | z_t). Without a memory, as in generation, z_t is drawn from the prior and tilde(c)_t from its
-    prediction, without any KL.
+    Concatenate the latent variable z_enc of the whole sentence with every input x_t. c_t does not enter the state, so
+    the memory influences the words only through z_t. If `prediction` is informed, the memory also influences them
+    through tilde(c)_t ~ Normal(c_t, diag(sigma^2)), which enters the state (c_t itself if nothing is sampled). Because
+    c_t depends on later words, the bound then includes the KL to p(tilde(c)_t | z_t). Without a memory, as in
+    generation, z_t is sampled from its prior, tilde(c)_t is sampled from `prediction`, and no KL is added.
 
-    After the loop, one `add_loss` each adds KL(q || p), the auxiliary term or KL of `prediction`, and the KL of the
-    attention if there is one, summed over the unmasked steps.
+    After the loop, up to three calls of `add_loss` add KL(q || p), the auxiliary term or KL of `prediction`, and a KL
+    of the attention, each summed over the unmasked steps.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b
@@ -44,33 +44,33 @@ class StochasticDecoder(RecurrentDecoder):
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config). It sets the KL options (weight, annealing, free bits) and
-            initializes q and p (`initial_log_scale` and `kernel_initializer`).
+        latent: A `GaussianLatent` (or its config). Its KL options (weight, annealing, free bits) apply to KL(q || p),
+            and its `initial_log_scale` and `kernel_initializer` initialize q and p.
         attention: An `Attention` (or its config), whose query is h_(t-1).
         prediction: A `PredictedContext` (or its config) as wide as the context (Dm for most attentions), or `None` to
             create one with `kl_weight=0.0`, which drops the auxiliary term. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
-        informed: Whether q(z_t) depends on the attention. `False` is a control experiment: z_t is always the mean of
-            its prior, q does not exist, and attention reaches the words only through an informed `prediction`. Defaults
+        informed: Whether q(z_t) depends on the attention. `False` is for control experiments: there is no q, z_t is
+            always the mean of its prior, and attention influences words only through an informed `prediction`. Defaults
             to `True`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words concatenated with z_enc.
-        memory: (B, S, Dm), or `None` to draw from the prior instead of the posterior.
+        memory: (B, S, Dm), or `None` to sample from the prior instead of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
-        inputs_mask: Boolean (B, T). Keras passes the mask of the inputs if there is one. A masked step keeps the state
-            and adds nothing to a loss.
-        memory_mask: Boolean (B, S). Keras passes the mask of the memory if there is one.
+        inputs_mask: Boolean (B, T), usually propagated by Keras. A masked step does not change the state and adds
+            nothing to a loss.
+        memory_mask: Boolean (B, S), usually propagated by Keras.
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
         return_distributions: Whether to return the parameters of q and p. Defaults to `False`.
         return_state: Whether to return the last state. Defaults to `False`.
-        training: Whether to draw noise.
+        training: Whether to sample noise.
 
     Returns:
         A dictionary with `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm) and, with a
-        memory, `"context"` (B, T, Dm). If requested, it also has `"weights"` (B, T, S), with a memory; `"latent_prior"`
-        and, with a memory and `informed=True`, `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T,
-        Z) each; and `"state"`, a list like `initial_state`.
+        memory, `"context"` (B, T, Dm). If requested, it also contains `"weights"` (B, T, S), with a memory;
+        `"latent_prior"` and, with a memory and `informed=True`, `"latent_posterior"`, two dictionaries of `"mean"` and
+        `"log_scale"` (B, T, Z); and `"state"`, a list like `initial_state`.
 
     Raises:
         ValueError: If an option is unknown, or if the decoder is built without a memory.
@@ -88,7 +88,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras assigns masks to outputs in sorted name order, so only names that exist without a memory are listed.
+    # Keras assigns masks to outputs in sorted name order, so list only outputs that every call returns.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):
@@ -137,7 +137,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without q, the weights of the latent layer would have no gradient.
+            # Without q the latent layer is not used, and its weights would receive no gradient.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
@@ -147,12 +147,13 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
     def _initialize_prior_kernel(self, shape, dtype=None):
-        """Return an initial kernel with the distribution of the posterior's kernels."""
+        """Return an initial kernel from the initializer of the posterior's kernels."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return an initial bias with the log sigma of the initial posterior; another value would only add a KL."""
+        """Return an initial bias that gives p the initial log sigma of q. Different values would start with a larger
+        KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
@@ -266,7 +267,7 @@ class _OptionalAttention(AttentionPart):
 
 
 class _InformedLatent(LatentPart):
-    """A latent variable whose posterior equals its prior in rows without a valid key."""
+    """A latent variable whose posterior equals its prior in examples without a valid key."""
 
     def infer(self, inputs, prior, memory):
         posterior, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
@@ -276,7 +277,7 @@ class _InformedLatent(LatentPart):
 
 
 class _PriorMean(LatentPart):
-    """A latent variable at the mean of its prior."""
+    """A latent variable that always equals the mean of its prior."""
 
     def prepare_memory(self, memory, mask):
         return {}
@@ -286,7 +287,7 @@ class _PriorMean(LatentPart):
 
 
 class _PredictionPart(Part):
-    """Predicts c~ from z as `"predicted_context"`. Adds the auxiliary term or the KL of all steps after the loop.
+    """Predicts c~ from z; the result is `"predicted_context"`. After the loop, adds the auxiliary term or the KL.
 
     Args:
         prediction: A built `PredictedContext`.
@@ -321,7 +322,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return c. For an informed c~, rows without a valid key return the predicted mean, so that q equals p."""
+        """Return c. If c~ is informed, use the predicted mean in examples without a valid key, so that q equals p."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context
