@@ -33,8 +33,8 @@ def three_attentions():
 def test_which_attentions(selection, names, tmp_path, capsys):
     model = three_attentions()
     bayesian = to_bayesian(model, prior="fixed", seed=5, layers=selection, verbose=True)
-    left = [name for name in ("lower", "middle", "upper") if name not in names]
-    printed = f"{len(names)} attentions of 3 draw now" + (f"; left: {', '.join(left)}" if left else "")
+    skipped = [name for name in ("lower", "middle", "upper") if name not in names]
+    printed = f"converted {len(names)} of 3 attention layers" + (f"; skipped: {', '.join(skipped)}" if skipped else "")
     assert capsys.readouterr().out == f"{printed}\n"
     bayesian.save(tmp_path / "model.keras")
     for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras")):
@@ -71,8 +71,8 @@ def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
     """At any nesting depth, and in the loaded model."""
     model = blocks(4, depth)
     bayesian = to_bayesian(model, prior="fixed", layers=2, seed=5, verbose=True)
-    left = capsys.readouterr().out.partition("left: ")[2].strip().split(", ")
-    assert [path.split("/")[-1] for path in left] == ["attention_0", "attention_1"]
+    skipped = capsys.readouterr().out.partition("skipped: ")[2].strip().split(", ")
+    assert [path.split("/")[-1] for path in skipped] == ["attention_0", "attention_1"]
     bayesian.save(tmp_path / "model.keras")
     for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras")):
         drawing = [(x.name, x.seed) for x in keras_vattn.stochastic_layers(each)]

@@ -78,7 +78,7 @@ def to_bayesian(
         layers: The attention layers to convert: `None` for all, an integer n for the last n, a fraction below 1 for
             this share at the end (at least one; ALBERT shares one attention layer), a regular expression that is
             searched for in the path of each layer, or a function of the layer. Defaults to 1/3.
-        verbose: Whether to print how many attention layers draw, and which do not. Defaults to `False`.
+        verbose: Whether to print how many attention layers are converted, and which are skipped. Defaults to `False`.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention that gets a new softmax always computes all
             weights at once; for it a number raises an error, and `"auto"` has no effect. Defaults to `None`.
 
@@ -132,8 +132,8 @@ def to_bayesian(
     is_selected = [x in selected for x in attentions_in(model)]
     _convert(new, conversion | {"attentions": seeds_and_names(attentions_in(new), is_selected, seed)})
     if verbose:
-        rest = [path_of(x) for x in attentions if x not in selected]
-        print(f"{len(selected)} attentions of {len(attentions)} draw now{'; left: ' if rest else ''}{', '.join(rest)}")
+        rest = ", ".join(path_of(x) for x in attentions if x not in selected)
+        print(f"converted {len(selected)} of {len(attentions)} attention layers" + f"; skipped: {rest}" * bool(rest))
     return new
 
 
