@@ -1,4 +1,4 @@
-"""Argument checks of the metrics on draws."""
+"""Check the arguments of metrics that are computed from sampled predictions."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ SUM_TOLERANCE = 1e-3
 
 
 def probabilities(draws, min_draws=1):
-    """Return draws of probabilities as float64 (M, N, C) whose last axis sums to 1, or raise ValueError."""
+    """Return sampled probabilities as float64 (M, N, C), rescaled to sum to 1 over classes, or raise ValueError."""
     draws = np.asarray(draws)
     if draws.ndim != 3 or draws.shape[0] < min_draws or draws.shape[1] < 1 or draws.shape[2] < 2:
         at_least = f"at least {min_draws} draw{'s' * (min_draws > 1)}, 1 example and 2 classes"
@@ -17,18 +17,18 @@ def probabilities(draws, min_draws=1):
     draws = draws.astype("float64")
     low, high = draws.min(), draws.max()
     if not (np.isfinite(low) and np.isfinite(high) and low >= 0):
-        raise ValueError(f"`draws` must hold probabilities, not logits or NaN. Received: values from {low} to {high}")
+        raise ValueError(f"`draws` must be probabilities, not logits or NaN. Received: values from {low} to {high}")
     totals = draws.sum(axis=-1, keepdims=True)
     if np.abs(totals - 1.0).max() > SUM_TOLERANCE:
         raise ValueError(
-            "`draws` must hold probabilities that sum to 1 over the last axis. "
+            "`draws` must be probabilities that sum to 1 over the last axis. "
             f"Received: sums from {totals.min()} to {totals.max()}"
         )
     return draws / totals
 
 
 def class_labels(labels, num_examples, num_classes):
-    """Return integer labels (N,) inside [0, C), or raise ValueError."""
+    """Return labels as integers (N,) in [0, C), or raise ValueError."""
     labels = np.asarray(labels)
     if labels.shape != (num_examples,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(

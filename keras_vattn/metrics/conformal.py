@@ -1,4 +1,4 @@
-"""Sets of classes that contain the true class with a required probability."""
+"""Conformal prediction: sets of classes that contain the true class with a required probability."""
 
 import math
 
@@ -11,18 +11,19 @@ SCORES = ("lac", "aps")
 
 
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
-    """Return the sets of split conformal prediction, which contain the true class with probability 1 - alpha.
+    """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
 
-    For any model, the set of a new example contains its class with a probability from 1 - alpha to
-    1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the new one and were not used in
-    training, and the scores have no ties. This probability is a mean over examples and calibration sets: for a single
-    class or for hard examples it may be lower.
+    This is split conformal prediction. The set of a new example contains its true class with a probability from
+    1 - alpha to 1 - alpha + 1 / (n + 1), for any model, if the n calibration examples are exchangeable with the new
+    example, were not used in training, and all have different scores. This probability is a mean over examples and
+    calibration sets; it may be lower for a single class or for hard examples.
 
-    - `score="lac"`: the smallest sets on average. A set is empty if no class is likely enough.
-    - `score="aps"`: the probability of c and of all likelier classes; in a tie the first class counts as likelier.
-      Sets grow with the uncertainty of the prediction, and cover hard examples better. The score is not randomised.
+    - `score="lac"` gives the smallest sets on average. A set is empty if no class is probable enough.
+    - `score="aps"` sums the probabilities of c and of all more probable classes; of two equally probable classes, the
+      first counts as more probable. Sets grow with the uncertainty of the prediction, so they contain the true class of
+      hard examples more often. The score is not randomized.
 
-    If k > n, that is if n is too small for alpha, every set has all classes.
+    If k > n, because n is too small for alpha, every set contains all classes.
 
     Formula:
         "set"(x) = {c : s(x, c) <= "threshold"}
@@ -31,18 +32,18 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         s(x, c) = bar(p)(c | x) + sum_(j : bar(p)(j | x) > bar(p)(c | x)) bar(p)(j | x) quad ("aps")
 
     Args:
-        calibration_draws: Probabilities (num_samples, n, C), which are averaged; a single prediction p is p[None].
+        calibration_draws: Probabilities (num_samples, n, C), which are averaged; pass one prediction p as p[None].
         calibration_labels: Integers (n,).
         draws: Probabilities (num_samples, N, C) of the new examples.
-        alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
+        alpha: Fraction of examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
         score: `"lac"` or `"aps"`. Defaults to `"lac"`.
 
     Returns:
-        Boolean (N, C): which classes are in the set of each example.
+        Boolean (N, C), `True` if the class is in the set of the example.
 
     Raises:
-        ValueError: If the draws are not probabilities or differ in their classes, a label is not a class, alpha is not
-            in (0, 1), or the score is unknown.
+        ValueError: If the draws are not probabilities or have different numbers of classes, a label is not a class,
+            alpha is not in (0, 1), or the score is unknown.
 
     Reference:
         Sadinle et al. 2019, https://arxiv.org/abs/1609.00451 (LAC); Romano et al. 2020,
@@ -68,18 +69,18 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the threshold of `conformal_sets`, with which a server needs no calibration examples.
+    """Return the threshold of `conformal_sets`, to predict sets without the calibration examples.
 
-    With `score="lac"` a class is in the set if 1 - its mean probability is at most the threshold.
+    With `score="lac"`, the set contains all classes whose mean probability is at least 1 - threshold.
 
     Args:
         draws: Probabilities (num_samples, n, C) of the calibration examples.
         labels: Integers (n,).
-        alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
+        alpha: Fraction of examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
         score: `"lac"` or `"aps"`. Defaults to `"lac"`.
 
     Returns:
-        A float; infinity if there are too few examples for alpha.
+        A float; infinity if alpha needs more calibration examples.
 
     Raises:
         ValueError: As in `conformal_sets`.
@@ -94,13 +95,13 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     predicted = _draws.probabilities(draws).mean(axis=0)
     labels = _draws.class_labels(labels, *predicted.shape)
     scores = np.sort(_scores(predicted, score)[np.arange(len(labels)), labels])
-    # Round the product, because 10 * (1 - 0.7), for example, is slightly above an integer.
+    # Round the product before `ceil`, because 10 * (1 - 0.7), for example, is slightly above 3.
     rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
     return float(scores[rank - 1]) if rank <= len(labels) else math.inf
 
 
 def _scores(probabilities, score):
-    """Return the score s of each class, (N, C)."""
+    """Return the scores s(x, c) of all classes, (N, C)."""
     if score == "lac":
         return 1.0 - probabilities
     order = np.argsort(-probabilities, axis=1, kind="stable")

@@ -1,11 +1,11 @@
-"""`predictive_entropy` and `mutual_information` for tensors."""
+"""Implement `predictive_entropy` and `mutual_information` with TensorFlow operations, so graphs can use them."""
 
 import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return a dictionary of tensors: the mean of draws of probabilities (S, ..., C), and the entropy and the mutual
-    information of the prediction (...), in nats."""
+    """Return a dictionary of tensors from sampled probabilities (S, ..., C): their mean (..., C), and the predictive
+    entropy and mutual information (...), in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)
@@ -13,6 +13,6 @@ def predictive_statistics(draws):
 
 
 def entropy(probabilities):
-    """Return the entropy (nats) along the last axis, a tensor."""
-    # The subtraction from 0 avoids -0.0, which is printed with its sign.
+    """Return the entropy over the last axis in nats, a tensor."""
+    # Subtract from 0, because a negation would give -0.0, which prints as "-0.0".
     return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

@@ -1,4 +1,4 @@
-"""Information of a Gaussian latent variable about its input, which is 0 after a posterior collapse."""
+"""Measure the information of a Gaussian latent variable about its input. After a posterior collapse it is 0."""
 
 import math
 
@@ -6,20 +6,19 @@ import numpy as np
 
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
-# Number of rows of the density matrix that are computed at a time.
+# Number of samples whose densities under all N posteriors are computed at a time.
 _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return the number of active units of a latent variable, whose posterior mean has a variance over inputs above the
-    threshold.
+    """Return the number of active units of a latent variable, whose posterior means vary between inputs.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: Variance above which a unit is active. Defaults to 0.01.
+        threshold: Variance of the posterior mean over inputs above which a unit is active. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.
@@ -40,11 +39,11 @@ def active_units(means, threshold=0.01):
 
 
 def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
-    """Return the mutual information of an input and its Gaussian latent variable under q, in nats.
+    """Return the mutual information between inputs x and their Gaussian latent variable z under q, in nats.
 
-    The mean KL is the sum of this and KL(q(z) || p(z)), so z may have no information about x although the KL is large.
-    The Monte Carlo estimate is at most log N: use a thousand inputs, or all that are available. `mutual_information`
-    is another measure, between a prediction and the draws of a model.
+    The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
+    although the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all that you
+    have. `keras_vattn.metrics.mutual_information` measures the disagreement of sampled predictions instead.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
@@ -52,7 +51,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     Args:
         means: Posterior means (N, Z), of N inputs.
         log_scales: log sigma (N, Z).
-        num_samples: Number of draws per input. Defaults to 1.
+        num_samples: Number of samples of z per input. Defaults to 1.
         seed: Integer. Defaults to 0.
 
     Returns:
@@ -76,12 +75,12 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
             "`means` and `log_scales` must have the same shape. "
             f"Received: means.shape={means.shape}, log_scales.shape={log_scales.shape}"
         )
-    # The squares are expanded below, which is more accurate for centred means.
+    # The squares are expanded below. Centred means reduce the rounding error of the expansion.
     means = means - means.mean(axis=0)
-    # The seed alone could repeat the random numbers from which toy inputs were generated.
+    # With the seed alone, the noise could equal the random numbers from which a user generated toy inputs.
     generator, total = np.random.default_rng((seed, len(means))), 0.0
     precisions = np.exp(-2.0 * log_scales)
-    # log q(z | x) up to a common constant.
+    # The terms of log q(z | x_i) that do not depend on z, without the constant -Z/2 log(2 pi), which cancels.
     constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
     for _ in range(positive_integer("num_samples", num_samples)):
         noise = generator.standard_normal(means.shape)

@@ -1,4 +1,4 @@
-"""Detection of out-of-distribution examples by an uncertainty score."""
+"""Detect out-of-distribution examples by an uncertainty score."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from keras_vattn.support.validation import positive_number
 def out_of_distribution_detection(in_scores, out_scores):
     """Return how well a score detects out-of-distribution examples, which should have larger scores.
 
-    Possible scores are `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
-    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), and `energy` of logits. No threshold separates equal scores.
+    Possible scores are `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
+    (Hendrycks and Gimpel 2017), and `energy` of logits. No threshold separates equal scores.
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
@@ -19,10 +19,10 @@ def out_of_distribution_detection(in_scores, out_scores):
         out_scores: (K,), scores of out-of-distribution examples, which are the positive class.
 
     Returns:
-        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an out-of-distribution example has the larger
-        score, where a tie counts one half; 0.5 for an uninformative score. `"aupr"`: the average precision; K / (K + N)
-        for an uninformative score. `"fpr95"`: the false positive rate at the threshold that detects 95 % of the
-        out-of-distribution examples; lower is better.
+        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an out-of-distribution example has a larger
+        score than an in-distribution example; ties count one half; 0.5 for an uninformative score. `"aupr"`: the
+        average precision; K / (K + N) for an uninformative score. `"fpr95"`: the false positive rate at the threshold
+        that detects 95 % of the out-of-distribution examples; lower is better.
 
     Raises:
         ValueError: If a score is NaN, or an argument is empty.
@@ -46,7 +46,7 @@ def out_of_distribution_detection(in_scores, out_scores):
             f"{np.isnan(scores[1]).sum()} NaN"
         )
     thresholds = np.unique(np.concatenate(scores))[::-1]
-    # Numbers of examples at each threshold, the largest first; equal scores are one step.
+    # Count the examples whose score is at least the threshold, for each threshold from the largest to the smallest.
     false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in scores)
     recall, false_rate = true_positives / len(scores[1]), false_positives / len(scores[0])
     precision = true_positives / (true_positives + false_positives)
@@ -58,9 +58,9 @@ def out_of_distribution_detection(in_scores, out_scores):
 
 
 def energy(logits, temperature=1.0):
-    """Return the energy of logits, which is larger for examples that fit no class.
+    """Return the energy of logits. It is larger for examples that resemble none of the classes.
 
-    It depends on the overall size of the logits, which a softmax discards. For draws, average over the first axis.
+    It depends on the size of the logits, which a softmax ignores. For several samples, average the energies.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"

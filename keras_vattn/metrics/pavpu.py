@@ -18,13 +18,13 @@ class PavpuResult:
 
     Attributes:
         n_ac: Number of accurate and certain examples; a sum of accuracies, so it may be fractional.
-        n_au: Accurate and uncertain.
-        n_ic: Inaccurate and certain.
-        n_iu: Inaccurate and uncertain.
-        p_values: (N,), from the test of the two best classes.
-        certain: Boolean (N,), Cer_i.
-        predictions: (N,), the best class.
-        num_draws: Number of draws; only results with the same number are comparable.
+        n_au: Number of accurate and uncertain examples.
+        n_ic: Number of inaccurate and certain examples.
+        n_iu: Number of inaccurate and uncertain examples.
+        p_values: (N,), from the t-tests between the two most probable classes.
+        certain: Boolean (N,), `True` if the p-value is below the significance.
+        predictions: (N,), the most probable class.
+        num_draws: Number of samples. Compare only results with the same number.
 
     Example:
 
@@ -49,23 +49,23 @@ class PavpuResult:
 
 
 def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities", accuracies=None):
-    """Return the accuracy versus uncertainty of predictions (PAvPU): is the model certain when it is right?
+    """Return PAvPU, the fraction of predictions that are accurate and certain, or inaccurate and uncertain.
 
-    A prediction is certain (Cer_i = 1) if its two best classes, by the mean of the draws, differ in a two-sided t-test
-    over the draws, with p < significance. Acc_i is its accuracy, 0 or 1 for labels.
+    A t-test over the sampled probabilities compares the two classes with the largest mean probability. If their means
+    differ with p < significance, the prediction is certain (Cer_i = 1). Acc_i is the accuracy, 0 or 1 for labels.
 
-    **Compare only results with the same number of draws.** The test is about the two *means*, and more draws detect
-    smaller differences, so certainty grows with the number of draws by construction. Two draws, the default of the
-    published code, detect almost nothing; use 20 or more.
+    **Compare only results with the same number of samples.** The test compares two *means*. More samples detect smaller
+    differences, so more predictions are certain. Two samples, the default of the code of Fan et al. 2020, detect almost
+    nothing; use 20 or more.
 
-    - `test="welch"` is the two-sample t-test of the paper, without the assumption of equal variances; it treats the
-      draws of the two classes as independent. `test="paired"` tests their differences, draw by draw.
-    - `on="log_probabilities"` tests logarithms. The normaliser cancels in a difference, so with `test="paired"` this is
-      the paired test on *logits* of the published code (which also takes the classes from the mean probabilities).
-      Smaller probabilities count as 2^-126, the smallest normal float32.
-    - Without variance there is no t: if both probabilities (for "paired": their difference) are the same in every draw,
-      p is 0 if the means differ and 1 if they are equal. A deterministic model is certain unless the classes tie.
-    - Ties for the best or second-best class go to the lower index; if the two best tie, they are uncertain.
+    - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
+      the probabilities of the two classes as independent. `test="paired"` tests their difference in every sample.
+    - `on="log_probabilities"` tests logarithms. In a difference the normalizer cancels, so with `test="paired"` this is
+      the paired test on *logits* of the code of Fan et al., which also selects the classes by their mean probabilities.
+      Probabilities below 2^-126, the smallest normal float32, are replaced by it.
+    - If both probabilities (for "paired": their difference) are equal in all samples, t does not exist. Then p is 0 if
+      the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
+    - Of classes with equal mean probability, the lower index ranks first. A tie for the first rank is uncertain.
 
     Formula:
         "PAvPU" = (n_("ac") + n_("iu")) / (n_("ac") + n_("au") + n_("ic") + n_("iu"))
@@ -73,20 +73,20 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         n_("ic") = sum_i (1 - "Acc"_i) "Cer"_i, quad n_("iu") = sum_i (1 - "Acc"_i)(1 - "Cer"_i)
 
     Args:
-        draws: Probabilities (num_samples, N, C), such as from `keras_vattn.posterior_predictive`; at least 2 draws.
-        labels: Integers (N,), or `None` with `accuracies`.
-        significance: The threshold of p, in (0, 1). Defaults to 0.05.
+        draws: Probabilities (M, N, C) from M >= 2 samples, for instance from `keras_vattn.posterior_predictive`.
+        labels: Integers (N,), or `None` if `accuracies` are passed.
+        significance: Threshold for the p-value, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
-            the predicted class is selected. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+        accuracies: Replaces the labels: Acc_i in [0, 1] of each prediction, (N,), or of every possible class, (N, C).
+            For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
-        A `PavpuResult`: `pavpu`, the four counts, p-values, certainties and predictions.
+        A `PavpuResult` with `pavpu`, the four counts, and the p-value, certainty and class of each prediction.
 
     Raises:
-        ValueError: If the draws are not probabilities, or fewer than 2; if labels, accuracies or the significance are
-            out of range; if both or neither of labels and accuracies are given; if `test` or `on` is unknown.
+        ValueError: If the draws are fewer than 2 or not probabilities; if labels, accuracies or significance are out of
+            range; if labels and accuracies are both passed or both missing; if `test` or `on` is unknown.
 
     Reference:
         Fan et al. 2020, appendix B.2.1; Mukhoti and Gal 2018, https://arxiv.org/abs/1811.12709.
@@ -150,7 +150,7 @@ def _welch(first, second):
     variances = [_variance(x) for x in (first, second)]
     total = variances[0] + variances[1]
     share = variances[0] / np.where(total > 0, total, 1.0)
-    # Computed from the share, because squares of small variances underflow.
+    # Use the variance's fraction of the total, because squares of small variances underflow.
     freedom = (len(first) - 1) / (share**2 + (1.0 - share) ** 2)
     return _p_value(first.mean(axis=0) - second.mean(axis=0), total, len(first), freedom)
 
@@ -163,12 +163,12 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Exactly 0 for equal draws, even if their mean is rounded.
+    # Rounding of the mean can give equal numbers a variance above 0.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 
 def _p_value(difference, variance, num_draws, freedom):
-    """Return P(|T| > |t|), t = difference / sqrt(variance / num_draws), T of Student's distribution."""
+    """Return P(|T| > |t|) for t = difference / sqrt(variance / num_draws) and a Student-t variable T."""
     scale = np.sqrt(variance / num_draws)
     varies = scale > 0
     with np.errstate(over="ignore"):

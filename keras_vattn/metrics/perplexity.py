@@ -11,16 +11,16 @@ KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Perplexity(keras.metrics.Metric):
-    """Perplexity per token over a whole data set. Its kind is the likelihood that it is computed from.
+    """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
-    T_b counts every step that is not masked, including the end-of-sentence token. Perplexities of different kinds are
-    not comparable, except "predictive" with "exact"; "elbo" and "iw" are upper bounds.
+    T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of one kind, or
+    "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity.
 
     | kind | log p(y given x) |
     |---|---|
-    | "plug-in" | under mean attention weights, as in the output of the model at inference |
-    | "predictive" | log-mean over draws of a posterior that does not see y, see `predictive_log_likelihood` |
-    | "exact" | latent alignments enumerated |
+    | "plug-in" | with mean attention weights, as the model computes it at inference |
+    | "predictive" | log of the mean p over samples from a posterior without y, see `predictive_log_likelihood` |
+    | "exact" | log of the sum over all latent alignments |
     | "elbo" | evidence lower bound |
     | "iw" | importance-weighted bound |
 
@@ -28,23 +28,23 @@ class Perplexity(keras.metrics.Metric):
         "perplexity" = exp(- (sum_b log p(y_b | x_b)) / (sum_b T_b))
 
     Args:
-        kind: One of the kinds above. Defaults to `"plug-in"`.
-        from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
-        ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. In training,
-            draws and dropout are active, so the likelihood belongs to no kind.
-        dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
+        kind: A kind in the table. Defaults to `"plug-in"`.
+        from_logits: Whether `y_pred` contains logits (`True`) or probabilities. Defaults to `True`.
+        ignore_class: Integer label, such as the padding, whose steps do not count. Defaults to `None`.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. During training,
+            noise and dropout are active, so the value fits no kind in the table.
+        dtype: Dtype of the result. Defaults to float32 for every dtype policy. The internal sums are float64.
 
     Call arguments:
         y_true: Integer labels, (B, T).
-        y_pred: (B, T, V). Its Keras mask removes steps.
-        sample_weight: Scalar, (B,) or (B, T); weights both the log-likelihood and the count.
+        y_pred: (B, T, V). Steps that its Keras mask excludes do not count.
+        sample_weight: Scalar, (B,) or (B, T). Multiplies the log-likelihood and the count of each step.
 
     Returns:
-        Scalar, no unit: at least 1; NaN before the first token.
+        A scalar without unit, at least 1; NaN before the first token.
 
     Raises:
-        ValueError: If `kind` is unknown, or `y_true` holds weights of all words.
+        ValueError: If `kind` is unknown, or `y_true` contains weights of all words instead of labels.
 
     Example:
 
@@ -60,7 +60,7 @@ class Perplexity(keras.metrics.Metric):
         self.kind = kind
         self.from_logits = from_logits
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
-        # A float32 sum of ones cannot exceed 2**24.
+        # Use float64, because a float32 sum of ones stops at 2**24.
         self.negative_log_likelihood, self.num_tokens = (
             self.add_weight(initializer="zeros", name=name, dtype="float64")
             for name in ("negative_log_likelihood", "num_tokens")
@@ -86,11 +86,11 @@ class Perplexity(keras.metrics.Metric):
         self._add(log_likelihood, counts)
 
     def update_log_likelihood(self, log_likelihood, num_tokens):
-        """Add sequences whose log-likelihood, or bound on it, is known.
+        """Add sequences whose log-likelihood, or a bound on it, you have computed.
 
         Args:
             log_likelihood: (B,), in nats.
-            num_tokens: (B,), the number of tokens of each sequence, end-of-sentence included.
+            num_tokens: (B,), the number of tokens of each sequence, including the end-of-sentence token.
 
         Example:
 
@@ -119,13 +119,13 @@ class Perplexity(keras.metrics.Metric):
 
 
 def predictive_log_likelihood(log_likelihoods):
-    """Return the log-likelihood of each sequence under the posterior predictive, from draws of the model.
+    """Return the posterior predictive log-likelihood of each sequence, from its log-likelihoods under M samples.
 
     Formula:
         log bar(p)(y_b | x_b) = log (1/M sum_m p_m(y_b | x_b)), quad log p_m(y_b | x_b) = "log_likelihoods"_(m,b)
 
     Args:
-        log_likelihoods: (M, B), in nats: one row per joint draw of all attention weights.
+        log_likelihoods: (M, B), in nats. Row m uses one joint sample of all attention weights.
 
     Returns:
         (B,), in nats.

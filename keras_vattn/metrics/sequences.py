@@ -1,4 +1,4 @@
-"""Uncertainty of generated sequences, from draws of the model."""
+"""Compute the uncertainty of generated sequences from samples of the model."""
 
 import tensorflow as tf
 
@@ -9,17 +9,17 @@ from keras_vattn.support.validation import positive_integer
 
 
 def sequence_uncertainty(draw, num_samples, targets, mask):
-    """Return the uncertainty of generated sequences under draws of the model, per word and per sequence.
+    """Return the uncertainty of generated sequences, per word and per sequence, from samples of the model.
 
-    Every draw m scores a generated sequence y of T words by teacher forcing, so the sequence may come from greedy
-    decoding, sampling or beam search. H is the entropy over the vocabulary.
+    Every sample m of the model scores a generated sequence y of T words by teacher forcing. The sequence may come from
+    greedy decoding, sampling or beam search. H is the entropy over the vocabulary.
 
-    The entropy is the total uncertainty, and the mutual information is the part on which the draws disagree. Both use
-    the chain rule along the sequence y, with equal weights of the draws at every word (the "product of expectations" of
-    the reference). The reverse mutual information is the reference's estimate of the disagreement from the sequence
-    alone, at least 0.
+    The entropy is the total uncertainty. The mutual information is the uncertainty caused by disagreement between
+    samples. Both use the chain rule along y, with equal weights of the samples at every word ("product of expectations"
+    in Malinin and Gales 2021). The reverse mutual information estimates the disagreement from log p_m(y) alone; it is
+    at least 0.
 
-    Draws are computed one after another, so only one draw and one sum of shape (B, T, V) are in memory.
+    The function runs one sample at a time, so only two tensors (B, T, V) are in memory: one sample and one sum.
 
     Formula:
         p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)
@@ -30,27 +30,27 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         "reverse_mutual_information" = 1/T ("predictive_log_likelihood" - 1/M sum_m "log_likelihoods"_m)
 
     Args:
-        draw: Function of the index of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
-            in nats. A draw has the same noise for a whole sequence, for instance from a `keras_vattn.Sampler`. In a
-            `tf.function` it is traced once.
+        draw: Function of the index m, a scalar int32, that returns log p_m(v | y_<t, x) of every word, (B, T, V), in
+            nats. It must use one sample of all noise for the whole sequence, for instance from a `keras_vattn.Sampler`.
+            A `tf.function` traces it once.
         num_samples: M, a positive integer or a scalar integer tensor.
         targets: y, integers (B, T).
-        mask: Boolean (B, T): the words that count, including the end of the sequence but not the padding.
+        mask: Boolean (B, T), `True` for words, including the end of the sequence, and `False` for the padding.
 
     Returns:
-        A dictionary of float32 tensors in nats. Per word, 0 where the mask is false: `"word_log_likelihoods"` (M, B,
-        T), `"word_entropy"` and `"word_mutual_information"` (B, T). Per sequence: `"log_likelihoods"` (M, B) and
+        A dictionary of float32 tensors in nats. Per word, 0 at the padding: `"word_log_likelihoods"` (M, B, T),
+        `"word_entropy"` and `"word_mutual_information"` (B, T). Per sequence: `"log_likelihoods"` (M, B) and
         `"predictive_log_likelihood"` (B,), sums over the words; `"entropy"`, `"mutual_information"` and
-        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, T of each sequence.
+        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, the number of words T.
 
     Raises:
-        ValueError: If `num_samples` is not positive, `targets` or `mask` do not have the shape (B, T), or a draw does
-            not have the shape (B, T, V).
-        tf.errors.InvalidArgumentError: In a `tf.function`, if a tensor `num_samples` is not positive.
+        ValueError: If `num_samples` is not positive, if `targets` or `mask` are not (B, T), or if a result of `draw` is
+            not (B, T, V).
+        tf.errors.InvalidArgumentError: If `num_samples` is a tensor in a `tf.function`, and not positive.
 
     Reference:
         Malinin and Gales 2021, https://arxiv.org/abs/2002.07650. Fomicheva et al. 2020,
-        https://arxiv.org/abs/2005.10608, use the mean and the variance of `log_likelihoods` over draws.
+        https://arxiv.org/abs/2005.10608, use the mean and the variance of `log_likelihoods` over samples.
 
     Example:
 
@@ -81,16 +81,16 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         log_words = tf.cast(draw(number), "float32")  # (B, T, V)
         if len(log_words.shape) != 3 or not log_words.shape[:2].is_compatible_with(targets.shape):
             raise ValueError(
-                f"A draw must have log-probabilities of shape (batch, words, vocabulary), for words {targets.shape}. "
+                f"`draw` must return log-probabilities (batch, words, vocabulary) for words {targets.shape}. "
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)
-        # A word of probability 0 has the logarithm -inf: 0 log 0 is 0.
+        # A word of probability 0 must add 0, although its logarithm is -inf.
         entropies -= tf.reduce_sum(tf.math.multiply_no_nan(log_words, words), axis=-1)
         target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
-    # The vocabulary size is not known before the first draw.
+    # Start from (1, 1, 1), because the vocabulary size is unknown before the first call of `draw`.
     start = (
         tf.constant(0),
         tf.zeros((1, 1, 1)),

@@ -1,4 +1,4 @@
-"""Temperature of logits, fitted to held-out labels."""
+"""Fit the temperature of logits to held-out labels."""
 
 import math
 
@@ -14,8 +14,8 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(logits, labels):
     """Return the temperature T that makes held-out labels most likely under softmax(logits / T).
 
-    T above 1 makes the probabilities less confident, without changing the class of a single prediction. Fit T on
-    examples that were not used in training, and divide the logits of new examples by it. With several draws the
+    T above 1 makes the probabilities less confident, and does not change the predicted class of one prediction. Fit T
+    on examples that were not used in training, and divide the logits of new examples by T. With several samples the
     likelihood may have several maxima, so the search starts from the best of 64 temperatures.
 
     Formula:
@@ -23,12 +23,12 @@ def fit_temperature(logits, labels):
         p_m(c | x_i) = "softmax"_c("logits"_(m,i,c) / T)
 
     Args:
-        logits: (N, C), or draws (num_samples, N, C), whose mean probability is scored.
+        logits: (N, C), or samples (num_samples, N, C), whose probabilities are averaged.
         labels: Integers (N,).
 
     Returns:
-        A float. It is 0.01 or 100 if the maximum lies at or beyond this limit: if every label has the largest logit, or
-        most labels have the smallest.
+        A float. It is 0.01 if every label has the largest logit, and 100 if most labels have the smallest logit,
+        because the search ends at these limits.
 
     Raises:
         ValueError: If the logits are not finite, or a label is not a class.
@@ -51,7 +51,7 @@ def fit_temperature(logits, labels):
         )
     logits = logits if logits.ndim == 3 else logits[None]
     labels = _draws.class_labels(labels, *logits.shape[1:])
-    # Relative to the logit of the label.
+    # Subtract the logit of the label, so that log p(label) = -logsumexp(logits).
     logits = logits - logits[:, np.arange(len(labels)), labels, None]
 
     def loss(log_temperature):
@@ -62,7 +62,7 @@ def fit_temperature(logits, labels):
     if best in (0, len(_LOG_TEMPERATURES) - 1):
         return float(np.exp(_LOG_TEMPERATURES[best]))
     low, high = _LOG_TEMPERATURES[best - 1], _LOG_TEMPERATURES[best + 1]
-    # The interval shrinks to 1e-9; smaller differences are hidden by rounding of the loss.
+    # 40 steps shrink the interval to 1e-9. Rounding of the loss hides smaller differences.
     for _ in range(40):
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         low, high = (low, right) if loss(left) <= loss(right) else (left, high)

@@ -1,4 +1,4 @@
-"""Likelihood, calibration and uncertainty of predictions from draws of their probabilities."""
+"""Measure the likelihood, calibration and uncertainty of predictions from sampled class probabilities."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from keras_vattn.support.validation import positive_integer
 
 
 def negative_log_likelihood(draws, labels):
-    """Return the mean negative log-likelihood of the labels under the mean of the draws, in nats.
+    """Return the mean negative log-likelihood of labels under the averaged probabilities, in nats.
 
-    It is infinite if all draws give some label probability 0. `keras_vattn.metrics.predictive_log_likelihood` computes
-    the same for sequences, from log-likelihoods.
+    It is infinite if a label has probability 0 in all samples. For sequences, use
+    `keras_vattn.metrics.predictive_log_likelihood`.
 
     Formula:
         "NLL" = - 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
@@ -28,7 +28,7 @@ def negative_log_likelihood(draws, labels):
         ValueError: If the draws are not probabilities or a label is not a class.
 
     Reference:
-        Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4: predict by the mean over draws.
+        Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4: predict by the mean over samples.
 
     Example:
 
@@ -43,9 +43,9 @@ def negative_log_likelihood(draws, labels):
 
 
 def brier_score(draws, labels):
-    """Return the Brier score of the mean of the draws, from 0 to 2.
+    """Return the Brier score of the averaged probabilities, from 0 (best) to 2.
 
-    For two classes this is twice the score of the positive class alone.
+    For two classes, this is twice the Brier score that counts only the positive class.
 
     Formula:
         "Brier" = 1/N sum_i sum_c (bar(p)(c | x_i) - [c = y_i])^2, quad bar(p)(c | x_i) = 1/M sum_m p_m(c | x_i)
@@ -75,9 +75,9 @@ def brier_score(draws, labels):
 
 
 def expected_calibration_error(draws, labels, num_bins=15):
-    """Return the gap between confidence and accuracy of the predicted class, averaged over bins of the confidence.
+    """Return the mean absolute difference between confidence and accuracy of predictions, over bins of confidence.
 
-    The confidence is the largest mean probability; bin b holds the confidences in ((b - 1) / num_bins, b / num_bins].
+    The confidence is the largest mean probability. Bin b covers confidences in ((b - 1) / num_bins, b / num_bins].
 
     Formula:
         "ECE" = sum_b n_b / N abs("accuracy"_b - "confidence"_b)
@@ -85,7 +85,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Args:
         draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
-        num_bins: Number of bins of equal width. The error depends on it. Defaults to 15.
+        num_bins: Number of bins of equal width, which affects the result. Defaults to 15.
 
     Returns:
         A float in [0, 1].
@@ -107,8 +107,8 @@ def expected_calibration_error(draws, labels, num_bins=15):
 
 
 def confidence_bins(draws, labels, num_bins):
-    """Return the number of examples, the mean confidence and the accuracy of each bin of `expected_calibration_error`,
-    (num_bins,); 0 for an empty bin."""
+    """Return three arrays (num_bins,) for the bins of `expected_calibration_error`: the number of examples, the mean
+    confidence and the accuracy. All are 0 in empty bins."""
     num_bins = positive_integer("num_bins", num_bins)
     confidence, errors = _confidence(*_labelled(draws, labels))
     bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
@@ -117,7 +117,7 @@ def confidence_bins(draws, labels, num_bins):
 
 
 def predictive_entropy(draws):
-    """Return the entropy of the mean of the draws of each example: the total uncertainty of a prediction.
+    """Return the entropy of the averaged probabilities of each example, the total uncertainty of its prediction.
 
     Formula:
         H[bar(p)] = - sum_c bar(p)(c) log bar(p)(c), quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -144,10 +144,10 @@ def predictive_entropy(draws):
 
 
 def mutual_information(draws):
-    """Return the mutual information of the class and the draw (BALD) for each example: the disagreement of the draws.
+    """Return the mutual information between class and sample (BALD) for each example: how much the samples disagree.
 
-    It is 0 if all draws agree, however uncertain each draw is, and equal to the predictive entropy if each draw is
-    certain.
+    It is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy if every sample
+    gives one class probability 1.
 
     Formula:
         I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -174,20 +174,20 @@ def mutual_information(draws):
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
-    """Return the area under the risk-coverage curve: are mistakes among the most uncertain examples?
+    """Return the area under the risk-coverage curve. It is small if mistakes are among the most uncertain examples.
 
-    Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the share of mistakes among
-    the first k examples. Constant uncertainty gives the error rate.
+    Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
+    among the first k examples. If all examples are equally uncertain, the area is the error rate.
 
-    For examples of equal uncertainty, the area is the mean over all their orders. So each mistake among j tied examples
-    counts as 1 / j of a mistake at each of them.
+    For equally uncertain examples, the area is the mean over all their orders, so each of j tied examples counts as
+    1 / j of the mistakes among them.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
 
     Args:
-        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. The predicted class is the best
-            class of the mean.
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. The predicted class has the
+            largest mean probability.
         labels: Integers (N,).
         uncertainty: (N,), larger for less certain examples, such as the `p_values` of `keras_vattn.metrics.pavpu`,
             `predictive_entropy` or `mutual_information`. Defaults to minus the largest mean probability.
@@ -196,8 +196,8 @@ def risk_coverage_area(draws, labels, uncertainty=None):
         A float in [0, 1]; lower is better.
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has
-            another length or holds NaN.
+        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has the wrong length
+            or contains NaN.
 
     Reference:
         Geifman et al. 2019, https://arxiv.org/abs/1805.08206.
@@ -212,7 +212,7 @@ def risk_coverage_area(draws, labels, uncertainty=None):
 
 
 def selective_risks(draws, labels, uncertainty=None):
-    """Return the risk at each coverage 1 / N, ..., 1 of `risk_coverage_area`, (N,)."""
+    """Return the risks of `risk_coverage_area` at coverage 1 / N, ..., 1, an array (N,)."""
     draws, labels = _labelled(draws, labels)
     confidence, errors = _confidence(draws, labels)
     uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")
@@ -232,6 +232,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return the largest mean probability (N,), and 1.0 where its class (the first in a tie) is wrong."""
+    """Return the largest mean probability, (N,), and errors (N,): 1.0 if its class (in a tie the first) is wrong."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")
