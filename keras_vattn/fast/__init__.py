@@ -1,4 +1,4 @@
-"""Keras's LSTM, Dropout and Adam, with the same weights and results but faster on a CPU."""
+"""Replacements for Keras's LSTM, Dropout and Adam that compute the same results faster on a CPU."""
 
 from keras_vattn.fast.dropout import Dropout
 from keras_vattn.fast.fused_adam import FusedAdam

@@ -6,15 +6,14 @@ from keras_vattn import random
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout`, fast under XLA on a CPU.
+    """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
-    It has the same arguments as Keras's layer and, in float32, the same draws from the same seed. On a CPU, XLA
-    computes Keras's masks entry by entry, and repeats the work for each of four numbers. Keras's masks also differ
-    under XLA and between dtypes; the mask of this layer is the same in every dtype, with and without XLA. Each replica
-    draws its own mask.
+    It has the same arguments as Keras's layer. In float32 without XLA, equal seeds also give equal masks. On a CPU, XLA
+    computes Keras's masks one number at a time, and each time repeats the work for four numbers. Keras's masks depend
+    on the dtype and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
 
     Args:
-        rate: Probability that an entry is dropped, in [0, 1].
+        rate: Probability with which a number is set to 0, in [0, 1].
         **kwargs: All other arguments of `keras.layers.Dropout`: `noise_shape` and `seed`.
 
     Call arguments:
@@ -22,10 +21,10 @@ class Dropout(keras.layers.Dropout):
         training: Whether to apply dropout.
 
     Returns:
-        A tensor of the shape and dtype of the inputs; the kept entries are divided by 1 - rate.
+        A tensor with the shape and dtype of the inputs. Numbers that are not dropped are divided by 1 - rate.
 
     Raises:
-        ValueError: As `keras.layers.Dropout`: for a rate outside [0, 1], and for inputs that are not floats.
+        ValueError: If the rate is outside [0, 1], or if the inputs are not floats.
 
     Example:
 

@@ -8,12 +8,11 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FusedAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` in one pass over every weight, with TensorFlow's own kernel.
+    """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a kernel of TensorFlow.
 
-    It has the same arguments, variables and results, up to rounding; Keras's Adam takes a dozen passes.
-    `global_clipnorm` scales the gradients if their norm is larger, and otherwise does not copy them. Keras's code is
-    used for `amsgrad=True`, for the step of an embedding without `global_clipnorm`, and for clipping accumulated
-    gradients.
+    Arguments and variables are those of Keras's Adam, which needs a dozen passes; results agree up to rounding.
+    `global_clipnorm` copies the gradients only if their norm is too large. The code of Keras still runs for
+    `amsgrad=True`, for embeddings without `global_clipnorm`, and to clip accumulated gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -28,11 +27,11 @@ class FusedAdam(keras.optimizers.Adam):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        # In a namespace, because Keras and TensorFlow would track dictionaries of an optimizer.
+        # A namespace, because Keras and TensorFlow would track dictionaries that are attributes of an optimizer.
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # Keras does not clip if its own attribute is `None`.
+            # With `global_clipnorm` set to `None`, Keras does not clip; `apply` does.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -52,15 +51,15 @@ class FusedAdam(keras.optimizers.Adam):
         return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
 
     def update_step(self, gradient, variable, learning_rate):
-        # Keras's code handles `amsgrad`, and sums the squares of rows that occur twice in a sparse gradient.
+        # The kernel lacks `amsgrad`. If a row occurs twice in a sparse gradient, Keras sums the two squares.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
         variable = variable.value if isinstance(variable, keras.Variable) else variable
         dtype, key = variable.dtype, variable.ref()
         step = tf.cast(self.iterations + 1, dtype)
-        # The kernel computes 1 - beta_2 in the dtype of the weight, 0.00100005 in float32, where Keras uses 0.001. Its
-        # velocities are larger by this factor, for which the learning rate and epsilon compensate.
+        # In float32 the kernel computes 1 - beta_2 as 0.00100005, but Keras uses 0.001. This ratio scales the
+        # velocities of the kernel, so scale the learning rate and epsilon by its square root.
         one, beta_2 = np.asarray([1.0, self.beta_2], tf.as_dtype(dtype).as_numpy_dtype)
         growth = math.sqrt(float(one - beta_2) / (1.0 - self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
@@ -78,14 +77,14 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def _clipped(gradients, max_norm):
-    """Return the gradients, tensors or `None`, scaled down if their norm is above `max_norm`."""
+    """Scale gradients, tensors or `None`, so that their global norm is at most `max_norm`."""
     if all(x is None for x in gradients):
         return gradients
-    # As in Keras, a word that occurs twice has two rows in the norm of an embedding's gradient.
+    # As in Keras, the norm of a sparse gradient counts both rows of a word that occurs twice.
     norm = tf.linalg.global_norm([x for x in gradients if x is not None])
     gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
     tensors = [x for x in gradients if x is not None]
-    # A norm that is not finite makes the gradients NaN, as in Keras.
+    # As in Keras, an infinite or NaN norm makes all gradients NaN.
     scale = max_norm / tf.maximum(norm, max_norm) + (norm - norm)
     scaled = iter(
         tf.cond(tf.equal(scale, 1.0), lambda: tensors, lambda: [x * tf.cast(scale, x.dtype) for x in tensors])

@@ -10,17 +10,17 @@ from keras_vattn.support.products import product
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTM(keras.layers.LSTM):
-    """`keras.layers.LSTM`, faster to train on a CPU.
+    """Replacement for `keras.layers.LSTM` that trains faster on a CPU.
 
-    It has the same arguments, weights, masks and results, and can replace the Keras layer anywhere, including inside
-    `keras.layers.Bidirectional`. Instead of Keras's loop, it runs the loop of this library: the inputs are multiplied
-    in one product before the loop, and the gradients of both kernels are computed in one product each after it. Keras's
-    code still runs with cuDNN on a GPU, with `unroll=True`, `recurrent_dropout`, non-default activations, another cell,
-    and `implementation=1` with dropout. Second derivatives are not available in training.
+    Arguments, weights, masks and results are those of the Keras layer, so it also works inside
+    `keras.layers.Bidirectional`. One product before the loop multiplies all inputs. After the backward loop, one
+    product per kernel computes the gradient of the kernel. The code of Keras still runs with cuDNN on a GPU, with
+    `unroll=True`, `recurrent_dropout`, non-default activations, another cell, and `implementation=1` with dropout. In
+    training the layer has no second derivatives.
 
-    XLA cannot compile cuDNN. With `use_cudnn=False`, the loop of this layer runs on a GPU as well, and can be part of a
-    compiled step. cuDNN needs masks that are padded on the right. It rejects a row without a valid step, which this
-    layer accepts.
+    XLA cannot compile cuDNN. `use_cudnn=False` selects the loop of this layer on a GPU too, so that XLA can compile the
+    training step. cuDNN needs masks that are padded on the right. It rejects sequences without a valid step; this layer
+    accepts them.
 
     Args:
         units: Width of the states and of the output.
@@ -33,11 +33,11 @@ class LSTM(keras.layers.LSTM):
         training: Whether to apply dropout.
 
     Returns:
-        As `keras.layers.LSTM`: the last output (B, units), or with `return_sequences=True` all outputs, (B, T, units),
-        and with `return_state=True` also h and c.
+        The last output (B, units), or all outputs (B, T, units) with `return_sequences=True`. With `return_state=True`
+        also h and c.
 
     Raises:
-        ValueError: As `keras.layers.LSTM`.
+        ValueError: In the cases in which `keras.layers.LSTM` raises it.
 
     Example:
 
@@ -65,7 +65,7 @@ class LSTM(keras.layers.LSTM):
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
-            # A masked step outputs zeros, or repeats the previous output, which is zeros before the first valid step.
+            # A masked step outputs zeros, or repeats the previous output. Before the first valid step both are zeros.
             is_output = inputs["mask"]
             if not self.zero_output_for_mask:
                 is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0
@@ -73,7 +73,7 @@ class LSTM(keras.layers.LSTM):
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
-        """Run Keras's loop with one valid step in each empty row, and reset the results of these rows."""
+        """Run the loop of Keras with one valid step in each fully masked sequence, and reset its results."""
         mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
         is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)
