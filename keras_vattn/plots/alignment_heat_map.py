@@ -17,27 +17,26 @@ def alignment_heat_map(
     dpi=150,
     other=None,
 ):
-    """Draw attention weights: one row per target token, one column per source token.
+    """Plot attention weights as a table of grey cells: one row per target token, one column per source token.
 
-    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared. With `other`, a cell is grey
-    if both weights agree, red if `weights` is larger, and blue if `other` is larger.
+    All panels share one grey scale from 0 (white) to 1 (black), so you can compare them. With `other`, a cell is grey
+    if both weights are equal, red if `weights` is larger, and blue if `other` is larger.
 
     Args:
-        weights: (T, S) array in [0, 1], or a sequence of P such arrays for P panels, for instance the rows of a table
-            or several draws.
-        source_tokens: List of S strings; for several panels with different sentences, a list of P such lists.
-        target_tokens: List of T strings, or a list of P such lists.
+        weights: (T, S) array in [0, 1], or a sequence of P arrays for P panels, for instance the weights of several
+            models or samples.
+        source_tokens: List of S strings, or a list of P lists for panels with different sentences.
+        target_tokens: List of T strings, or a list of P lists.
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, with the shape of `weights`, or `None`. Each is drawn as
-            an orange circle with proportional area; a circle that fills its cell means 0.5. A sequence may have `None`
-            for panels without circles. Defaults to `None`.
-        panels_per_row: Number of panels in a row, whatever their width, or `None` to fit the row to a page. Defaults to
-            `None`.
+        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. Each is shown
+            as an orange circle with proportional area; a circle that fills its cell means 0.5. In a sequence, `None`
+            stands for a panel without circles. Defaults to `None`.
+        panels_per_row: Number of panels in a row, or `None` for rows that fit on a page. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
-        other: Weights to draw in the same cells as `weights` and with the same shape, for instance a posterior over a
-            prior. A sequence may have `None` for panels without other weights. Defaults to `None`.
+        other: Second weights with the shape of `weights`, shown in the same cells, for instance a posterior if
+            `weights` is a prior. In a sequence, `None` stands for a panel without second weights. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -153,12 +152,12 @@ def alignment_heat_map(
 
 
 def _overlay_colors(weights, other):
-    """Return colours (T, S, 3): red where `weights` is larger, blue where `other` is larger, else grey."""
+    """Return colours (T, S, 3): red where `weights` is larger, blue where `other` is larger, grey if they are equal."""
     return np.clip(1.0 - np.stack([other, np.maximum(weights, other), weights], axis=-1), 0.0, 1.0)
 
 
 def _optional_panels(name, arrays, count):
-    """Return an array for each of `count` panels of weights, or `None` for panels without one."""
+    """Return a list with one array for each of `count` panels, or `None` for a panel without an array."""
     if arrays is None:
         return [None] * count
     if isinstance(arrays, (list, tuple)) and any(array is None for array in arrays):

@@ -1,4 +1,4 @@
-"""Shared parts of the interactive charts: Altair, and a theme for light and dark pages."""
+"""Functions that the interactive Altair charts share, and their theme for light and dark pages."""
 
 from keras_vattn.plots.text import visible
 
@@ -26,14 +26,14 @@ def require_altair():
 
 
 def styled(chart):
-    """Return a chart with the theme `CONFIG`, for a notebook or a separate file."""
-    # Unlike a canvas, SVG follows when the page switches from light to dark.
+    """Return a chart with the theme `CONFIG`, to show it in a notebook or to save it in a file."""
+    # Use SVG, because a canvas does not change its colours when the page switches from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 
 
 def number_tokens(tokens):
-    """Return tokens with their positions as prefixes, so that equal tokens differ and the order is kept."""
-    # Altair writes data into a script without escapes: an invisible joiner keeps `</script>` from ending it.
+    """Return tokens with their positions as prefixes, so that Altair does not merge equal tokens or sort them."""
+    # Altair writes data into a script without escapes. An invisible joiner prevents a token `</script>` from ending it.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{place:05d} {word}" for place, word in enumerate(words)]
 

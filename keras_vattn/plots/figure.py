@@ -1,11 +1,11 @@
-"""Shared parts of the figures: colours, a figure without pyplot, and its file."""
+"""Functions that the matplotlib figures share: create a figure without pyplot, plot curves, and write the file."""
 
 import os
 import pathlib
 
 from keras_vattn.plots.text import readable, write
 
-# Okabe and Ito's palette, which colour-blind readers can distinguish, also in print.
+# The palette of Okabe and Ito. Colour-blind readers can distinguish its colours, also in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
@@ -36,7 +36,7 @@ def finish(figure, path, dpi):
         figure.savefig(temporary, dpi=dpi, format="png", facecolor="white")
         os.replace(temporary, path)
     except OSError as error:
-        # The error of a full disk does not name the file.
+        # Add the file name, which the error of a full disk lacks.
         error.filename = error.filename or str(path)
         raise
     finally:
@@ -45,11 +45,11 @@ def finish(figure, path, dpi):
 
 
 def draw_curves(curves, diagonal, x, y, title, path, dpi):
-    """Return a figure of curves in the unit square.
+    """Return a figure with labelled curves over x values in [0, 1].
 
     Args:
-        curves: Dictionary from legend labels to x values, y values and line options.
-        diagonal: Whether to draw the diagonal.
+        curves: Dictionary from legend labels to tuples of x values, y values and line options.
+        diagonal: Whether to plot the line from (0, 0) to (1, 1).
         x, y: Labels of the axes.
     """
     figure = new_figure(4.6, 4.2, layout="constrained")
@@ -70,5 +70,5 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
 
 
 def draws_by_model(draws):
-    """Return the draws of several models by their names; the draws of one model under the name `""`."""
+    """Return a dictionary from model names to sampled probabilities. A single model is named `""`."""
     return draws if isinstance(draws, dict) else {"": draws}

@@ -4,8 +4,8 @@ from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
 from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
-# The grey of the fog over regions without attention, and the share of the image that is visible through it. Darkening
-# would hide a dark photo, and brightening a white one.
+# Grey level of the fog over regions without attention, and the fraction of the image that is visible through the fog.
+# Grey fog differs from dark and from white photos.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 
@@ -22,27 +22,26 @@ def image_attention(
     path=None,
     dpi=150,
 ):
-    """Draw an image with its attended regions: these are clear, and a grey fog covers the rest.
+    """Plot images with attention over regions: attended regions are clear, and grey fog covers the rest.
 
-    The weight of a pixel is the summed weight of the regions that contain it: the probability that the attended region
-    contains it; weights are not divided by areas. The fog decreases with the square root of this weight, and
-    vanishes at the largest weight in the figure, so panels can be compared. The region with the largest weight is
-    outlined, unless several regions tie, and its weight is written below.
+    The weight of a pixel is the sum of the weights of all regions that contain the pixel, not divided by their areas.
+    It is the probability that the attended region contains the pixel. The fog decreases with the square root of this
+    weight, and vanishes at the largest weight in the figure, so you can compare panels. An outline marks the region
+    with the largest weight, unless several regions tie. The weight is printed below the image.
 
     Args:
-        images: (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
-        weights: Sequence of P arrays (R,) with the weights of the regions, one array per panel; or a single array.
-        boxes: (R, 4) array of x0, y0, x1, y1 in [0, 1] for all panels, or a sequence of P arrays. A region of weight 0,
-            such as padding, may have an empty box.
-        titles: List of strings, or `None`: one per panel, such as the word; with `row_labels`, one per column. Defaults
-            to `None`.
-        row_labels: List of L strings, or `None`. With labels, the panels form L rows of P / L: the first P / L panels
-            are the first row, and so on, for instance draws from the prior above draws from the posterior. Defaults to
-            `None`.
+        images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
+        weights: Sequence of P arrays (R,), the weights of the regions in each panel; or one array for one panel.
+        boxes: One (R, 4) array for all panels, or a sequence of P arrays, with the corners x0, y0, x1, y1 in [0, 1].
+            The box of a region of weight 0, such as padding, may be empty.
+        titles: List of strings, or `None`: one per panel, such as the generated word; with `row_labels`, one per
+            column. Defaults to `None`.
+        row_labels: List of L strings, or `None`. With labels, the panels form L rows of P / L panels each, first row
+            first; for instance weights of the prior above weights of the posterior. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, with the shape of `weights`, or `None`. The deviation of
-            the largest weight is written beside it. Defaults to `None`.
-        panels_per_row: Number of panels in a row, or `None` to fit the row to a page. Longer rows continue below, in
+        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The deviation
+            of the largest weight is printed beside the weight. Defaults to `None`.
+        panels_per_row: Number of panels in a row, or `None` for rows that fit on a page. Longer rows continue below, in
             blocks of L rows. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
@@ -51,7 +50,8 @@ def image_attention(
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the shapes do not match, or a weight or a box is not valid.
+        ValueError: If the shapes do not match, a weight is negative or not finite, or a box lies outside [0, 1] or is
+            empty although its weight is positive.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -144,14 +144,14 @@ def _color_bar(figure, brightest, x, top, height):
 
     figure_width, figure_height = figure.get_size_inches()
     axes = figure.add_axes((x, 1.0 - (top + height) / figure_height, 0.15 / figure_width, height / figure_height))
-    # The greys of the fog over a white image.
+    # The colour bar shows the fog over a white image.
     greys = LinearSegmentedColormap.from_list("fog", [str(_SEEN + (1.0 - _SEEN) * _FOG), "1.0"])
     bar = figure.colorbar(ScalarMappable(PowerNorm(0.5, 0.0, brightest), greys), cax=axes, label="weight")
     bar.set_ticks([0.0, brightest], labels=["0", f"{brightest:.2f}"])
 
 
 def _light(image, weights, boxes):
-    """Return the summed weight of the regions that contain each pixel, (H, W)."""
+    """Return the weight of each pixel, (H, W), the sum of the weights of all regions that contain the pixel."""
     height, width = image.shape[:2]
     light = np.zeros((height, width))
     for weight, (x0, y0, x1, y1) in zip(weights, boxes, strict=True):

@@ -9,24 +9,24 @@ from keras_vattn.plots.figure import COLORS
 _CELL = 24
 # Maximum width of a row of panels in pixels.
 _ROW = 960
-# Fields that get a drop-down list if they have several values.
+# The chart has a drop-down list for each of these fields with several values.
 _CHOICES = ("example", "layer", "head")
 
 
 def interactive_alignment(weights, source_tokens, target_tokens, spread=None, title=None):
-    """Draw attention weights as an interactive chart: one row per target token, one column per source token.
+    """Plot attention weights as an interactive chart: one row per target token, one column per source token.
 
-    The chart is an interactive version of `alignment_heat_map`, which notebooks display. Cells with larger weights are
-    darker. The area of an orange circle is proportional to the standard deviation; a circle that fills its cell is 0.5.
-    Hovering over a cell shows its values. Drop-down lists select one of several heads or layers.
+    Notebooks display the chart. It is an interactive version of `keras_vattn.plots.alignment_heat_map`. Cells with
+    larger weights are darker. The area of an orange circle is proportional to the standard deviation; a circle that
+    fills its cell means 0.5. Hover over a cell to see its numbers. Drop-down lists select a layer or a head.
 
     Args:
         weights: Array in [0, 1] of shape (T, S), (heads, T, S) or (layers, heads, T, S); or a dictionary from names,
-            such as "p" and "q", to such arrays, which are shown side by side.
+            such as "p" and "q", to arrays that are shown side by side.
         source_tokens: List of S strings.
         target_tokens: List of T strings.
-        spread: Standard deviations of the weights over draws, with the shape of `weights`; a dictionary may omit names.
-            Defaults to `None`.
+        spread: Standard deviations of the weights over samples, with the shape of `weights`; a dictionary may omit
+            names. Defaults to `None`.
         title: Title of the chart, or `None`. Defaults to `None`.
 
     Returns:
@@ -63,8 +63,8 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
 
 
 def alignment_chart(pairs):
-    """Return a chart of several pairs of sentences, with a list to select one, without a configuration; and its data
-    sets. Add the data sets last, because every change to a chart copies all its contents.
+    """Return a chart with a drop-down list of sentence pairs, and its data sets. The chart has no theme yet. Add the
+    data sets last, because every change to a chart copies its data.
 
     Args:
         pairs: List of dictionaries with the keys "title", unique for each pair; "source" and "target", lists of
@@ -106,19 +106,19 @@ def alignment_chart(pairs):
     columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
     chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
     for name, values in choices.items():
-        # A panel without heads is shown with every head.
+        # Show a panel without heads whatever head is selected.
         chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
         chart = chart.add_params(selector(name, values))
     chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])
     for name, key in words.items():
         chart = chart.transform_calculate(**{name: WITHOUT_NUMBER.replace("value", key)})
-    # The chart resizes because sentences differ in length.
+    # The chart must resize, because sentences differ in length.
     return chart.properties(autosize=alt.AutoSizeParams(type="pad", resize=True)), {"cells": rows}
 
 
 def _rows(pair, has_spread):
-    """Return a row for every target token of every panel, layer and head, with the weights as a list and, if
-    `has_spread`, the spread, which may be a list of `None`."""
+    """Return one table row for every target token of every panel, layer and head. A row contains a list of weights and,
+    if `has_spread`, a list of standard deviations, or of `None` if the panel has no spread."""
     source, target, rows = number_tokens(pair["source"]), number_tokens(pair["target"]), []
     for panel, weights in pair["weights"].items():
         weights = np.asarray(weights)
@@ -137,7 +137,7 @@ def _rows(pair, has_spread):
 
 
 def _by_name(argument, arrays, num_targets, num_sources, largest):
-    """Return a dictionary of checked arrays by panel name."""
+    """Check arrays and return them as a dictionary from panel names. A single array gets the name ""."""
     arrays = arrays if isinstance(arrays, dict) else {"": arrays}
     arrays = {str(name): np.asarray(array, "float64") for name, array in arrays.items()}
     for array in arrays.values():

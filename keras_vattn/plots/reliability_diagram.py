@@ -3,16 +3,16 @@ from keras_vattn.plots.figure import MARKERS, draw_curves, draws_by_model, finis
 
 
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
-    """Draw the accuracy of the predicted class against its confidence, the largest mean probability.
+    """Plot the accuracy of predictions against their confidence, the largest mean probability.
 
-    A point shows a bin of `keras_vattn.metrics.expected_calibration_error`, by the mean confidence and accuracy of its
-    examples. The area of its marker is the bin's share of all examples. Below the diagonal the model is overconfident.
-    The legend shows the calibration error, which is the mean distance to the diagonal weighted by the number of
-    examples. Bins with few examples may be far from it by chance.
+    Each point shows the mean confidence and the accuracy of a bin of `keras_vattn.metrics.expected_calibration_error`.
+    The area of the marker is proportional to the number of examples in the bin; bins with few examples may be far from
+    the diagonal by chance. Below the diagonal the model is overconfident. The legend shows the calibration error: the
+    mean distance to the diagonal, weighted by the number of examples.
 
     Args:
         draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
-            such arrays, with one curve for each.
+            such arrays, to plot one curve per model.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.

@@ -5,17 +5,17 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Draw the share of mistakes among accepted examples, which are accepted in order of increasing uncertainty.
+    """Plot the fraction of mistakes among the most certain examples (risk) against their share of all (coverage).
 
-    The legend shows the area under the curve, `keras_vattn.metrics.risk_coverage_area`; at coverage 1 the risk is the
-    error rate.
+    At coverage 1 the risk is the error rate. The legend shows the area under the curve,
+    `keras_vattn.metrics.risk_coverage_area`.
 
     Args:
         draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
-            such arrays, with one curve for each.
+            such arrays, to plot one curve per model.
         labels: Integers (N,).
-        uncertainty: Function of the draws of a model that returns (N,), larger for less certain examples, such as
-            `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
+        uncertainty: Function of the probabilities of a model that returns an array (N,), larger for less certain
+            examples, such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
         title: Title of the figure, or `None`. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
@@ -24,8 +24,8 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has
-            another length or holds NaN.
+        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has the wrong length
+            or contains NaN.
         ImportError: If matplotlib is not installed.
 
     Reference:

@@ -1,4 +1,4 @@
-"""Text in figures: readable tokens in any script, their widths, and fonts that have their characters."""
+"""Write tokens in any script into figures: make them readable, estimate their width, and find fonts for them."""
 
 import functools
 import unicodedata
@@ -16,14 +16,14 @@ def label_axis(axis, tokens, size, **options):
 
 
 def write(method, *arguments, **options):
-    """Call a matplotlib text method with readable text, without $formulas$, in fonts that have its characters."""
+    """Call a matplotlib text method with readable text, without $formulas$, in fonts that contain all characters."""
     *place, text = arguments
     text = readable(text, longest=None, spaces=False)
     return method(*place, text, parse_math=False, fontfamily=_families(text), **options)
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Return a visible token in which characters that no installed font has are spelled out."""
+    """Return a visible token. A character that no installed font contains becomes its code point, like [4E00]."""
     return "".join(
         character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]"
         for character in visible(token, longest, spaces)
@@ -31,7 +31,7 @@ def readable(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def visible(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Return a token with visible white space, and shortened if it is long."""
+    """Return a token with visible white space. Long tokens are shortened."""
     text = unicodedata.normalize("NFC", str(token))
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -39,7 +39,7 @@ def visible(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def text_width(text):
-    """Return the width of a text in narrow characters."""
+    """Return the width of a text, measured in narrow characters."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in str(text)
     )
@@ -56,14 +56,14 @@ def _families(text):
 
 @functools.cache
 def _font_with(character):
-    """Return the family of an installed font with the character; DejaVu Sans, which matplotlib has, is preferred."""
+    """Return the family of an installed font that contains the character: DejaVu Sans if possible, or `None`."""
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist
     plain = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
     preference = {"DejaVu Sans": 0}
     for entry in sorted(plain, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
-        # Math fonts have letters at other code points, and Last Resort draws boxes.
+        # Math fonts map letters to other code points, and Last Resort contains only boxes.
         if entry.name.startswith(("Last Resort", "STIX", "cm")):
             continue
         if ord(character) in _characters(entry.fname):
