@@ -1,4 +1,4 @@
-"""Random draws at inference: posterior draws of all layers, and the posterior predictive distribution."""
+"""Sample from a model at inference: sample its posterior in all layers, or its posterior predictive distribution."""
 
 from keras_vattn.draws.export_draws import export_draws
 from keras_vattn.draws.posterior_draws import posterior_draws

@@ -1,4 +1,4 @@
-"""Batches of every kind of input that `keras.Model.predict` accepts."""
+"""Split every type of input that `keras.Model.predict` accepts into batches."""
 
 import keras
 import numpy as np
@@ -7,13 +7,13 @@ from keras import config, tree, utils
 
 
 def input_batches(model, inputs, batch_size):
-    """Yield batches of a model's inputs, each with its `tf.TensorSpec`s. The batch axis of a spec is `None`, and so is
-    every axis whose size has differed between the batches so far.
+    """Yield batches of a model's inputs and, for each batch, its `tf.TensorSpec`s. In a spec, the batch axis is `None`,
+    and so is every axis whose size has differed between the batches so far.
 
     Args:
         model: A `keras.Model` or layer.
         inputs: As in `posterior_predictive`.
-        batch_size: Batch size, for arrays.
+        batch_size: Number of examples per batch, if the inputs are arrays.
     """
     if isinstance(inputs, tf.data.Dataset):
         yield from _dataset_batches(_preprocessed(model, inputs))
@@ -43,7 +43,7 @@ def repeated(inputs, count):
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # With autotuning, a short iteration only ends at TensorFlow's next tuning step, which can double its time.
+    # Autotuning can double the time of a short iteration, which must then wait for the next tuning step.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec
@@ -74,7 +74,7 @@ def _array_batches(arrays, batch_size):
 
 
 def _preprocessed(model, inputs):
-    """Return the inputs of the model. A KerasHub task with a preprocessor preprocesses strings, as in `predict`."""
+    """Return inputs that the model accepts: as in `predict`, a KerasHub task preprocesses strings."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)
@@ -82,8 +82,8 @@ def _preprocessed(model, inputs):
     if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         names = [x.name for x in getattr(model, "inputs", None) or ()]
         raise ValueError(
-            "Only a KerasHub task with a preprocessor takes a list of strings. Pass another model the output of the "
-            "preprocessor, or `np.array(texts)` if the model itself reads strings. Received: strings, "
+            "Only a KerasHub task with a preprocessor accepts a list of strings. To another model, pass the output of "
+            "the preprocessor, or `np.array(texts)` if the model itself reads strings. Received: strings, "
             f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
         )
     has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}

@@ -1,8 +1,8 @@
-"""Dropout at inference: which layers have dropout, and how they read the request to apply it.
+"""Apply dropout at inference: find the layers with dropout, and make them read the request to apply it.
 
-Layers of this library call `draw_seeds`. Keras layers have only the argument `training`, and Keras has no public way to
-set it for an inner layer. So `follow_requests` permanently replaces the `call` of such a layer. The new `call` passes
-the `training` value requested in its thread; without a request it runs the `call` of the class.
+Layers of this library read the request in `draw_seeds`. Keras layers have only the argument `training`, and Keras has
+no public way to set it for an inner layer. So `follow_requests` permanently replaces the `call` of a Keras layer. The
+new `call` passes the `training` value requested in its thread; without a request it runs the `call` of the class.
 """
 
 import functools
@@ -17,9 +17,9 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether a layer, its cell or a part of a recurrent decoder applies dropout in training."""
+    """Return whether a layer applies dropout in training, itself or in its cell or the parts of a decoder."""
     owners = [layer, getattr(layer, "cell", None)]
-    # With query chunks, an attention layer draws the masks itself and does not call its dropout layer.
+    # With query chunks, an attention layer generates dropout masks itself, instead of calling a dropout layer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None
     owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or has_chunks)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
@@ -30,7 +30,7 @@ def has_dropout(layer):
 
 def has_unknown_rate(layer):
     """Return whether a layer may have a dropout rate whose attribute is not one of `RATE_NAMES`."""
-    # The seed generator of stochastic layers and recurrent decoders is for their draws.
+    # Stochastic layers and recurrent decoders may use their seed generator for noise instead of dropout.
     has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute
 
@@ -41,7 +41,7 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Make the calls of a layer use the requested `training`, unless it lacks the argument or reads requests itself."""
+    """Make a layer use the requested `training`. Layers without this argument, or that read requests, do not change."""
     signature = inspect.signature(layer.call)
     reads_requests = getattr(layer, "reads_dropout_requests", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:

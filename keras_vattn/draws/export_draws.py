@@ -1,4 +1,4 @@
-"""Export of a SavedModel that returns statistics of draws."""
+"""Export a model that returns its mean prediction over several draws, and the uncertainty."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from keras_vattn.support.validation import one_of, positive_integer, positive_nu
 
 OUTPUTS = ("probabilities", "logits", "values")
 _ERROR = 'the outputs are not probabilities: export with outputs="logits" or outputs="values"'
-# Default names of Keras. Their number depends on the layers that the process has created before.
+# Default names of Keras. Their suffix depends on the layers that the process has created before.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
@@ -32,39 +32,39 @@ def export_draws(
 ):
     """Write a SavedModel that returns the mean of several draws and the uncertainty of each prediction.
 
-    Its signature `serving_default` takes the inputs of the model by name, and `seed`, an int32 scalar. TensorFlow can
-    load it without this library. The same inputs and the same seed give the same results; another seed gives other
-    draws. Noise is drawn for the whole batch, so an example gets other draws in another batch.
+    A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
+    model by name, and `seed`, an int32 scalar. TensorFlow loads it without this library. Results are the same for the
+    same batch and seed. They change with the seed, and if an example is sent in another batch.
 
-    A KerasHub task with a tokenizer takes strings, named `texts`, as its `predict` does (import tensorflow_text before
-    loading it). The graph contains the preprocessor, so requests hold raw text. To leave the preprocessor out, export
+    For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
+    preprocessor, so import tensorflow_text before you load it. To export the task without the preprocessor, export
     `keras.Model(task.inputs, task.outputs)`.
 
     Args:
         model: A built `keras.Model` with one output.
         path: Folder of the SavedModel.
         num_samples: Number of draws per request. Defaults to 20.
-        outputs: Type of the model's output. `"probabilities"` over the last axis, or `"logits"`, as in a KerasHub task
-            without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and `entropy` and
-            `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: the signature returns `mean`
-            and `sd`, the standard deviation of the draws, (B, ...). Probabilities are checked on one row of ones, and
-            in every request. Defaults to `"probabilities"`.
-        temperature: Divisor of the logits of every draw, for instance from `keras_vattn.metrics.fit_temperature`. Only
-            for `outputs="logits"`. Defaults to 1.0.
-        dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
-        posterior: Whether stochastic layers draw. Defaults to `True`.
-        max_rows: Maximum number of rows (examples times draws) in one call of the model; a call has at least one draw
-            of the whole batch. Defaults to 256.
+        outputs: Type of the model's output. For `"probabilities"` over the last axis, or `"logits"`, as in a KerasHub
+            task without an activation, the signature returns `mean`, the mean probabilities (B, ..., C), and `entropy`
+            and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. For `"values"` it returns `mean` and
+            `sd`, the standard deviation over draws, (B, ...). The export checks that probabilities sum to 1 on one row
+            of ones, and the signature checks every request. Defaults to `"probabilities"`.
+        temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
+            Only for `outputs="logits"`. Defaults to 1.0.
+        dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
+        posterior: Whether stochastic layers sample, instead of using their mean. Defaults to `True`.
+        max_rows: Maximum number of rows (examples times draws) in one call of the model. A call computes at least one
+            draw of the whole batch. Defaults to 256.
         input_signature: `tf.TensorSpec`s with names, in the structure of the inputs of the model or its preprocessor.
-            Required for a subclass of `keras.Model` and for a function as the preprocessor; it also allows pairs of
-            texts (a tuple) and other names. Defaults to the model's own inputs; a single unnamed input gets the name
-            `inputs`.
-        preprocessor: Layer or function that computes the model's inputs, such as a KerasHub preprocessor for a model
-            that is not a task. Defaults to the preprocessor of the task.
+            Required for a subclass of `keras.Model`, or if the preprocessor is a function. Pass it also to choose other
+            names, or for pairs of texts (a tuple). Defaults to the inputs of the model; a single unnamed input gets the
+            name `inputs`.
+        preprocessor: Layer or function that computes the inputs of the model, such as a KerasHub preprocessor for a
+            model that is not a task. Defaults to the preprocessor of a task.
 
     Raises:
-        ValueError: If the model is not built or has no random layer, if an input has no name or the name of another
-            input, if `outputs` is unknown or does not match the model, or if `temperature` is set without logits.
+        ValueError: If the model is not built or has no random layer, if an input has no unique name, if `outputs` is
+            unknown or does not match the model, or if `temperature` is set without logits.
 
     Example:
 
@@ -87,7 +87,7 @@ def export_draws(
         raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
-    # Fails early if the outputs are known before the model is called.
+    # Fail early if the model declares its outputs before a call.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
@@ -117,9 +117,9 @@ def export_draws(
 
 
 def _resources(model, preprocessor):
-    """Return the lookup tables and asset files that a model and a preprocessor track.
+    """Return the lookup tables and asset files of a model and a preprocessor, so that the SavedModel includes them.
 
-    Functions, methods and partial calls track nothing, so the objects that they reference are searched instead.
+    TensorFlow tracks nothing for functions, methods and partial calls, so this searches the objects they reference.
     """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]
@@ -156,7 +156,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # Other errors only say that the model rejects this row. TensorFlow escapes the quotes in the message.
+        # Ignore other errors: the model merely rejects ones. TensorFlow escapes quotes, so compare the start only.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 
@@ -171,12 +171,12 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of a request, and its `tf.TensorSpec`s by name, in the order of the structure."""
+    """Return the structure of a request, and a dictionary of its `tf.TensorSpec`s in the order of the structure."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")
         elif preprocessor is getattr(model, "preprocessor", None) or isinstance(preprocessor, keras.Layer):
-            # The `inputs` of a `Sequential` are a list of one input.
+            # `inputs` of a `Sequential` is a list, which must be unpacked.
             structure = getattr(model, "input", None)
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
     if structure is None:

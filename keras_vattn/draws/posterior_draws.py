@@ -1,4 +1,4 @@
-"""A context in which a model draws from its posterior at inference."""
+"""Provide a context in which a model samples from its posterior at inference."""
 
 import contextlib
 import dataclasses
@@ -13,39 +13,41 @@ from keras_vattn.draws.request import Draws, current_requests, requested
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
-# Guards reads and replacements of compiled functions; it is not held while a function is traced or runs.
+# Lock for reading and replacing compiled functions. No thread holds it while it traces or runs a function.
 _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
 def posterior_draws(model, seed=None, temperature=None):
-    """Make every stochastic layer of a model draw from its posterior at inference, as in training. Dropout stays off.
+    """Make all stochastic layers of a model sample from their posterior at inference, as in training, without dropout.
 
-    The context applies to the thread or coroutine that enters it; other threads do not draw. Every call of the layers
-    draws, and so do `predict`, `evaluate` and validation in `fit`, of the model and of its inner models: Keras compiles
-    new functions for the context. Contexts nest, and may exit in any order. Calls follow the innermost open context;
-    `predict` and `evaluate` follow the innermost open context of their own model. If you call `compile` inside, enter
-    a new context before `predict` or `evaluate`.
+    The context applies only to the thread or coroutine that enters it. Every call of the layers samples. `predict`,
+    `evaluate` and validation in `fit`, of the model and of its inner models, also sample, because Keras compiles new
+    functions for the context. Contexts nest, and may exit in any order. A call uses the innermost open context;
+    `predict` and `evaluate` use the innermost open context of their model. If you call `compile` inside a context,
+    enter a new context before `predict` or `evaluate`.
 
-    The replica threads of `tf.distribute` do not inherit the context. Enter it inside the function that `strategy.run`
-    runs; `predict` and `evaluate` of a model with several replicas raise ValueError.
+    The replica threads of `tf.distribute` do not inherit the context, so enter it inside the function that
+    `strategy.run` runs. `predict` and `evaluate` of a model with several replicas raise ValueError.
 
-    A `tf.function` that you write draws if and only if it was traced inside the context, whichever thread runs it. The
-    same holds for compiled functions of another model that shares layers with this one. To call `predict` of a model,
-    enter the context with that model, not with one of its layers.
+    Your own `tf.function` samples in every thread if it was traced inside the context, and in no thread if it was
+    traced outside. The same is true of compiled functions of another model that shares layers with this model. To
+    sample in `predict` of a model, enter the context with this model, not with one of its layers.
 
     Args:
         model: A `keras.Model` or layer.
-        seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
-            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw, so
-            two calls of one layer in a model share their noise; `keras_vattn.posterior_predictive` gives each call its
-            own. Batches of `predict` (and of `evaluate`) are counted from the beginning of the context, and each has
-            its own noise: a second `predict` continues the count, and a second context with this seed repeats the
-            first. With a seed, `predict` needs `steps_per_execution=1`.
-        temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
+        seed: `None` for new noise in every call; or an integer or an int32 tensor of shape () or (2,), which may be an
+            input of a `tf.function` traced inside the context. With a seed, all calls of one layer use the same noise,
+            even two calls in one model (`keras_vattn.posterior_predictive` uses different noise). In `predict` and
+            `evaluate` each batch has different noise, from the seed and the number of batches since the start of the
+            context. So a second `predict` gives new noise, and a second context with the same seed repeats the noise of
+            the first context. With a seed, `predict` needs `steps_per_execution=1`.
+        temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` to use the factor of each
+            layer.
 
     Raises:
-        ValueError: If the model has no stochastic layer, or a custom one that is not a `keras_vattn.StochasticLayer`.
+        ValueError: If the model has no stochastic layer, or a stochastic layer that is not a
+            `keras_vattn.StochasticLayer`.
 
     Example:
 
@@ -69,7 +71,7 @@ def posterior_draws(model, seed=None, temperature=None):
 
 @contextlib.contextmanager
 def compiled_functions(model, request):
-    """Make the compiled functions of a model and of its inner models draw for a request."""
+    """Make the compiled functions of a model and of its inner models sample while a request is active."""
     models = [x for x in keras_private.flatten_layers(model) if isinstance(x, keras.Model)]
     names = CompiledFunction.NAMES if tf.executing_eagerly() else ()
     with _LOCK:
@@ -84,8 +86,8 @@ def compiled_functions(model, request):
 
 
 class CompiledFunction:
-    """A compiled function of a model while contexts are open. It calls the model's own function or, for threads inside
-    a context, the drawing function of that context.
+    """Replaces a compiled function of a model while contexts are open. In a thread inside a context, it calls a
+    function that samples; in other threads, the original function.
 
     Args:
         model: A `keras.Model`.
@@ -96,23 +98,23 @@ class CompiledFunction:
 
     def __init__(self, model, name):
         self.model, self.name = model, name
-        # Functions by request, the model's own under `None`. A value of `None` is compiled at its first call.
+        # Maps requests to functions, and `None` to the original function. A function is `None` until its first call.
         self.functions = {None: getattr(model, name)}
 
     @classmethod
     def wrap(cls, model, name):
-        """Return a compiled function of a model as an object of this class."""
+        """Return the object that replaces a compiled function of a model. Create it if there is none."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 
     def add(self, request):
-        """Add a request to draw."""
+        """Add a sampling request."""
         self.functions[request] = None
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last one the model gets its own function back. If that is not compiled yet, this
-        object stays to compile it, because `predict` in another thread may be about to call it."""
+        """Remove a request. After the last request, restore the original function of the model, if it is compiled.
+        Otherwise this object remains and compiles it, because `predict` in another thread may be about to call it."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])
@@ -126,7 +128,7 @@ class CompiledFunction:
         return function(*arguments)
 
     def _compiled_function(self, request):
-        """Return a function that Keras compiles, which draws if there is a request."""
+        """Return a function that Keras compiles. It samples if `request` is not `None`."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         if len(self.functions) > 1:
@@ -143,7 +145,7 @@ class CompiledFunction:
 
 
 def _drawing_function(function, draws):
-    """Return a compiled function that draws. With a seed it counts its calls, and each batch has its own noise."""
+    """Return a compiled function that samples. With a seed it counts its calls, so that each batch has new noise."""
     batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
     draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}
 

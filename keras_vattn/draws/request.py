@@ -1,7 +1,7 @@
-"""Requests to draw, which `keras_vattn.posterior_draws` and `keras_vattn.Sampler` store in one context variable.
+"""Sampling requests. `keras_vattn.posterior_draws` and `keras_vattn.Sampler` store them in one context variable.
 
-A request belongs to the thread or coroutine that makes it, and ends everywhere when its context manager exits. A
-function traced under a request always draws. A request has no effect on a function that is already traced.
+A request applies to the thread or coroutine that adds it, until its context manager exits. A function that is traced
+under a request always samples. A request has no effect on a function that is already traced.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ _REQUESTS = contextvars.ContextVar("keras_vattn_draw_requests", default=())
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
-    """Settings of the draws of a layer.
+    """The seed and the temperature with which a layer samples at inference.
 
     Attributes:
-        seed: int32 tensor (2,), or `None` to use the layer's own generator.
-        temperature: Factor on sigma, or `None` to use the layer's own.
-        batch: Integer variable with the index of the batch, in a compiled function of the model; else `None`.
+        seed: int32 tensor (2,), or `None` to use the seed generator of the layer.
+        temperature: Factor on sigma, or `None` to use the temperature of the layer.
+        batch: Integer variable, the index of the batch in a compiled function of the model; otherwise `None`.
     """
 
     seed: object = None
@@ -31,7 +31,7 @@ class Draws:
     batch: object = None
 
     def seed_of_batch(self):
-        """Return the seed of a call; every batch after the first folds its index into the seed."""
+        """Return the seed for the current batch, from `seed` and, after the first batch, the index of the batch."""
         if self.batch is None:
             return self.seed
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
@@ -43,7 +43,7 @@ class Seeds(NamedTuple):
     Attributes:
         noise: Seed of the noise, int32 (2,), or `None` if the call uses the mean.
         dropout: Seed of the dropout masks, int32 (2,), or `None` without dropout.
-        training: Whether the call is in training mode, on which a warm start depends.
+        training: Whether the call is in training mode. A warm start depends on it.
     """
 
     noise: object = None
@@ -51,19 +51,20 @@ class Seeds(NamedTuple):
     training: bool = False
 
     def fold_in(self, number):
-        """Return the seeds of the query chunk with this number."""
+        """Return different seeds for each query chunk, from the number of the chunk."""
         noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
         return Seeds(noise, dropout, self.training)
 
 
 class Request:
-    """A request to draw, which is active until its context manager exits.
+    """A sampling request. It is active until its context manager exits.
 
     Attributes:
-        draws: Dictionary from layers to their `Draws`, or to `None` for layers that use their mean.
-        training: Dictionary from layers to the `training` argument of their calls: `True` for layers that apply
-            dropout, `None` to keep the argument of the call.
-        has_ended: Whether the context manager has exited. Copied contexts, such as an asyncio task's, may outlive it.
+        draws: Dictionary from layers to `Draws`, or to `None` if the layer must use its mean.
+        training: Dictionary from layers to the argument `training` that their calls use: `True` to apply dropout,
+            `None` for the argument that the caller passes.
+        has_ended: Whether the context manager has exited. A copied context, such as that of an asyncio task, may exist
+            longer.
     """
 
     def __init__(self, draws, training):
@@ -72,7 +73,7 @@ class Request:
 
 @contextlib.contextmanager
 def requested(draws, training=None):
-    """Add a `Request` and yield it; it takes precedence over earlier requests."""
+    """Add a `Request` that takes precedence over earlier requests, and yield it."""
     request = Request(draws, training or {})
     _REQUESTS.set((*current_requests(), request))
     try:
@@ -83,7 +84,7 @@ def requested(draws, training=None):
 
 
 def current_requests():
-    """Return the requests of this thread, the innermost last."""
+    """Return the active requests of this thread, the innermost request last."""
     return tuple(x for x in _REQUESTS.get() if not x.has_ended)
 
 
@@ -92,7 +93,7 @@ def _innermost(name, layer):
     return next((x[layer] for x in entries if layer in x), None)
 
 
-# The property `draws` of stochastic layers: the innermost `Draws` of the layer, or `None` without a request.
+# The property `draws` of stochastic layers: `Draws` from the innermost request, or `None` without a request.
 DRAWS = property(lambda layer: _innermost("draws", layer))
 
 

@@ -1,4 +1,4 @@
-"""Draws of a model from one seed, in eager mode and in a graph."""
+"""Sample the outputs of a model from one seed, eagerly or in a graph."""
 
 import contextlib
 import functools
@@ -22,24 +22,24 @@ from keras_vattn.support.validation import positive_integer
 
 
 class Sampler:
-    """Draws a model's outputs with functions that are traced once, for repeated use and for serving.
+    """Samples outputs of a model repeatedly, for instance in a server, with functions that are traced once.
 
-    Call it like `keras_vattn.posterior_predictive`, without `model`, `dropout` and `posterior`; it returns the same
-    draws. The first call traces the model, and inputs of another dtype or shape (apart from the number of examples)
-    trace it again. Every call reads the current values of variables, such as weights and counts of training calls.
-    Changes of other attributes of a layer, such as a dropout rate, have no effect after tracing: create a new sampler.
-    Threads may share a sampler.
+    A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
+    returns the same arrays. The first call traces the model. Inputs of another dtype or shape, except another number of
+    examples, trace it again. Every call reads the current values of variables, such as weights. After tracing, changes
+    of other attributes of a layer, such as a dropout rate, have no effect: create a new sampler. Threads may share a
+    sampler.
 
-    To write your own endpoint, use `drawn_from(seed)`, a context in which every call of the model in this thread draws,
-    or `draws(predict, inputs, num_samples, seed)`, which computes several draws in a graph.
+    To write your own endpoint, use `drawn_from(seed)`, a context in which the model samples in this thread, or
+    `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
 
-    With `dropout=True`, the `call` of each Keras layer with dropout is permanently replaced by one that checks whether
-    dropout is requested in its thread. Calls without a request behave as before.
+    With `dropout=True`, the sampler permanently replaces the `call` of each Keras layer with dropout. The new `call`
+    checks whether dropout is requested in its thread; without a request it behaves as before.
 
     Args:
         model: A built `keras.Model` or layer.
-        dropout: Whether layers drop, as in `posterior_predictive`. Defaults to `False`.
-        posterior: Whether stochastic layers draw. Defaults to `True`.
+        dropout: Whether layers apply dropout, as in `posterior_predictive`. Defaults to `False`.
+        posterior: Whether stochastic layers sample, instead of using their mean. Defaults to `True`.
 
     Call arguments:
         inputs, num_samples, seed, batch_size, max_rows: As in `posterior_predictive`.
@@ -49,7 +49,7 @@ class Sampler:
 
     Raises:
         ValueError: If the model is not built, has no random layer, or has a stochastic layer that does not read
-            requests to draw. Calls raise the errors of `posterior_predictive`.
+            sampling requests. Calls raise the errors of `posterior_predictive`.
 
     Example:
 
@@ -67,7 +67,7 @@ class Sampler:
 
     def __init__(self, model, dropout=False, posterior=True):
         if not model.built:
-            raise ValueError(f"Draws need a built model: call it once. Received: {model.name}.built=False")
+            raise ValueError(f"Sampling needs a built model: call it once. Received: {model.name}.built=False")
         self.model = model
         self.layers = keras_private.flatten_layers(model)
         all_dropouts = [layer for layer in self.layers if has_dropout(layer)]
@@ -75,23 +75,23 @@ class Sampler:
         self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropouts:
             raise ValueError(
-                "Draws need a model with a stochastic layer, or dropout=True and a layer with a seed generator and a "
-                "dropout rate above 0. "
+                "Sampling needs a model with a stochastic layer, or dropout=True and a layer with a seed generator and "
+                "a dropout rate above 0. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
         unknown_layers = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]
         if unknown_layers:
             warnings.warn(
-                f"A layer with a seed generator but none of the attributes {', '.join(RATE_NAMES)} does not drop under "
-                "dropout=True: give its rate one of these names. "
+                "dropout=True has no effect on a layer with a seed generator but none of the attributes "
+                f"{', '.join(RATE_NAMES)}: give its rate one of these names. "
                 f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown_layers)}",
                 stacklevel=3,
             )
-        # An outer layer passes training=True on to its BatchNormalization, which must stay in inference mode.
+        # An outer layer passes training=True to its BatchNormalization, which must remain in inference mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
-        # Layers that neither draw nor drop have an entry too, which overrides an outer request.
+        # Add inactive layers too, so that this request overrides an outer request.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # `Draws` without a seed make a layer read its own generator.
+        # With `Draws()`, which has no seed, a layer reads its seed generator, which `SeededScope` replaces.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
@@ -99,34 +99,35 @@ class Sampler:
 
     @property
     def rows_are_independent(self):
-        """Whether every example has its own noise, so that several draws can be computed by repeating a batch."""
+        """Whether examples share no noise, so that a call of a repeated batch computes several independent draws."""
         shapes = [getattr(layer, "noise_shape", None) for layer in self.dropouts]
         shares_noise = any(shape and shape[0] == 1 for shape in shapes)
         return not shares_noise and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Make every call of the model in this thread draw from a seed, without changing any of its variables.
+        """Make every call of the model in this thread sample from a seed, without changing variables of the model.
 
-        The seed is an integer or an int32 tensor of shape () or (2,). Do not call `predict` or `evaluate` inside: their
-        compiled functions would draw forever after. Do not `await` inside: the scope of Keras belongs to the thread.
+        The seed is an integer or an int32 tensor of shape () or (2,). Do not call `predict` or `evaluate` inside,
+        because their compiled functions would sample forever after. Do not `await` inside, because the scope of Keras
+        belongs to the thread.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield
 
     def draws(self, predict, inputs, num_samples, seed, max_rows=256):
-        """Return draws of `predict(inputs)` in a graph, (num_samples, B, ...) float32.
+        """Return samples of `predict(inputs)` in a graph, float32 (num_samples, B, ...).
 
-        If every example has its own noise, one call of the model computes several draws, repeated along the first
-        axis up to `max_rows` rows.
+        If examples share no noise, one call of the model computes several draws: the inputs are repeated along the
+        first axis, up to `max_rows` rows.
 
         Args:
             predict: Function of the inputs that calls the model and returns one tensor (B, ...).
-            inputs: Tensor (B, ...), or a structure of them.
+            inputs: Tensor (B, ...), or a structure of such tensors.
             num_samples: Number of draws, an integer or an int32 tensor.
             seed: Integer, or an int32 tensor of shape () or (2,).
-            max_rows: Maximum number of rows (examples times draws) in one call of the model; a call has at least one
-                draw of the whole batch. Defaults to 256.
+            max_rows: Maximum number of rows (examples times draws) in one call of the model. A call computes at least
+                one draw of the whole batch. Defaults to 256.
         """
         seed = random.as_seed(seed)
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
@@ -134,7 +135,7 @@ class Sampler:
         if self.rows_are_independent:
             rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
             num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
-            # Calls of equal sizes waste the fewest draws.
+            # Equal sizes minimize the number of draws that are computed and discarded.
             draws_per_call = -(-num_samples // num_calls)
         else:
             num_calls, draws_per_call = num_samples, 1
@@ -164,8 +165,8 @@ class Sampler:
         return tree.map_structure(_join, *results)
 
     def _traced_functions(self, batch, spec, repeats):
-        """Return two functions. The first maps a batch to the tensors that all draws share. The second maps the batch,
-        these tensors, a seed and a number of draws (1 unless it repeats the batch) to the draws."""
+        """Return two traced functions. The first maps a batch to the tensors that all draws share. The second maps the
+        batch, these tensors, a seed and a number of draws (1 unless `repeats`) to the outputs of the draws."""
         with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:
@@ -188,7 +189,7 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # One graph, traced here under the lock: eager operations around the pruned function take 2.5% longer.
+        # Trace one graph here, under the lock: eager operations around the pruned function would take 2.5% longer.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder
@@ -202,7 +203,7 @@ def _split_draws(x, count):
 
 
 def _draws_per_call(batch, num_samples, max_rows):
-    """Return the number of draws of a batch in one call of the model."""
+    """Return the number of draws that one call of the model computes for a batch."""
     leaves = tree.flatten(batch)
     if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
         return 1
@@ -217,7 +218,7 @@ def _draws_per_call(batch, num_samples, max_rows):
 
 
 def _join(*batches):
-    """Concatenate the draws of the batches, (num_samples, B, ...), to (num_samples, N, ...)."""
+    """Concatenate the outputs of all batches, (num_samples, B, ...) each, to (num_samples, N, ...)."""
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(

@@ -5,9 +5,9 @@ from keras_vattn import random
 
 
 class SeededScope(keras.StatelessScope):
-    """A scope in which no Keras variable changes, and all seed generators take their seeds from one seed.
+    """A scope in which no Keras variable changes, and all seed generators return seeds derived from one seed.
 
-    Every read of a generator's state returns a new seed, which depends on the number of reads before it.
+    Every read of a generator's state returns a new seed, which depends on the number of earlier reads.
 
     Args:
         seed: int32 tensor (2,).
@@ -29,5 +29,5 @@ class SeededScope(keras.StatelessScope):
 
 
 def _is_seed_state(variable):
-    # The name of `keras.random.SeedGenerator.state`.
+    # `keras.random.SeedGenerator` gives its state this name.
     return variable.name == "seed_generator_state"

@@ -1,13 +1,13 @@
-"""The operations of a model that do not depend on the draw, which run once per batch.
+"""Split the graph of a model, so that operations that do not depend on the noise run once per batch.
 
-The traced graph is cut in two. The prefix has the operations that depend on the inputs but on no draw; the remainder
-has all others. The remainder runs for several draws at a time, so a tensor on the cut is repeated for each draw if its
-axis 0 is the batch axis, and passed unchanged if it does not depend on the batch size.
+The traced graph is cut in two. The prefix contains operations that depend on the inputs, but not on the seed. The
+remainder contains all other operations, and runs for several draws at a time. A tensor on the cut, an output of the
+prefix that the remainder reads, is repeated for each draw if its axis 0 is the batch axis, and passed unchanged if it
+does not depend on the batch size.
 
-Before a change: a tensor that is shared by mistake gives draws that agree where they should differ, or rows of other
-examples, without an error. A shape does not show whether rows are examples: `range(batch_size)` has one row per example
-too. So the prefix computes every tensor on the cut for one batch and for this batch repeated twice, and the two values
-decide (`_has_rows`).
+Before a change: if a tensor is shared by mistake, draws are equal that should differ, or contain rows of other
+examples, without an error. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also has one
+number per example. So `_has_rows` compares the values of a tensor for a batch and for this batch repeated twice.
 """
 
 import re
@@ -18,17 +18,17 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Number of times that the cut may move back; if this does not suffice, all operations run for every draw.
+# Maximum number of times that the cut moves towards the inputs. After that, all operations run for every draw.
 _MAX_ROUNDS = 16
 
 
 class SharedPrefix:
-    """A function of inputs and a seed, split into a prefix that does not depend on the seed and a remainder.
+    """A function of inputs and a seed, split into a prefix that does not depend on the seed, and the remainder.
 
     Args:
         function: Function of the inputs and an int32 seed (2,) that returns a list of tensors. It is traced once.
         spec: Structure of the `tf.TensorSpec`s of the inputs.
-        batch: Inputs for which the tensors on the cut are computed and compared.
+        batch: Inputs for which `_has_rows` compares the tensors on the cut.
         repeats: Whether the remainder repeats the inputs along the first axis, to compute several draws.
     """
 
@@ -46,14 +46,14 @@ class SharedPrefix:
         self.run_prefix = lambda inputs: prefix(*flat_tensors(inputs))
         random_outputs = [x for x in self.outputs if x.name not in self.has_rows]
         remainder = self.traced.prune([*self.inputs, *shared, self.seed], [random_outputs, effects])
-        # The first `prune` leaves the operations of the prefix in the graph, the second one removes them.
+        # After the first `prune` the graph still contains the prefix; the second `prune` removes it.
         self._remainder = remainder.prune(remainder.inputs, [remainder.outputs, remainder.graph.control_outputs])
         self.specs = [
             tf.TensorSpec((None, *x.shape[1:]) if self.has_rows[x.name] else x.shape, x.dtype) for x in shared
         ]
 
     def run_remainder(self, inputs, shared, seed, count):
-        """Return the outputs of `count` draws. `shared` is `run_prefix(inputs)`, which is the same for all draws."""
+        """Return the outputs of `count` draws. `shared` is `run_prefix(inputs)`, which all draws share."""
         if self.repeats:
             pairs = zip(shared, self.has_rows.values(), strict=True)
             inputs, shared = repeated(inputs, count), [repeated(x, count) if rows else x for x, rows in pairs]
@@ -62,19 +62,19 @@ class SharedPrefix:
         return [shared_by_name[x.name] if x.name in shared_by_name else next(random_outputs) for x in self.outputs]
 
     def _effects(self):
-        """Return the operations with side effects, such as assertions, that no output depends on."""
+        """Return operations with side effects, such as assertions, on which no output depends."""
         _, used = _walk(self.outputs, set())
         operations = [x for x in self.traced.graph.get_operations() if x.op_def.is_stateful and x not in used]
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
-        # TensorFlow runs a conditional operation only if its result is read, so its readers are returned instead.
+        # TensorFlow runs a conditional operation only if its result is read, so return the operations that read it.
         readers = [[reader for x in operation.outputs for reader in x.consumers()] for operation in operations]
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
         """Return a dictionary from the names of the tensors on the cut to whether their axis 0 is the batch axis.
 
-        A tensor that depends on the number of examples in another way cannot be on the cut: its operation moves to the
-        remainder, and the cut moves back to the inputs of this operation.
+        If a tensor depends on the batch size in another way, its operation moves to the remainder, and the inputs of
+        the operation become the cut.
         """
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):
@@ -91,9 +91,9 @@ class SharedPrefix:
         return {}
 
     def _operations(self):
-        """Return the operations of the largest possible prefix, which depend on the inputs but on no draw."""
+        """Return the operations of the largest possible prefix: they depend on the inputs, but not on the seed."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
-        # Stateless noise in a function, such as a loop body, depends on a seed among the function's arguments.
+        # Ignore stateless noise in a function, such as a loop body: its seed is an argument of the function.
         functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
         deterministic, random = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.traced.graph.get_operations():
@@ -107,8 +107,8 @@ class SharedPrefix:
 
 
 def _walk(targets, operations):
-    """Return the outputs of `operations`, by name, that the targets depend on directly or through other operations,
-    and the set of these other operations."""
+    """Return the cut: a dictionary of outputs of `operations` that the targets read, directly or through operations
+    that are not in `operations`. Also return the set of the latter operations."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()
@@ -124,8 +124,8 @@ def _walk(targets, operations):
 def _has_rows(once, twice):
     """Return whether axis 0 of a tensor is the batch axis.
 
-    The result compares the values for a batch, `once`, and for the same batch repeated, `twice`. It is `False` if the
-    tensor does not depend on the batch size, and `None` if it depends on the batch size in any other way.
+    `once` is the value for a batch, `twice` the value for the batch repeated twice. The result is `False` if the tensor
+    does not depend on the batch size, and `None` if it depends on the batch size in any other way.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True
@@ -135,7 +135,7 @@ def _has_rows(once, twice):
 def _is_equal(x, y):
     if x.shape != y.shape or not x.dtype.is_floating:
         return x.shape == y.shape and bool(np.all(x.numpy() == y.numpy()))
-    # The same row differs by rounding, which depends on the number of rows; other rows differ by far more.
+    # Equal rows may differ by rounding, which depends on the number of rows. Unequal rows differ by far more.
     x, y = (tf.cast(each, tf.float32).numpy() for each in (x, y))
     sizes = np.abs(y[np.isfinite(y)])
     close = np.isclose(x, y, rtol=0.05, atol=0.05 * np.quantile(sizes, 0.1) if sizes.size else 0.0, equal_nan=True)

@@ -1,15 +1,15 @@
-"""Lookup of the layers of a model that draw or have a KL."""
+"""Find the layers of a model that sample or have a KL."""
 
 from keras_vattn.draws.request import reads_requests
 from keras_vattn.support import keras_private
 
 
 def stochastic_layers(model, with_kl=False):
-    """Return the layers of a model that draw from a posterior or have a KL.
+    """Return the layers of a model that sample from a posterior or have a KL.
 
-    Layers with dropout alone are not in the list, because dropout is not a posterior. `LatentLogLikelihood` with a
-    sampling objective is in the list, and so is attention that draws its weights without a prior. Neither of these has
-    a KL, and their `kl_weight` has no effect.
+    The list does not contain layers that only apply dropout, because dropout is not a posterior. It contains
+    `LatentLogLikelihood` with a sampling objective, and attention that samples its weights without a prior, but these
+    layers have no KL, and their `kl_weight` has no effect.
 
     Args:
         model: A `keras.Model` or layer.
@@ -17,8 +17,8 @@ def stochastic_layers(model, with_kl=False):
             prior has a KL after its first call with posterior logits. Defaults to `False`.
 
     Returns:
-        A list of layers without duplicates, including the layers of inner layers and inner models. They are in the
-        order of their creation, so all models that are built by the same code have the same order.
+        A list of layers without duplicates, including layers inside layers and inner models. The order is that of their
+        creation, so models that are built by the same code give the same order.
 
     Example:
 
@@ -45,15 +45,15 @@ def has_kl(layer):
 
 
 def is_stochastic(layer):
-    """Return whether a Keras layer draws from a posterior."""
+    """Return whether a Keras layer samples from a posterior."""
     return getattr(layer, "is_stochastic", False)
 
 
 def drawing_layers(model):
-    """Return the layers of a model that draw from a posterior.
+    """Return the layers of a model that sample from a posterior.
 
     Raises:
-        ValueError: If one of them does not read requests to draw.
+        ValueError: If one of these layers does not read sampling requests.
     """
     layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
     invalid = [layer for layer in layers if not reads_requests(layer)]

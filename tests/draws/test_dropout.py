@@ -32,7 +32,7 @@ class Drops(layers.Layer):
 
 def test_an_unknown_rate_attribute_warns():
     model = sequence_model(lambda x: Drops(0.5)(layers.Dropout(0.3)(x)))
-    with pytest.warns(UserWarning, match=r"does not drop under dropout=True.*Received: Drops\(name='drops"):
+    with pytest.warns(UserWarning, match=r"dropout=True has no effect.*Received: Drops\(name='drops"):
         draws = draw(model, np.ones_like(X), 4, dropout=True, seed=1)
     np.testing.assert_allclose(draws[draws != 0], 1 / 0.7, rtol=1e-6)
 

@@ -145,7 +145,7 @@ def test_errors(tmp_path):
     for call, message in (
         (lambda: export_draws(model, tmp_path, num_samples=0), "Received: num_samples=0"),
         (lambda: export_draws(model, tmp_path, outputs="softmax"), "Received: outputs='softmax'"),
-        (lambda: export_draws(model, tmp_path, posterior=False), "Draws need a model with a stochastic layer"),
+        (lambda: export_draws(model, tmp_path, posterior=False), "Sampling needs a model with a stochastic layer"),
         (lambda: export_draws(unnamed, tmp_path), r"needs a unique name.*Received: inputs named \['keras_tensor"),
         (lambda: export_draws(seeded, tmp_path), r"other than \"seed\".*Received: inputs named \['seed'\]"),
         (lambda: export_draws(spaced, tmp_path), r"a Python identifier.*Received: inputs named \['two words'\]"),

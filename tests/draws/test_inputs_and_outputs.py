@@ -106,7 +106,7 @@ def test_a_task_preprocesses_strings_once():
     assert len(calls) == 2
     np.testing.assert_array_equal(draw(task, iter(np.split(np.array(texts), [2])), 3, seed=1), expected)
     assert len(calls) == 4
-    with pytest.raises(ValueError, match=r"takes a list of strings\. .*Received: strings"):
+    with pytest.raises(ValueError, match=r"accepts a list of strings\. .*Received: strings"):
         draw(task, "good film", 3)
 
 
