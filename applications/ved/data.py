@@ -1,4 +1,4 @@
-"""Read the pairs, split off validation data and fit the vocabularies."""
+"""Read sentence pairs, split off validation data and fit the vocabularies."""
 
 import dataclasses
 import pathlib
@@ -14,13 +14,13 @@ _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 def embedded_pairs():
-    """Return CLDR statements with five questions each, a `ParallelText` of 13,525 rows."""
+    """Return the built-in `ParallelText` of 13,525 pairs: CLDR statements, each with five questions."""
     # tools/make_ved_questions.py wrote the file.
     return read_table(pathlib.Path(__file__).with_name("embedded.tsv.gz"), "source", "target")
 
 
 def read(options):
-    """Return the `ParallelText` of each split: the files, or the built-in pairs split 80/10/10 by statement."""
+    """Return the `ParallelText` of each split: from files, or from the built-in pairs (81/9/10, by statement)."""
     text = options.text
     side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
@@ -42,13 +42,13 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs in the files given to `evaluate`, or `None` without files."""
+    """Return the pairs of the files that an `evaluate` command names, or `None` if it names none."""
     return pairs.read_other(options.text, evaluation)
 
 
 @dataclasses.dataclass
 class Codec:
-    """The two text encoders of a model, source and target."""
+    """The text encoders of the source and the target."""
 
     source: TextEncoder
     target: TextEncoder

@@ -1,4 +1,4 @@
-"""Exportable module that maps strings to strings with a trained variational encoder-decoder."""
+"""Generate sentences with a trained variational encoder-decoder, in a module that can be exported."""
 
 import numpy as np
 import tensorflow as tf
@@ -19,29 +19,30 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """A `PairModule` that decodes greedily, at the posterior means or from posterior draws."""
+    """A `PairModule` that decodes greedily, with z and the attention at their posterior means or sampled."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)
 
     @in_graph(TEXTS)
     def generate(self, texts):
-        """Return the greedy sentence (B,) of each text (B,) at the posterior means ("MAP" in the paper)."""
+        """Return one sentence per text, (B,), decoded at the posterior means ("MAP" in Bahuleyan et al. 2018)."""
         return self.target_encoder.decode(self.greedy(self._encode(texts))["ids"])
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def sample(self, texts, num_samples, seed):
-        """Return (B, num_samples) greedy sentences, one per posterior draw; a seed reproduces them."""
+        """Return sentences (B, num_samples), each decoded from a new posterior sample; `seed` makes them repeatable."""
         return self.target_encoder.decode(self.draw(self._encode(texts), num_samples, seed))
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return a dictionary of ids (B, L), log_probabilities (B,) and, with attention, weights (B, L, S)."""
+        """Decode at the posterior means. The result of `decoding.greedy` includes ids (B, L) and, for models with
+        attention, weights (B, L, S)."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)
     def draw(self, source, num_samples, seed):
-        """Return the ids (B, num_samples, L) of greedy sentences, one per draw of z and a."""
+        """Return ids (B, num_samples, L); each sentence is decoded from a new sample of z and the attention."""
         repeated = tf.repeat(source, num_samples, axis=0)
         if not MODELS[self._options.value.model].latent:
             ids = self.greedy(repeated)["ids"]
@@ -52,12 +53,12 @@ class Generator(PairModule):
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target_output):
-        """Return log p(y | posterior means), (B,) nats."""
+        """Return log p(target | source) in nats, (B,), at the posterior means."""
         models = self._models.value
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
     def _decode(self, source, draws=False):
-        """Return the result of `decoding.greedy`; `draws`, inside `posterior_draws`, samples z and a."""
+        """Decode greedily. `draws` samples z and the attention; the caller must enter `posterior_draws`."""
         models, num_steps = self._models.value, self._max_target_length + 1
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)
@@ -75,7 +76,7 @@ class Generator(PairModule):
 
 
 def generate(run, options):
-    """Yield the sentences of each input."""
+    """Yield an output line for each input line; several samples are separated by tabs."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
     for sentence in aligned(lines, sentences):
@@ -87,12 +88,12 @@ def endpoints(run, options=None):
 
 
 def write(generator, ids, num_samples=0, seed=0, title=None):
-    """Return each source's greedy sentence, or a list of its draws; `title` labels a progress line."""
+    """Return one sentence per source, or a list of `num_samples` sampled sentences; `title` labels a progress line."""
     sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
         source = tf.constant(padded(ids[start : start + BATCH]))
         if num_samples:
-            # With one seed, all batches would share the same noise.
+            # If all batches used `seed`, they would share the same noise.
             batch_seed = int(np.int64(seed + 1_000_003 * number).astype(np.int32))
             decoded = generator.draw(source, num_samples, batch_seed)
         else:

@@ -1,12 +1,12 @@
 """Build the variational encoder-decoders of Bahuleyan et al. 2018 with the functional API.
 
-Training minimises, with words y_j, attended vectors a_j and gamma_a of eq. 8,
+Training minimises the loss of eq. 8. y_j is a target word, a_j the context vector that the decoder attends to:
 
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
 
-`ved_position` attends to a latent source position s (Deng et al. 2018), and only z has a KL. Its log p(y_j | ...) is
-log sum_s p(s) p(y_j | ..., x_s) (`--objective marginal`) or sum_s p(s) log p(y_j | ..., x_s) (`hard`). The decoder's
-input is the expected x_s.
+The model `ved_position` attends to a latent source position s (Deng et al. 2018) and has no KL of the attention. Its
+log p(y_j | ...) is log sum_s p(s) p(y_j | ..., x_s) (`--objective marginal`) or sum_s p(s) log p(y_j | ..., x_s)
+(`hard`), with the encoder output x_s. The decoder reads the expected x_s.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from keras_vattn.losses import sequence_log_likelihood
 
 
 class Model(typing.NamedTuple):
-    """A model from the paper's tables, or the same network with another attention.
+    """A model of Bahuleyan et al. 2018, or a variant with another attention.
 
     Attributes:
         latent: Whether the model has a latent variable z.
-        attention: `None`; "deterministic"; "standard" or "mean", a Gaussian context vector with this prior; "weibull",
-            "lognormal" or "dirichlet", random weights with a contextual prior; "position", a latent position.
+        attention: `None` or "deterministic". "standard", "mean": a Gaussian context vector with this prior. "weibull",
+            "lognormal", "dirichlet": random weights with a contextual prior. "position": a latent source position.
     """
 
     latent: bool
@@ -49,14 +49,14 @@ MODELS = {
 
 
 class Output:
-    """logits = W_out W_att [h; a], with W_att split into two kernels; a latent position has one a per candidate."""
+    """Computes logits = W_out W_att [h; a]. W_att is stored as two kernels: one multiplies h, the second one a."""
 
     def __init__(self, options, vocabulary_size, attention):
         self.latent = None
         if attention != "position":
             self.out = keras.layers.Dense(vocabulary_size, name="out")
         else:
-            # Reports and decoding sum over all positions without sampling.
+            # Training uses `latent`. Reports and decoding use `exact`, which sums over all positions.
             self.latent, self.exact = (
                 keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(4), name=name)
                 for objective, name in ((options.variational.objective, "position"), ("marginal", "exact"))
@@ -73,13 +73,13 @@ class Output:
         return self.out(sum(context, hidden))
 
     def candidates(self, latent, decoded, values, mask):
-        """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the outputs of the `CategoricalAttention`, given
-        projected values (B, S, A)."""
+        """Return W_att [h; x_s] of K candidate positions s, (B, T, K, A), and the outputs of the layer `latent`. The
+        argument `values` (B, S, A) is the projected memory."""
         latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 
     def bound(self, decoded, memory, mask, target):
-        """Return the training objective (B, T) of each target word, in nats."""
+        """Return the training objective of each target word in nats, (B, T)."""
         hidden, latent_outputs = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
         is_enumerated = self.latent.objective.in_training.estimator == "enumerate"
         log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if is_enumerated else None)
@@ -88,16 +88,16 @@ class Output:
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its submodels for decoding; they share their layers.
+    """The training model, and the submodels that decoding calls. All share their layers.
 
     Attributes:
-        encoder: source (B, S) -> dictionary with memory (B, S, D) and, if the model uses them, z (B, Z) and the h and
-            c of the initial state.
+        encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). If the model uses them, the dictionary
+            also has "z" (B, Z) and the initial states of the decoder.
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
         logits: The `Output`.
-        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); with a latent position
-            {"source", "target_input", "target" (B, T)} -> objective (B, T) of each word of `target`, in nats.
+        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). `ved_position` also reads
+            "target" (B, T), and returns the objective of each target word in nats, (B, T).
     """
 
     encoder: keras.Model
@@ -107,7 +107,7 @@ class Models:
     training: keras.Model | None = None
 
     def prepare(self, source, encoded):
-        """Prepare the memory that every decoder step reads, from encoded sources."""
+        """Return the `memory` argument of the decoder's `step`, computed once from the output of the encoder."""
         if self.decoder.attention is None:
             return self.decoder.prepare_memory()
         return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
@@ -117,7 +117,7 @@ class Models:
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def log_likelihood(self, target_input, target, encoded, source):
-        """Return log p(target | encoded), (B,) nats; `source` (B, S) locates the padding."""
+        """Return log p(target | encoded) in nats, (B,); the padding of `source` (B, S) masks the memory."""
         decoded, logits = self.decode(source, encoded, self.target_embedding(target_input), target_input), self.logits
         if logits.latent is None:
             return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)
@@ -127,10 +127,10 @@ class Models:
         return ops.sum(ops.where(ops.not_equal(target, PAD), word_log_likelihoods, 0.0), axis=1)
 
     def decode(self, source, encoded, embedded, target_input):
-        """Return the decoder's outputs for all words at once, from their embeddings (B, T, D)."""
+        """Run the decoder over all target words; `embedded` (B, T, D) are the word vectors of `target_input`."""
         if "z" in encoded:
-            # Multiplying by ones repeats z over a length that is unknown while building. Adding zeros may fail:
-            # Keras 3.15 treats (1, T, 1) as a bias if T equals the width of z.
+            # Multiplying by ones repeats z along T, which is unknown while building. Adding zeros (1, T, 1) can fail,
+            # because Keras 3.15 treats them as a bias if T equals the width of z.
             repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
             embedded = ops.concatenate([embedded, repeated], axis=-1)
         attends = self.decoder.attention is not None
@@ -144,7 +144,7 @@ class Models:
         )
 
     def step_logits(self, source, encoded):
-        """Return a function from the outputs of one decoder step to the logits (B, V) of its word."""
+        """Return a function that maps the outputs of a decoder step to the logits (B, V) of the next word."""
         if self.logits.latent is None:
             return self.logits
         values, mask = self.logits.projections["context"](encoded["memory"]), ops.not_equal(source, PAD)
@@ -157,18 +157,18 @@ class Models:
         return logits
 
     def step_inputs(self, ids, encoded):
-        """Return the decoder's input (B, D) of one step: the embedded word and z."""
+        """Return the input of a decoder step, (B, D): the word vector, concatenated with z in a latent model."""
         embedded = self.target_embedding(ids)
         return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
 
 
 def initial_state_of(encoded):
-    """Return the initial h and c of each decoder layer, or `None` for zeros."""
+    """Return the initial h and c of each decoder layer, or `None` to start from zeros."""
     return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
 
 
 def build(options, codec):
-    """Build the `Models`; q(z | x) depends on the source only."""
+    """Build the `Models`. The posterior q(z | x) reads the source x, not the target."""
     kind, network = MODELS[options.model], options.network
     num_layers = 3 if network.residual_stack else 1
     source = keras.Input((None,), dtype="int32", name="source")
@@ -202,7 +202,7 @@ def build(options, codec):
 
 
 def _encoder(options, codec, source, num_states):
-    """Build the encoder, with the initial states of `num_states` decoder layers."""
+    """Build the encoder; it also returns the initial states of `num_states` decoder layers."""
     network, layer_seed = options.network, options.run.layer_seed
     embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
     dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")

@@ -1,4 +1,4 @@
-"""Options of the variational encoder-decoder; presets/ has the presets, and model.py defines the models."""
+"""Options of the variational encoder-decoder. presets/ contains the paper's values; model.py defines the models."""
 
 import dataclasses
 from typing import Literal
@@ -11,7 +11,7 @@ from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairO
 
 DETERMINISTIC = ("ded", "ded_dattn")
 VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
-# Earlier versions had separate model names for these option values.
+# Model names of earlier versions, and the options that replace each name.
 OLD_MODELS = {
     "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
     "ved_hard": {"model": "ved_position", "objective": "hard"},
@@ -28,9 +28,9 @@ class TextOptions(PairOptions):
     max_valid_pairs: common.Positive | None = 2000
     """Maximum number of validation pairs to split off the training data."""
     max_test_sources: common.Positive | None = None
-    """Report on this many distinct test sources, the first ones."""
+    """Report on at most this many distinct test sources, the first in the file."""
     autoencoder: bool = False
-    """Use the target as the source, as in the pilot study."""
+    """Use the target as the source, as in the pilot study of Bahuleyan et al. 2018."""
     source_vocabulary_size: VocabularySize = 8000
     """Maximum vocabulary size of the source side."""
     target_vocabulary_size: VocabularySize = 8000
@@ -42,7 +42,7 @@ class TextOptions(PairOptions):
     max_target_length: common.Positive = 25
     """Maximum target length in tokens; longer targets are truncated."""
     embeddings: common.File | None = None
-    """Pretrained word vectors: GloVe or word2vec text, or .npz with a words*.txt beside it."""
+    """Pretrained word vectors: a GloVe or word2vec text file, or an .npz file next to a words*.txt file."""
     train_embeddings: bool = True
     """Whether to train pretrained vectors; random vectors are always trained."""
 
@@ -64,9 +64,9 @@ class NetworkOptions:
     initial_state: bool = False
     """Start the decoder from the encoder's last state; ded and ded_dattn always do."""
     residual_stack: bool = False
-    """Decode with three residual layers and additive attention, whose query is the previous state (RNNsearch)."""
+    """Decode with three residual layers and additive attention; its query is the previous state, as in RNNsearch."""
     word_dropout: common.Dropout = 0.25
-    """Fraction of target words that the decoder reads as unknown."""
+    """Fraction of the decoder's input words that training replaces by the unknown token."""
     encoder_dropout: common.Dropout = 0.0
     """Dropout rate of the source word vectors."""
 
@@ -76,11 +76,11 @@ class VariationalOptions:
     """Random variables"""
 
     gamma_a: common.NotNegativeFloat = 0.1
-    """Weight of the attention's KL (eq. 8), for random weights and for random vectors."""
+    """Weight of the attention's KL, as in eq. 8; applies to random weights and to random context vectors."""
     objective: Literal["marginal", "hard"] = "marginal"
-    """Objective of ved_position: the exact log E_p[p] of the words, or E_p[log p] with a score function."""
+    """Objective of ved_position. marginal: the exact log E_p[p(word)]; hard: E_p[log p(word)], sampled."""
     free_bits: common.NotNegativeFloat = 0.5
-    """Nats per dimension of z without a KL penalty; with 0.1 the default model hardly uses z."""
+    """KL in nats per dimension of z that is not penalised; at 0.1 the default model hardly uses z."""
     annealing_center: float = 300.0
     """Step at which the logistic curve of lambda_KL is 0.5."""
     annealing_slope: common.PositiveFloat = 0.02
@@ -94,11 +94,11 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_draws: common.Positive = 10
-    """Draws per input for the diversity metrics."""
+    """Sampled sentences per input for the diversity metrics."""
 
 
-# The defaults train in minutes on two CPU cores; most were tuned by hand on the built-in pairs. word_dropout, gamma_a
-# and num_draws are the paper's.
+# The defaults train in minutes on two CPU cores. word_dropout, gamma_a and num_draws are as in Bahuleyan et al. 2018;
+# most other defaults were tuned by hand on the built-in pairs.
 @dataclasses.dataclass
 class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
@@ -124,12 +124,12 @@ class Options:
 
 @dataclasses.dataclass
 class GenerateVed(common.GenerateOptions):
-    """Turn lines of text into generated lines, from a file or standard input."""
+    """Read lines of text from a file or standard input, and print a generated line for each."""
 
     num_samples: common.NotNegative = 0
-    """Draws per line, separated by tabs; 0 decodes once at the posterior means."""
+    """Sampled sentences per line, separated by tabs; 0 prints one sentence, decoded at the posterior means."""
     seed: common.Seed32 = 0
-    """Seed of the draws."""
+    """Seed of the samples."""
 
     def check_run(self, options):
         if self.num_samples and options.model in DETERMINISTIC:
@@ -145,7 +145,7 @@ class CompareVed(common.CompareOptions):
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")
     baseline: str = "ved_dattn"
     layout: tuple[Literal["table_1", "table_2", "table_4"], ...] = ()
-    """Also print these tables of the paper."""
+    """Also print these tables of Bahuleyan et al. 2018."""
 
 
 PROGRAM = Program(

@@ -1,4 +1,4 @@
-"""Report quality, diversity, bounds, perplexities and samples of a model, and the paper's tables."""
+"""Report how well and how diversely a model generates, and print the tables of Bahuleyan et al. 2018."""
 
 import functools
 
@@ -20,13 +20,13 @@ from applications.text.perplexity import likelihood_report
 from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
-# Sentences with a listed alignment; the picture shows every second one.
+# Number of sentences whose attention weights are reported; alignment.png shows every second sentence.
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
-# Table 1 is the pilot study.
+# Metrics in the tables of Bahuleyan et al. 2018; Table 1 is the pilot study.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
-# Figures 4 and 5 of the paper.
+# Metrics in Figures 4 and 5 of Bahuleyan et al. 2018.
 CURVES = {
     "val_bleu_2": "BLEU-2, draws",
     "val_bleu_4": "BLEU-4, draws",
@@ -58,13 +58,13 @@ COLUMNS = (
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU-1 to BLEU-4 for one sentence per source, with sacrebleu's signature."""
+    """Return the corpus BLEU-1 to BLEU-4 of one hypothesis per source, and sacrebleu's signature."""
     table = bleu_table(hypotheses, references, lowercase)
     return {f"bleu_{order}": result.score for order, result in table.items()} | {"bleu_signature": table[4].signature}
 
 
 def diversity(draws, references, lowercase):
-    """Return the sampling columns of Table 2: BLEU averaged over the draws, entropy (nats), Dist-n, self-BLEU."""
+    """Return the metrics of sampled sentences (Table 2): mean BLEU, entropy in nats, Dist-n, self-BLEU."""
     drawn = progress(list(zip(*draws, strict=True)), "BLEU of the draws")
     by_draw = [quality(hypotheses, references, lowercase) for hypotheses in drawn]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
@@ -78,7 +78,7 @@ def diversity(draws, references, lowercase):
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split and the texts that it is based on."""
+    """Return the report on a data split, and the texts from which it was computed."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = write(generator, ids, title="decoding")
@@ -97,8 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Count the right questions, at the means and among the draws, if any, and average the number of distinct right
-    ones per source."""
+    """Count the correct questions among the greedy ones and the sampled ones (`draws`). "different" is the mean number
+    of distinct correct samples per source."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [
@@ -111,15 +111,15 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return the error in the names of a question, or "" for a right question."""
-    # A right question has every word that its references share, and only words of its references.
+    """Return the words that a question lacks and those that it must not have, or "" for a correct question."""
+    # A correct question contains every word that all references share, and only words that occur in the references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
     return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
 
 
 def summary(report):
-    """Summarize output quality, and how much the decoder uses z and the attention."""
+    """Return sentences on the quality of the output, and on how much the decoder uses z and the attention."""
     count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
     if judged is None:
         sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} at the means, on {count:,} sources."]
@@ -135,7 +135,7 @@ def summary(report):
 
 
 def decoded_sources(run, part, maximum=None):
-    """Return the ids, texts and tokenised references of the distinct sources of a split."""
+    """Return the ids and the texts of the distinct sources in a split, and a list of tokenised references for each."""
     codec, pairs = run.codec, part.pairs
     targets = [" ".join(tokens) for tokens in codec.target.tokenizer.token_lists(pairs.targets)]
     references = group_references(pairs.sources, targets)
@@ -145,7 +145,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for a latent model, the `bound_report` with one posterior draw per pair."""
+    """Return the plug-in perplexity. Models with z add active units and the `bound_report` of one sample per pair."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -167,10 +167,10 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return the drop of log p(y | posterior means), in nats per sentence, when z, the attended memory or the source
-    comes from another sentence, as means with standard errors.
+    """Return by how many nats per sentence log p(target | posterior means) drops if z, the attended memory or the
+    whole source comes from another sentence: means with standard errors.
 
-    If a swap costs nothing, the decoder ignores the variable, or its posterior has collapsed onto the prior.
+    A drop of 0 shows that the decoder ignores the variable, or that its posterior has collapsed onto the prior.
     """
     models, kind = run.models, MODELS[run.options.model]
     swapped = {"z": {"z"} & models.encoder.output.keys(), "source": models.encoder.output.keys()}
@@ -234,7 +234,7 @@ def report(run, part, record, outputs, shown):
 
 
 def _alignments(run, sources):
-    """Return the attention weights of the greedy sentences for some random sources."""
+    """Return `Alignment`s: the attention weights of greedy decoding for `NUM_ALIGNMENTS` random sources."""
     if MODELS[run.options.model].attention is None:
         return []
     sources = [sources[index] for index in random_rows(len(sources), NUM_ALIGNMENTS)]
@@ -250,7 +250,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return tables of Bahuleyan et al. 2018 beside the paper's figures, at the means ("map") and for draws."""
+    """Return two tables that show our results beside those of Bahuleyan et al. 2018: greedy ("map") and sampled."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

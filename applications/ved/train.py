@@ -33,7 +33,7 @@ def train(options):
 
 
 def loss_and_perplexity(has_position):
-    """Return the loss and the metric for logits, or for word log-likelihoods (`has_position`)."""
+    """Return the loss and the perplexity; they read word log-likelihoods if `has_position`, and logits otherwise."""
     perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
     loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)
@@ -47,7 +47,7 @@ def batches_of(run, part, first_epoch=None):
 
 
 def set_embeddings(run):
-    """Replace the initial word vectors by pretrained ones."""
+    """Replace the initial word vectors by pretrained vectors."""
     path, width = run.options.text.embeddings, run.options.network.embedding_width
     layers = {"source": run.models.encoder.get_layer("source_embedding"), "target": run.models.target_embedding}
     for side, layer in layers.items():
@@ -58,8 +58,8 @@ def set_embeddings(run):
 
 
 def validation(run):
-    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2, BLEU-4, entropy (nats) and
-    Dist-1 (Figures 4 and 5); entropy and Dist-1 need draws, so deterministic models omit them."""
+    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2 and BLEU-4. Models with z also
+    log the BLEU, the entropy (nats) and Dist-1 of sampled sentences (Figures 4 and 5 of Bahuleyan et al. 2018)."""
     reports, lowercase = run.options.reports, run.options.text.lowercase
     ids, _, references = decoded_sources(run, run.data["valid"], reports.num_decoded)
     generator = Generator(run)
