@@ -1,4 +1,4 @@
-"""Word alignments: read gold links, extract links from attention weights, and score them.
+"""Read gold word alignments, extract links from attention weights, and score these links.
 
 A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
 per target word or piece, one column per source word or piece. Scores lie between 0 and 1, entropies are in nats.
@@ -21,8 +21,8 @@ class Links:
     """The links of one sentence pair.
 
     Args:
-        sure: Links (i, j) that a good alignment must have.
-        possible: Links that it may also have; sure links are added to them.
+        sure: Links (i, j) that a good alignment must contain.
+        possible: Further links that a good alignment may contain; the attribute also includes the sure links.
     """
 
     sure: frozenset
@@ -54,13 +54,13 @@ def links_of_line(path, number, line):
 def merge_to_words(weights, source_words, target_words):
     """Return word-to-word weights (T_words, S_words) from piece-to-piece weights.
 
-    Columns of the pieces of a source word are summed, since they split a probability; rows of the pieces of a target
-    word are averaged, since each row is a distribution. Rows that sum to 1 keep this sum.
+    The columns of a source word's pieces are summed, because they split its probability. The rows of a target word's
+    pieces are averaged, because each row is a distribution. If the rows of `weights` sum to 1, so do those returned.
 
     Args:
-        weights: (T, S), rows of probabilities.
-        source_words, target_words: (S,) and (T,), int, the word index of each piece, from 0. A word without pieces
-            has weight 0.
+        weights: (T, S); each row contains probabilities.
+        source_words, target_words: (S,) and (T,), int: the index of the word of each piece, from 0. A word without
+            pieces receives weight 0.
     """
     # Membership matrices (pieces, words) of zeros and ones.
     onto_source, onto_target = (
@@ -77,7 +77,7 @@ def links_of(weights):
 
 
 class AlignmentScores(typing.NamedTuple):
-    """Precision, recall, F1 and alignment error rate `aer` (lower is better)."""
+    """Precision, recall, F1 and the alignment error rate `aer`, which is lower for better alignments."""
 
     precision: float
     recall: float
@@ -89,7 +89,7 @@ def alignment_scores(predicted, gold):
     """Score predicted `Links` A against gold links, sure S and possible P.
 
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
-    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over all pairs before dividing.
+    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Each count is the sum over all sentence pairs.
     """
     counts = [
         (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))

@@ -17,13 +17,13 @@ from applications.text.readers import ParallelText, hold_out, read_lines, read_p
 from applications.text.rows import TextRows, distinct
 from applications.text.text import Vocabulary
 
-# File names of the splits in published data sets.
+# Names that published data sets use for the files of each split.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 BPE, SOURCE_WORDS, TARGET_WORDS = "bpe.model", "source_vocabulary.txt", "target_vocabulary.txt"
 
 
 class AlignedPair(typing.NamedTuple):
-    """A tokenised sentence pair, joined by spaces, and the `Links` between its words."""
+    """A sentence pair, with tokens separated by spaces, and the `Links` between its words."""
 
     source: str
     target: str
@@ -31,9 +31,9 @@ class AlignedPair(typing.NamedTuple):
 
 
 def built_in_pairs(name):
-    """Return 8,000 German-English pairs, "sentences" or "amounts", shuffled, as a list of `AlignedPair`.
+    """Return a list of 8,000 German-English `AlignedPair`s in random order; `name` is "sentences" or "amounts".
 
-    Sure links join translations of each other; possible links join words without a counterpart.
+    Sure links join words that translate each other. Possible links attach words that have no counterpart.
     """
     path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
     rows = [line.split("\t") for line in read_lines(path)[1:]]
@@ -45,13 +45,13 @@ def built_in_pairs(name):
 
 @dataclasses.dataclass
 class AlignedText(ParallelText):
-    """A `ParallelText` with its gold alignments, a list of `Links`, or `None`."""
+    """A `ParallelText` with gold alignments: a list with the `Links` of each pair, or `None`."""
 
     links: list | None = None
 
 
 def read(options):
-    """Return the `AlignedText` of each split: the files, or the built-in pairs split 80/10/10."""
+    """Return the `AlignedText` of each split: from files, or from the built-in pairs (80/10/10)."""
     text = options.text
     parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
     for part in ("valid", "test"):
@@ -70,7 +70,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` of the files given to `EvaluateNmt`, or `None`."""
+    """Return the `AlignedText` of the files that an `evaluate` command names, or `None` if it names none."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None
@@ -81,10 +81,10 @@ def read_other(options, evaluation):
 
 
 def gold_links(path, text):
-    """Return the `Links` of each pair of a `ParallelText`.
+    """Read gold alignments; return a list with the `Links` of each pair.
 
-    Line n of the file, plain or .gz, lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. The
-    line of a pair without links is blank. tools/links_to_pharaoh.py converts a table with one link per line.
+    Line n of the file, plain or .gz, lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A
+    blank line stands for no links. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of links no longer match the pairs.")
@@ -111,7 +111,7 @@ def gold_links(path, text):
 
 @dataclasses.dataclass
 class Codec:
-    """The source and target encoders; a joint SentencePiece model uses one encoder for both."""
+    """The text encoders of the source and the target; with SentencePiece, both are the same encoder."""
 
     source: PieceEncoder
     target: PieceEncoder
@@ -153,8 +153,8 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Return the `EncodedPairs` of an `AlignedText`.
 
-    Training pairs longer than `max_length` tokens are dropped and counted; a training pair with an empty side raises
-    `InputError`, or is counted with `skip_invalid`. Other sentences are truncated.
+    Training pairs longer than `max_length` tokens are dropped and counted. Training pairs with an empty side raise
+    `InputError`; `skip_invalid` drops and counts them instead. In other splits, long sentences are truncated.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)
@@ -190,7 +190,7 @@ def _built_in(name):
 
 
 def _read(options):
-    """Return the splits that have files; files named by options take precedence over files in `data`."""
+    """Read the splits that have files. Files named by options take precedence over files in the folder `data`."""
     parts = {}
     for part in PARTS:
         text, files = pairs.read_part(options, part), None
@@ -206,7 +206,7 @@ def _read(options):
 
 
 def _files_of(options, part):
-    """Return the paths of a split's two files in `data`, or `None` if both are missing."""
+    """Return the paths of a split's source and target files in the folder `data`, or `None` if both are missing."""
     folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
         sides = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]

@@ -1,4 +1,4 @@
-"""Exportable module that translates strings with a trained model."""
+"""Translate with a trained model, in a module that can be exported."""
 
 import numpy as np
 import tensorflow as tf
@@ -29,9 +29,9 @@ class Translator(PairModule):
 
     Args:
         run: `Run`.
-        inference: Name of an inference, or `None` for the model's default.
-        num_beams: Number of beams, or `None` for the option of the run.
-        draws: Whether `uncertainty` samples; otherwise it only returns values at the mean.
+        inference: Name of an `Inference`, or `None` for the model's default.
+        num_beams: Number of beams, or `None` for the value in the run's options.
+        draws: Whether `uncertainty` samples. If not, it returns only the metrics at the mean weights.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):
@@ -50,20 +50,20 @@ class Translator(PairModule):
 
     @in_graph(TEXTS)
     def n_best(self, texts):
-        """Return the sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
+        """Return all beams, best first: "texts", "scores" and "log_probabilities", (B, num_beams) each."""
         sentences = self._search(self._encode(texts), self._num_beams)
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
 
     @in_graph(TEXTS, INTEGER, INTEGER)
     def uncertain(self, texts, num_samples, seed):
-        """Return the `uncertainty` of the best translations of texts (B,)."""
+        """Translate texts (B,) and return the results of `uncertainty`."""
         return self.uncertainty(self._encode(texts), num_samples, seed)
 
     @in_graph(IDS, INTEGER, INTEGER)
     def uncertainty(self, source, num_samples, seed):
-        """Return the best translations "texts" (B,), their pieces "words" (B, T) including the end token, and their
-        uncertainty from `uncertainty_of`."""
+        """Return the best translations "texts" (B,), their pieces "words" (B, T) with the end token, and the metrics of
+        `uncertainty_of`."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
         # If only the attention is random, all draws share the encoder outputs.
         memory = self._models.value.encoder(source) if self._kind.is_continuous else None
@@ -77,7 +77,7 @@ class Translator(PairModule):
 
     @in_graph(IDS)
     def beam(self, source):
-        """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
+        """Return the best beam: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
     @in_graph(IDS, IDS, IDS)
@@ -85,18 +85,18 @@ class Translator(PairModule):
         """Return log p of each word of `target` given the previous words, (B, T) nats, 0 at padding."""
         hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
-        # In an empty source all candidates are equal.
+        # An empty source masks all candidates; give them equal weights.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
         value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
         return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
     @in_graph(IDS, IDS, IDS)
     def alignments(self, source, target_input, target):
-        """Return the alignment distributions of each word, (B, T, S) each.
+        """Return a dictionary of alignment distributions, (B, T, S) each.
 
-        `"prior"` is p(z | x, y_<t); BAM has `"mean"` instead, the mean of the weights. `"posterior"` is q(z | x, y), if
-        the model has an inference network. `"exact"` is p(z | x, y_<=t) by Bayes' rule, if the alignment is
-        categorical.
+        `"prior"` is p(z | x, y_<t); Bayesian models return `"mean"` instead, the mean weights. Models with an inference
+        network add `"posterior"`, q(z | x, y). Models with a categorical alignment add `"exact"`, p(z | x, y_<=t), from
+        Bayes' rule.
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
@@ -115,7 +115,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return `_candidates` for every word of the target; passing `memory` avoids an encoder call."""
+        """Return the `_candidates` of every target word; passing `memory` avoids an encoder call."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -134,17 +134,17 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the attention that selects the candidates of an inference; `None` if the decoder attends."""
+        """Return the layer that selects candidates for an `Inference`, or `None` if the decoder samples contexts."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the projected memory, shared by all steps, or `None` if the context is projected instead."""
+        """Return the projected memory for all decoder steps, or `None` for models that project contexts instead."""
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
-        """Return the emission's hidden states (N, T, K, units) and their log weights (N, T, K)."""
+        """Return `Emission.hidden` for K candidates, (N, T, K, units), and their log weights (N, T, K)."""
         emission, query = self._models.value.emission, decoded["query"]
         if latent is None:
             context = emission.projected(decoded["context"])[:, :, None]
@@ -161,8 +161,8 @@ class Translator(PairModule):
     def _steps(self, source):
         """Return the initial state and the step function of a beam search.
 
-        With random weights, p of a word is the mean over n draws. A draw is the noise of a whole sentence, shared by
-        all its beams; it depends on the position of the sentence in the batch.
+        If attention weights are sampled, p of a word is its mean over n samples. All beams of a sentence share these n
+        samples. They depend on the position of the sentence in the batch.
         """
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
@@ -191,7 +191,7 @@ class Translator(PairModule):
             if is_drawn:
                 hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
                 log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
-                # The decoder's input is the expected context, so all draws share its state.
+                # The decoder reads the expected context, so its state is the same for all draws.
                 new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
             return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 
@@ -203,7 +203,7 @@ def _repeat(tensors, count):
 
 
 def generate(run, options):
-    """Yield the translation of each input."""
+    """Yield the translation of each input line, with its uncertainty if the options request it."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
     translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
     if options.uncertainty:
@@ -229,7 +229,7 @@ def translate(translator, codec, sources, title="translating"):
 
 
 def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return the translations with their uncertainty, as `written_of` formats them; `num_draws` defaults to 10."""
+    """Return translations with their uncertainty, in the format of `written_of`; `num_draws` defaults to 10."""
     num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):
@@ -240,7 +240,7 @@ def translate_with_uncertainty(translator, sources, num_draws=None):
 
 
 def _in_batches(write, sources, title):
-    """Call `write(ids, batch_number)` on batches, and return its sentences in source order."""
+    """Call `write(ids, batch_number)` on batches of sources; return the sentences in the order of `sources`."""
     # Batches of similar lengths need less padding and stop earlier.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
     sentences = [None] * len(sources)

@@ -1,4 +1,4 @@
-"""Inference modes for a latent alignment. This module does not import TensorFlow."""
+"""Parse the names of inference modes. This module does not import TensorFlow, so options can use it."""
 
 import dataclasses
 import re
@@ -8,12 +8,12 @@ from applications.common.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """A method of prediction with a latent alignment.
+    """How a model with a latent alignment computes the probability of a word.
 
     Attributes:
-        kind: "exact" sums over all alignments, "kmax" sums over the K most probable, renormalised, "soft" uses the
-            expected context, "sample" averages over n draws from p.
-        count: K or n, or `None`.
+        kind: "exact" sums over all alignments. "kmax" sums over the K most probable, with renormalised weights. "soft"
+            uses the expected context. "sample" averages over n samples of p.
+        count: K for "kmax", n for "sample", `None` otherwise.
     """
 
     kind: str
@@ -21,8 +21,8 @@ class Inference:
 
     @classmethod
     def parse(cls, name, continuous=False):
-        """Parse exact, kmax:K, soft or sample:n; raise `InputError` for another name, or for a sum over
-        `continuous` alignments."""
+        """Parse exact, kmax:K, soft or sample:n. Other names raise `InputError`, as do exact and kmax:K if alignments
+        are `continuous`."""
         match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
         if match is None:
             raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
@@ -36,7 +36,7 @@ class Inference:
 
     @property
     def perplexity(self):
-        """The name of the perplexity under this inference."""
+        """Label of the perplexity that this inference computes."""
         names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
         return names.get(self.kind, f"predictive({self.count})")
 

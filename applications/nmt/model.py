@@ -5,10 +5,10 @@ Let z_t be the alignment of word y_t, p its prior and q the inference network, i
     sum_t log p(y_t | E_p[z_t])                                                  soft
     sum_t log E_p[p(y_t | z_t)]                                                  marginal
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
-    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed and models below
+    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          all other models
 
-variational_wake_sleep maximises log p(y) by importance sampling from q instead. The models wc, lc and dirichlet draw
-weights, and gaussian_0 and gaussian_mean draw the context vector; their q does not depend on y.
+One exception is variational_wake_sleep, which maximises log p(y) by importance sampling from q. In wc, lc and dirichlet
+z_t is a vector of weights, in gaussian_0 and gaussian_mean a context vector. Their q does not depend on y.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ from applications.text.text import PAD
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from the papers' tables.
+    """A model of Deng et al. 2018 or Fan et al. 2020, or a variant with another attention.
 
     Attributes:
-        title: Name of the model in the papers.
-        value: Quantity that training maximises.
-        expectation: How training evaluates its expectation.
-        objective: Name of a `keras_vattn.LatentObjective`, or `None` if the decoder's attention draws.
-        alignment: Alignment of the decoder's attention if it draws weights; "gaussian" if it draws the context
-            vector; `None` for softmax.
-        prior: Prior of the Gaussian vector, "standard" or "mean".
-        num_samples: Number of training draws of a word's alignment.
+        title: Name of the model in the paper.
+        value: Objective that training maximises, in the notation of the paper.
+        expectation: Estimator of the expectation in `value`.
+        objective: Name of a `keras_vattn.LatentObjective`, or `None` if the decoder's attention samples.
+        alignment: Distribution from which the decoder's attention samples weights; "gaussian" if it samples the
+            context vector; `None` for softmax attention.
+        prior: Prior of the Gaussian context vector, "standard" or "mean".
+        num_samples: Number of alignments that training samples for each word.
     """
 
     title: str
@@ -58,17 +58,17 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether the decoder draws without an inference network and predicts at the mean, as BAM (Fan et al. 2020)."""
+        """Whether the decoder samples without an inference network and predicts at the mean, as in Fan et al. 2020."""
         return self.is_continuous and not self.needs_posterior
 
     @property
     def inference(self):
-        """Name of the default inference for reports: a relaxed alignment must be sampled (section 4)."""
+        """Name of the inference that reports use by default; the model `relaxed` needs samples (section 4)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
     def inference_without_draws(self):
-        """Name of the inference for exports and for translations after an epoch."""
+        """Name of the inference without sampling, for exports and for translations during training."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):
@@ -78,8 +78,8 @@ class Model:
         return Inference.parse(name, self.is_continuous)
 
 
-# Titles, values and expectations follow Table 1 of Deng et al. 2018, and eq. 6 of Fan et al. 2020 for BAM. The last
-# three models are not in the translation papers: Dirichlet weights, and the Gaussian vector of Bahuleyan et al. 2018.
+# The fields follow Table 1 of Deng et al. 2018 and, for BAM, eq. 6 of Fan et al. 2020. The last three models are in
+# neither paper: they use Dirichlet weights, or the Gaussian context vector of Bahuleyan et al. 2018.
 _ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
 _IMPORTANCE = "log p, importance sampled"
 MODELS = {
@@ -101,15 +101,15 @@ MODELS = {
 
 
 class Emission:
-    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), for every model and candidate.
+    """Computes p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)) for each candidate x.
 
-    W [h; x] is split to project the source once instead of once per candidate; all candidates of a word share one
-    dropout mask. x is the encoder state or, with `--emission words`, the word vector at the aligned position.
+    The candidate x is the encoder state at a source position or, with `--emission words`, the word vector. W_h and W_x
+    are separate kernels, so the source is projected only once. All candidates of a word share one dropout mask.
     """
 
     def __init__(self, options, vocabulary_size):
         units, kernel = options.network.units, _initializers(options, "kernel")
-        # Each memory row begins with the word vector.
+        # With `--emission words`, each memory vector begins with the word vector.
         self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
         self.query_projection = keras.layers.Dense(
             units, name="query_projection", **_initializers(options, "kernel", "bias")
@@ -126,25 +126,25 @@ class Emission:
         )
 
     def projected(self, memory):
-        """Return W_x x for memory rows or contexts, (..., D) -> (..., units)."""
+        """Return W_x x (..., units) for memory vectors or contexts x (..., D)."""
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Combine h (B, T, units) with projected candidates into the input of `words`, (B, T, K, units)."""
+        """Combine h (B, T, units) with projected candidates; return the input (B, T, K, units) of `words`."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its submodels for decoding; they share their layers.
+    """The training model, and the submodels that decoding calls. All share their layers.
 
     Attributes:
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> bound (B, T) of each word of
-            `target`, in nats.
-        encoder: source (B, S) -> memory (B, S, D).
-        decoder: The `AttentionDecoder`; its attention computes scores and returns the context expected under p.
-        latent: The `CategoricalAttention`, or `None` if the decoder draws weights.
-        posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` without an inference network.
+        training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the bound of each target word in
+            nats, (B, T).
+        encoder: Maps source ids (B, S) to the memory (B, S, D).
+        decoder: The `AttentionDecoder`; its attention computes the scores and returns the context expected under p.
+        latent: The `CategoricalAttention`, or `None` if the decoder's attention samples.
+        posterior: Maps "source" and "target" to posterior logits (B, T, S); `None` without an inference network.
         target_embedding: The embedding of the target words, without dropout.
         target_dropout: The dropout of the target embedding.
         emission: The `Emission`.
@@ -161,7 +161,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of generative and inference parameters; shared parameters count as generative."""
+        """Numbers of parameters of the generative model and of the inference network alone."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -177,8 +177,8 @@ class Models:
 
 def build(options, codec):
     """Build the `Models`."""
-    # The training model contains only layers: nested models would no longer share their layers after Keras loads the
-    # file.
+    # The training model contains only layers. If Keras loads a model with nested models from a file, these no longer
+    # share their layers.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (
@@ -207,7 +207,7 @@ def build(options, codec):
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
         source_states = _recurrent_stack(options, "inference_source", words, source_mask, 9)
-        # The target is not shifted and includes the end token: row j encodes word j, which p predicts at step j.
+        # The target is not shifted and includes the end token: state j encodes word j, which p predicts at step j.
         words = target_dropout(target_embedding(target))
         target_states = _recurrent_stack(options, "inference_target", words, target_mask, 11)
         bilinear = keras_vattn.Bilinear(name="posterior_score", **_initializers(options, "kernel"))
@@ -220,7 +220,7 @@ def build(options, codec):
         _attention(options, kind),
         num_layers=network.num_layers,
         query="current",
-        # The decoder's input is the drawn context (Fan et al. 2020) or the expected context under p (Deng et al. 2018).
+        # The decoder reads the sampled context (Fan et al. 2020) or the expected context under p (Deng et al. 2018).
         feeding="sampled" if kind.is_bayesian else "expected",
         dropout=network.dropout,
         seed=layer_seed(3),
@@ -271,7 +271,7 @@ def build(options, codec):
 
 
 def _attention(options, kind):
-    """Return the decoder's attention, which computes the scores and, in Bayesian models, draws."""
+    """Return the decoder's attention. It computes the scores; in `relaxed` and Bayesian models it also samples."""
     alignment, kernel = options.alignment, _initializers(options, "kernel")
     score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
     if kind.alignment is None:
@@ -294,14 +294,14 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the KL annealing: logistic for BAM, linear for models with a posterior, else `None`."""
+    """Return the annealing of the KL: logistic for Bayesian models, linear with an inference network, else `None`."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
 
 
 def _recurrent_stack(options, name, outputs, mask, index):
-    """Return the outputs (B, L, 2 * encoder_units) of stacked bidirectional LSTMs, with dropout between them."""
+    """Apply stacked bidirectional LSTMs with dropout between layers; return outputs (B, L, 2 * encoder_units)."""
     for number in range(options.network.num_layers):
         if number:
             seed = options.run.layer_seed(32 * number + index)
@@ -321,12 +321,12 @@ def _recurrent_stack(options, name, outputs, mask, index):
 def _word_initializer(options):
     """Return the argument `embeddings_initializer` of the word vectors."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # Larger than Keras's default: words with similar vectors may swap alignments and never recover.
+        # Larger than Keras's default, because words with similar initial vectors can swap their alignments for good.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 
 
 def _initializers(options, *names):
-    """Return the `NAME_initializer` arguments of a layer: independent U[-r, r], or no arguments for r = 0."""
+    """Return a `NAME_initializer` argument for each name: U[-r, r], or no arguments if r (`initial_range`) is 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

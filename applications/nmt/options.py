@@ -28,16 +28,18 @@ class TextOptions(PairOptions):
     """Pairs of sentences; the default is built-in pairs with gold alignments"""
 
     built_in: Literal["sentences", "amounts"] = "sentences"
-    """Built-in pairs, used without files. sentences: a small grammar that combines its words freely. amounts: longer
+    """Built-in pairs for runs without data files. sentences: random sentences of a small grammar. amounts: longer
     sentences about dates, times, numbers and prices."""
     data: common.Folder | None = None
-    """Folder with train.src and train.tgt, and valid and test files; data_source and data_target set other endings."""
+    """Folder with train.src, train.tgt and, optionally, valid and test files; data_source and data_target set other
+    endings."""
     data_source: str = "src"
     """Ending of the source files in `data`, such as lc.norm.tok.de.gz."""
     data_target: str = "tgt"
     """Ending of the target files in `data`."""
     valid_links: common.File | None = None
-    """Gold word alignments of the validation pairs, one line per pair: Pharaoh links such as 0-0 1p2, from 0."""
+    """Gold word alignments of the validation pairs, one line per pair: Pharaoh links such as 0-0 1p2, words count
+    from 0."""
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
@@ -65,16 +67,15 @@ class NetworkOptions:
     num_layers: common.Positive = 1
     """Number of layers of the encoder, the decoder and the inference network."""
     emission: Literal["states", "words"] | None = None
-    """Source vectors that predict the next word. states: the encoder states, as published; a state also encodes its
-    neighbours, so the alignment may point next to the word. words: the word vectors. none: words for built-in pairs,
-    states for files."""
+    """Source vectors that predict the next word. states: encoder states, as published; they also encode adjacent words,
+    so an alignment may be off by a word. words: word vectors. none: words for built-in pairs, states for files."""
     attention_units: common.Positive = 128
     """Width of the additive attention score."""
     dropout: common.Dropout = 0.2
     """Dropout rate of word vectors, between layers, and before the output."""
     initial_range: common.NotNegativeFloat = 0.0
-    """r: draw initial weights and biases from U[-r, r], except BAM's prior network and the forget gates' biases, which
-    start at 1 (the authors' code draws these too and learns more slowly); 0 uses Keras's default initializers."""
+    """r: initialise weights and biases from U[-r, r], but not BAM's prior network; biases of forget gates start at 1
+    (U[-r, r] in the authors' code, which learns more slowly). 0: Keras's default initializers."""
 
 
 @dataclasses.dataclass
@@ -82,7 +83,7 @@ class AlignmentOptions(PosteriorOptions, BayesianOptions):
     """Latent alignments"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """Baseline subtracted from the value of a draw by score-function estimators."""
+    """Baseline that score-function estimators subtract from the value of a sample."""
 
 
 @dataclasses.dataclass
@@ -114,7 +115,7 @@ class Options:
 
     @property
     def resolved(self):
-        """The options whose defaults depend on the data, resolved."""
+        """The values of the options whose defaults depend on the data."""
         defaults = ("bpe", "states") if self.text.has_training_pairs else ("words", "words")
         return {"segmentation": self.text.segmentation or defaults[0], "emission": self.network.emission or defaults[1]}
 
@@ -124,9 +125,9 @@ class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
     """Report on a split of the data of a run, or on other pairs."""
 
     links: common.File | None = None
-    """Gold word alignments of other pairs, one line per pair."""
+    """Gold word alignments of the pairs in these files, one line per pair."""
     inference: str | None = None
-    """exact, kmax:K, soft or sample:n; defaults to the model's inference."""
+    """How to predict: exact, kmax:K, soft or sample:n; the default depends on the model."""
 
     def check(self):
         EvaluatePairsOptions.check(self)
@@ -141,9 +142,10 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Translate lines of text, from a file or standard input."""
 
     inference: str | None = None
-    """exact, kmax:K, soft or sample:n; defaults to the model's inference. A line's draws depend on its batch."""
+    """How to predict: exact, kmax:K, soft or sample:n; the default depends on the model. The samples for a line depend
+    on its batch."""
     num_beams: common.Positive | None = None
-    """Number of beams; defaults to the option of the run."""
+    """Number of beams; the default is the value of the run."""
 
     def check(self):
         super().check()

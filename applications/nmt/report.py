@@ -24,7 +24,7 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# Pairs with listed alignments, and how many of them the picture shows.
+# Number of pairs whose alignments are reported, and number of pairs in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Order of the alignments in the summary.
 KINDS = ("prior", "mean", "posterior", "exact")
@@ -35,7 +35,7 @@ LAYOUTS["uncertainty"] = functools.partial(compared_coverage, metrics=tables.QUA
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on `EncodedPairs` and the sentences that it is based on."""
+    """Return the report on a data split, and the sentences from which it was computed."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
     translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
@@ -98,7 +98,7 @@ def report(run, part, record, outputs, shown):
 
 
 def compared(comparison):
-    """Draw the models' alignments side by side."""
+    """Draw alignments.png, with the alignments of all models side by side."""
     pictured = {name: _pictured(shown) for name, shown in comparison.shown().items()}
     if all(pictured.values()):
         draw_alignments(pictured, comparison.folder / "alignments.png")
@@ -108,14 +108,14 @@ def compared(comparison):
 def normalized(codec, sentences):
     """Return sentences in the case and Unicode form of the model's outputs.
 
-    Unknown words are not replaced, so a word outside the vocabulary does not make a reference easier.
+    Words outside the vocabulary stay in the references, so a model that cannot generate them scores lower.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
     return [" ".join(text.decode().split()) for text in texts]
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU and chrF with sacrebleu's signatures, and the fraction of exact matches."""
+    """Return BLEU and chrF with sacrebleu's signatures, and the fraction of hypotheses equal to their reference."""
     report = {}
     for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
@@ -127,7 +127,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's translation metrics; their signatures record whether the model lower-cases."""
+    """Return sacrebleu's BLEU and chrF; with `lowercase` they ignore case, which their signatures record."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
@@ -135,7 +135,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report` of `translate_with_uncertainty` results, in BLEU and chrF."""
+    """Return the `coverage_report`, in BLEU and chrF, of results of `translate_with_uncertainty`."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -144,9 +144,9 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the perplexity of the references and its kind.
+    """Return the perplexity of the references, and as "kind" the label of the inference that computed it.
 
-    With random continuous alignments, log p of a word is predictive: the log of its mean probability over draws.
+    If continuous alignments are sampled, log p of a word is the log of its mean probability over the samples.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
     predictive = mean_of_draws(model, translator.log_likelihood.python_function, inference.count or 0)
@@ -161,8 +161,8 @@ def likelihood_of(translator, run, part):
 
 
 def bound_of(run, part):
-    """Return the `bound_report` of models trained on an ELBO, independent of the inference; empty for others."""
-    # For the model relaxed, the value at the mean of q is not a bound; wake-sleep already reports the exact value.
+    """Return the `bound_report` of a model with an enumerable ELBO, or an empty dictionary for other models."""
+    # The model relaxed is omitted because its value at the mean of q is not a bound, wake-sleep because it is exact.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}
@@ -177,9 +177,9 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return the cost of another sentence's source, in nats per sentence: mean and standard error.
+    """Return by how many nats per sentence log p drops if the source comes from another pair: mean, standard error.
 
-    The decoder reads the source only through its attention. A cost of 0 means that it ignores the attention.
+    The decoder reads the source only through its attention, so a drop of 0 means that it ignores the attention.
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
@@ -192,8 +192,8 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the entropies of `Translator.alignments` in nats per word. With gold links, also score the link from each
-    target word to its most probable source word, with subwords merged into words."""
+    """Return the mean entropy of each of the `Translator.alignments`, in nats per word. With gold links, also link each
+    target word to its most probable source word and score these links; subwords are merged into words first."""
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:
@@ -215,7 +215,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return the alignments of id list pairs: a dictionary of lists of (T, S) arrays; T includes the end token."""
+    """Return the `Translator.alignments` of lists of ids, by name: one array (T, S) per pair, with the end token."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
@@ -225,7 +225,7 @@ def align(translator, sources, targets):
 
 
 def attention(run, part):
-    """Return the alignments of random pairs of a split (Figures 3 and 4: prior, posteriors)."""
+    """Return the `Alignment`s of random pairs, as in Figures 3 and 4 of Deng et al. 2018 (prior, posteriors)."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     weights = align(Translator(run), sources, targets)

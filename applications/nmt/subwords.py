@@ -1,7 +1,7 @@
 """Split text into SentencePiece subwords or words.
 
-Each encoder is a `TextEncoder` that maps its pieces to words, so that weights on pieces can be merged into weights on
-words.
+Each encoder is a `TextEncoder` that maps its pieces to words, so that attention weights on pieces can be merged into
+weights on words.
 
 Shapes: B sentences, T pieces of the longest sentence.
 """
@@ -18,7 +18,7 @@ from applications.common.shown import evenly
 from applications.text.rows import take_rows
 from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary, chunks
 
-# Most sentences for training a SentencePiece model.
+# A SentencePiece model is trained on at most this many sentences.
 MOST_SENTENCES = 1_000_000
 SPACE_MARK = "▁"
 
@@ -38,16 +38,16 @@ class PieceTokenizer(Tokenizer):
     def __init__(self, lowercase=True, model=None):
         super().__init__(lowercase=lowercase, split_punctuation=False)
         self.model = model
-        # SentencePiece's space mark in a text is treated as a space, as SentencePiece does.
+        # A space mark inside a text is treated as a space, as SentencePiece does.
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
         """Return normalised strings (B,); the operation is idempotent."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Replace spaces first, because lower-casing truncates at NUL, and last, because NFKC creates spaces.
+        # Replace white space twice: before lower-casing, which truncates at NUL, and after NFKC, which creates spaces.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
-            # NFKC creates capitals, as from a trademark sign; lower-casing can leave a letter decomposed.
+            # NFKC turns a trademark sign into capitals, so it comes first; lower-casing can decompose a letter.
             strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 
@@ -55,8 +55,8 @@ class PieceTokenizer(Tokenizer):
         normalized = self.normalize(strings)
         return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
-    # Load the model inside a function: setting TensorFlow's seed would discard a model loaded outside. A SavedModel
-    # also stores a single copy of the function.
+    # Load the model inside a `tf.function`, because setting TensorFlow's seed discards a model that was loaded outside.
+    # A SavedModel then also stores the model only once.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):
@@ -106,7 +106,7 @@ class SubwordEncoder(PieceEncoder):
     def fit(cls, sentences, vocabulary_size, lowercase=True):
         """Train byte-pair encoding on *training* sentences; sentences in the same order give the same model.
 
-        SentencePiece holds its sentences in memory, so at most `MOST_SENTENCES`, evenly spaced, are used.
+        SentencePiece loads all sentences into memory, so we pass at most `MOST_SENTENCES` evenly spaced ones.
         `vocabulary_size` includes the special pieces and all single characters; smaller sizes raise `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
@@ -139,7 +139,7 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return the sentences (...) of int ids (..., T) without special tokens and space marks, but with `<unk>`."""
+        """Return sentences (...) for int ids (..., T), with `<unk>`, but without other special tokens or space marks."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 

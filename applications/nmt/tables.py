@@ -1,10 +1,10 @@
-"""Define the columns of the tables and the papers' layouts."""
+"""Define the columns of result tables, and lay out the tables of Deng et al. 2018 and Fan et al. 2020."""
 
 from applications.common.papers import with_paper
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
 
-# Rows of Tables 8 and 4 of Fan et al. 2020.
+# Models in Table 8 (cost) and Table 4 (quality) of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
 FAN_QUALITY = ("soft", "relaxed", *FAN_COST)
 
@@ -12,12 +12,12 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics for the most certain translations.
+# Metrics that `--layout uncertainty` reports for the most certain translations: a title and a factor for each.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
-    """Return the entropy and F1 of the alignment before the word is observed: p, or the mean of BAM's weights."""
+    """Return the entropy and F1 of the alignment that does not see the target word: p, or BAM's mean weights."""
     report = record["report"]["alignment"]
     name = "prior" if "prior_entropy" in report else "mean"
     return {"entropy": report.get(f"{name}_entropy"), "f1": report.get(name, {}).get("f1")}
@@ -41,7 +41,7 @@ COLUMNS = (
 )
 
 
-# Table 2 of Deng et al. 2018: sums over all alignments and over the five most probable.
+# Columns of Table 2 of Deng et al. 2018: "exact" sums over all alignments, "K-max 5" over the five most probable.
 EXACT_AND_KMAX = (
     Column("PPL, exact", PERPLEXITY.of),
     Column("PPL, K-max 5", "kmax.likelihood.perplexity"),
@@ -51,7 +51,7 @@ EXACT_AND_KMAX = (
 
 
 def deng(comparison):
-    """Return Tables 1, 2 and 3 of Deng et al. 2018, beside the paper's figures."""
+    """Return Tables 1, 2 and 3 of Deng et al. 2018, with our results beside the published ones."""
     kinds = {name: MODELS[model] for name, model in comparison.models.items()}
     table_1 = with_paper(
         "Table 1 of Deng et al. 2018",
@@ -66,7 +66,7 @@ def deng(comparison):
     if kmax:
         title = "Table 2 of Deng et al. 2018"
         parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
-    # The entropy needs a categorical distribution, so BAM is left out.
+    # The entropy of p needs a categorical alignment, so Bayesian models are omitted.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Return the records of models with exact inference, and add their `kmax:5` reports as "kmax"."""
+    """Evaluate models with exact inference again with `kmax:5`, and add the reports to their records as "kmax"."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":
@@ -92,7 +92,7 @@ def _with_kmax(comparison):
 
 
 def fan(comparison):
-    """Return the available rows of Tables 4 and 8 of Fan et al. 2020, beside the paper's figures."""
+    """Return Tables 4 and 8 of Fan et al. 2020 for the compared models, with our results beside the published ones."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
     cost = "Table 8 of Fan et al. 2020; seconds measured in training, perhaps beside other processes"
@@ -107,7 +107,7 @@ def fan(comparison):
 
 
 def _title(name, short=False):
-    """Return the paper's title of a `compare` entry; unless `short`, name the estimator of the expectation too."""
+    """Return the paper's title for a model of `compare`; unless `short`, append the estimator if titles are equal."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation

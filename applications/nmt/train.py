@@ -24,7 +24,7 @@ def train(options):
     callbacks = posterior_callbacks(run, run.models.decoder.attention) if MODELS[options.model].needs_posterior else []
     run.open()
     with run.scope():
-        # The model returns a bound on the log-likelihood.
+        # The model outputs a bound on the log-likelihood of each word.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
     callbacks, score = [TranslateValidation(run), *callbacks], after_warm_start("val_loss")
@@ -33,7 +33,7 @@ def train(options):
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Log the perplexity of the validation loss, and BLEU of greedy translations of the first sentences."""
+    """Log the perplexity of the validation loss, and the BLEU of the first validation sentences, decoded greedily."""
 
     def __init__(self, run):
         super().__init__()
