@@ -139,7 +139,7 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return sentences (...) for int ids (..., T), with `<unk>`, but without other special tokens or space marks."""
+        """Return sentences (...) for int ids (..., T), with `<unk>` but no other special token and no space mark."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 
