@@ -1,7 +1,7 @@
 """Normalise answers, compute the VQA metric, and build the answer vocabulary.
 
-The official evaluation of VQA v2, https://visualqa.org/evaluation.html, defines the normal form and the metric; the
-vocabulary follows Teney et al. 2018, section 3.
+Normalisation and metric follow the official evaluation of VQA v2, https://visualqa.org/evaluation.html. The vocabulary
+follows Teney et al. 2018, section 3.
 """
 
 import collections
@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Official contractions; a missing apostrophe is restored.
+# Contractions of the official evaluation. Normalisation restores an apostrophe that is missing in an answer.
 _CONTRACTIONS = """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
     he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
@@ -37,8 +37,8 @@ _FULL_STOP = re.compile(r"\.(?!\d)")
 
 
 def normalize_answer(answer):
-    """Normalise an answer as the official evaluation does: lower case, number words as digits, no articles, and
-    punctuation only within words and numbers."""
+    """Normalise an answer as the official evaluation does: use lower case, write number words as digits, and remove
+    articles and all punctuation outside words and numbers."""
     text = " ".join(answer.split())
     cleaned = text
     for mark in _PUNCTUATION:
@@ -50,13 +50,13 @@ def normalize_answer(answer):
 
 
 def vqa_accuracy(answer, votes):
-    """Return min(number of votes for the answer / 3, 1), the accuracy of Antol et al. 2015."""
+    """Return the accuracy of Antol et al. 2015: min(number of votes for the answer / 3, 1)."""
     return min(votes.count(answer) / 3.0, 1.0)
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return at most `max_answers` answers that are the most common answer of at least `min_count` training questions,
-    sorted by frequency and then alphabetically."""
+    """Return the vocabulary of answers: up to `max_answers`, each the most common answer to at least `min_count`
+    training questions, sorted by frequency and then alphabetically."""
     counts = collections.Counter(most_common)
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:
@@ -68,7 +68,7 @@ def answer_vocabulary(most_common, min_count, max_answers):
 
 
 def count_votes(people, answers):
-    """Count the votes for each known answer to each question, a sparse float32 matrix (N, V)."""
+    """Count the votes for each answer in the vocabulary; return a sparse float32 matrix (N questions, V answers)."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     return CountVectorizer(analyzer=list, vocabulary=answers, dtype=np.float32).transform(people)

@@ -1,4 +1,4 @@
-"""Read questions and images, split them, fit the vocabularies, and build batches."""
+"""Read questions and images, split the questions, fit the vocabularies, and build batches."""
 
 import dataclasses
 
@@ -18,13 +18,13 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# updown attends to one region, so a single region must answer each question, or be absent.
+# Questions that one region answers, or its absence: updown attends to a single region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
 @dataclasses.dataclass
 class Part:
-    """Questions with their images, and the objects of each image id, if known."""
+    """Questions with their images and, if known, words for the objects in each image (`tags`)."""
 
     questions: Questions
     sources: Sources
@@ -32,7 +32,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split: files, or questions about rendered scenes split 80/10/10."""
+    """Return the `Part` of each split: from files, or from questions about rendered scenes (80/10/10)."""
     files, fraction, tags = options.questions, options.questions.valid_fraction, None
     if files.train_questions is None:
         questions, tags = embedded(scenes.scenes(files.num_scenes))
@@ -52,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions of the files given to `evaluate`, or `None` without files."""
+    """Return the questions of the files that an `evaluate` command names, or `None` if it names none."""
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
@@ -65,7 +65,7 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return questions about rendered scenes, and words for the objects of each scene."""
+    """Return `Questions` about rendered scenes, and a list of words such as "red-circle" for each scene."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
@@ -84,7 +84,7 @@ def region_options(options):
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data; the network words is trained on its answers."""
+    """Fit the codec on the training data. The feature extractor `words`, if chosen, learns to detect their answers."""
     limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)
@@ -94,7 +94,7 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return a dictionary from image ids to the words of their answers, without yes and no."""
+    """Return a dictionary from image ids to the words in the answers about this image, except yes and no."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":
@@ -104,8 +104,8 @@ def words_of(questions):
 
 @dataclasses.dataclass(kw_only=True)
 class EncodedPart(Part):
-    """An encoded `Part`: rows of the images in the regions, int64 (N,), word ids of the questions, int32 (N, L), votes,
-    sparse (N, V), and counts for the log."""
+    """An encoded `Part` of N questions. `rows`, int64 (N,), index the images; `words`, int32 (N, L), are word ids;
+    `votes`, sparse (N, V), count the answers of people; `report` contains counts for the log."""
 
     codec: Codec
     rows: np.ndarray
@@ -118,17 +118,17 @@ class EncodedPart(Part):
 
     @property
     def usable(self):
-        """Mask of the questions with a known answer, boolean (N,)."""
+        """Boolean mask (N,) of the questions with an answer in the vocabulary."""
         return self.votes.getnnz(axis=1) > 0
 
     def sample(self, count):
-        """Return up to `count` random rows, sorted, and the `EncodedPart` of these rows."""
+        """Choose up to `count` random questions; return their sorted indices and their `EncodedPart`."""
         rows = random_rows(len(self), count)
         columns = {name: getattr(self, name)[rows] for name in ("rows", "words", "votes")}
         return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)
 
     def num_batches(self, batch_size):
-        """Return the number of batches per epoch; training uses only questions with a known answer."""
+        """Return the number of batches per epoch; training uses only the `usable` questions."""
         return -(-int(self.usable.sum()) // batch_size)
 
     def questions_in_order(self, options):
@@ -138,13 +138,13 @@ class EncodedPart(Part):
         return self._with_regions(dataset, options)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets) of the questions with a known answer: one pass in order, or, given
-        `first_epoch`, an endless shuffled stream."""
+        """Return batches (inputs, targets) of the `usable` questions: one pass in order or, for training, an endless
+        shuffled dataset that starts with `first_epoch`."""
         usable, seed = np.flatnonzero(self.usable), options.run.seed
         votes = self.votes[usable]
         with tf.device("CPU:0"):
             columns = [tf.constant(self.rows[usable]), tf.constant(self.words[usable])]
-            # The sorted answer ids of each question and their vote counts, padded with 0.
+            # For each question the sorted answer ids and the number of votes for each, padded with 0.
             columns += [
                 tf.RaggedTensor.from_row_splits(values, votes.indptr).to_tensor()
                 for values in (votes.indices, votes.data)
@@ -162,7 +162,7 @@ class EncodedPart(Part):
             return {"image": image, "question": question, "answer": answer}, answer
 
         if first_epoch is None:
-            # Draw the same answers in every epoch, so that validation losses are comparable.
+            # Every epoch validates on the same sampled answers, so that validation losses are comparable.
             noise = tf.random.stateless_uniform([len(usable)], [seed, -1])
             rows = tf.data.Dataset.from_tensor_slices((tf.range(len(usable)), noise)).batch(options.fit.batch_size)
         else:
@@ -170,7 +170,7 @@ class EncodedPart(Part):
         return self._with_regions(rows.map(labelled), options)
 
     def _scores(self, ids, counts):
-        """Return the VQA accuracy of every answer, (B, V)."""
+        """Return the VQA accuracy that each answer would have, (B, V)."""
         accuracies = tf.minimum(counts / 3.0, 1.0)[..., None] * tf.one_hot(ids, self.votes.shape[1])
         return tf.reduce_sum(accuracies, axis=1)
 
@@ -180,7 +180,7 @@ class EncodedPart(Part):
 
 
 def _drawn(ids, counts, noise):
-    """Draw one person's answer per question, (B,)."""
+    """Sample one answer id per question, (B,), in proportion to the votes."""
     cumulative = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
     last = tf.argmax(tf.where(counts > 0, tf.range(counts.shape[1]), -1), axis=1, output_type=tf.int32)
     drawn = tf.reduce_sum(tf.cast(cumulative <= noise[:, None], tf.int32), axis=1)

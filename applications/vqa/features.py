@@ -6,6 +6,6 @@ from applications.vqa.questions import read_questions
 
 
 def features(options):
-    """Write image features; if questions are given, the network `words` is trained on their answers."""
+    """Write the features of images. If the options name questions, the network `words` is trained on their answers."""
     words = None if options.questions is None else words_of(read_questions(options.questions, options.annotations))
     write_features(options, words)

@@ -1,20 +1,23 @@
-"""Build models that answer questions about image regions: bottom-up top-down, and modular co-attention.
+"""Build models that answer questions about images, with the architectures updown and mcan.
 
-Updown (Anderson et al. 2018, as in Deng et al. 2018, appendix B), with a region x_z, the question q and the answer y:
+Updown is bottom-up top-down attention (Anderson et al. 2018, as in Deng et al. 2018, appendix B). z is the position of
+the region x_z, q the question and y the answer:
 
     p(z | x, q) = softmax_z w^T tanh(W_1 x_z + W_2 q)
     p(y | x, q, z) = softmax W dropout(relu(V [x_z; q]))
     q(z | x, q, y) = softmax_z u^T tanh(U_1 (x_z * relu(V_1 h_y)) + U_2 (q * relu(V_2 h_y)))  (section 4)
 
+Each model maximises one of these objectives:
+
     soft         log p(y | x, q, E_p[x])
     marginal     log sum_z p(z) p(y | z)
     hard         E_p log p(y | z), enumerated or sampled
     variational  E_q log p(y | z) - KL(q || p), enumerated or sampled
-    relaxed      the same with sampled weights z over all regions and the context sum_r z_r x_r
+    relaxed      as variational, but z is a vector of sampled weights, and the context is sum_r z_r x_r
 
-Mcan (Yu et al. 2019): log p(y | x, q); Fan et al. 2020 draw weights w: E_w log p(y | x, q, w) - KL(q(w) || prior).
-
-The models return the objective (B,) without the KL, which the attention adds to the loss.
+Mcan is modular co-attention (Yu et al. 2019). It maximises log p(y | x, q) or, if weights w are sampled as in Fan et
+al. 2020, E_w log p(y | x, q, w) - KL(q(w) || prior). All models return the objective (B,) without the KL, because the
+attention layers add the KL to the loss.
 
 Shapes: B examples, R regions of width D, L words of the question, V answers, K candidates of an alignment.
 """
@@ -38,15 +41,15 @@ from applications.vqa.options import WITH_POSTERIOR
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from the papers' tables.
+    """A model in the tables of Deng et al. 2018 (updown) or Fan et al. 2020 (mcan).
 
     Attributes:
         title: Name of the model in the paper.
-        objective: For updown, the name of a `keras_vattn.LatentObjective`, or "relaxed" for continuous random weights.
-        distribution: For mcan, "weibull" or "lognormal", or `None` for softmax.
-        prior: "fixed", "contextual" or `None`.
-        value, expectation: Columns of Table 1 of Deng et al. 2018.
-        published: The paper's `AlignmentOptions` for the model.
+        objective: For updown, the name of a `keras_vattn.LatentObjective`, or "relaxed" for sampled weights.
+        distribution: For mcan, "weibull", "lognormal", or `None` for softmax.
+        prior: Prior of sampled weights in mcan: "fixed", "contextual" or `None`.
+        value, expectation: The objective and its estimator in Table 1 of Deng et al. 2018.
+        published: Values of `AlignmentOptions` that the paper states for this model.
     """
 
     title: str
@@ -58,7 +61,7 @@ class Model:
     published: dict = dataclasses.field(default_factory=dict)
 
 
-# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's sigma.
+# From Table 1 of Deng et al. 2018, and from Table 7 and appendix B.2.3 of Fan et al. 2020 (sigma_1 is `prior_sigma`).
 _LOGNORMAL = {"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2}
 _WF = {"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2}
 _WC = {"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1}
@@ -76,24 +79,24 @@ MODELS = {
     "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
     "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-# Draws per prediction of `relaxed`, whose alignment must be sampled (Deng et al. 2018, section 4).
+# Samples per prediction of the model `relaxed`, which needs sampling (Deng et al. 2018, section 4).
 NUM_DRAWS = 10
 
 
 @dataclasses.dataclass
 class Models:
-    """The training and prediction models, which share their layers.
+    """The training model and the models for prediction, which share their layers.
 
     Attributes:
-        training: {"regions" (B, R, D), "num_regions" (B,), "question" (B, L), "answer" (B,) or scores (B, V)} -> the
-            bound (B,) in nats.
-        prediction: The same inputs without "answer" -> {"log_probabilities" (B, V), "weights" (B, R)}, exact over
-            alignments or at their mean.
-        drawn: As `prediction`, but samples the attention inside `posterior_draws`; `None` if the attention is
-            deterministic.
-        weights: The same inputs -> all attention weights, a list of (B, H, T, S); `None` for updown.
+        training: Maps "regions" (B, R, D), "num_regions" (B,), "question" (B, L) and "answer", ids (B,) or scores
+            (B, V), to the bound (B,) in nats.
+        prediction: Maps these inputs without "answer" to "log_probabilities" (B, V) and "weights" (B, R). It sums over
+            all alignments, or uses their mean.
+        drawn: As `prediction`, but `posterior_draws` makes it sample; `None` if the attention is deterministic.
+        weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each; `None` for
+            updown.
         embedding: The word embedding.
-        num_draws: Number of draws of `drawn` to average in a prediction, or 0 to use `prediction`.
+        num_draws: Number of samples of `drawn` that a prediction averages, or 0 to use `prediction`.
     """
 
     training: keras.Model
@@ -105,7 +108,7 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """The prediction as a function of the inputs and the batch number, traced once."""
+        """A function that predicts from the inputs and the batch number; TensorFlow traces it once."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
         if not self.num_draws:
             return lambda inputs, number=0: predicted(inputs)
@@ -115,7 +118,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of generative and inference parameters; prediction uses no inference network."""
+        """Numbers of parameters of the generative model and of the inference network alone."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -128,7 +131,7 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models` for the vocabulary, the V answers and the R regions of width D of a codec."""
+    """Build the `Models`; the codec provides the vocabulary, the answers and the shape of the regions."""
     inputs = {
         "regions": keras.Input((codec.regions.max_regions, codec.regions.model_width), name="regions"),
         "num_regions": keras.Input((), dtype="int32", name="num_regions"),
@@ -145,12 +148,12 @@ def _updown(options, inputs, embedding, num_answers):
     model, units, alignment = MODELS[options.model], options.network.units, options.alignment
     max_regions, width = inputs["regions"].shape[1:]
 
-    # Layers that all models share.
+    # Layers of every updown model.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Build the score here, so that all models have the same weight paths and can start from each other.
     score.build((None, 1, units), (None, max_regions, width))
-    # V [x; q] is split to project each region once.
+    # The two kernels of V [x; q] are separate, so that each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
     question_projection = keras.layers.Dense(units, name="question_projection")
     dropout = keras_vattn.fast.Dropout(
@@ -173,7 +176,7 @@ def _updown(options, inputs, embedding, num_answers):
         relaxed = alignment.with_published({}).alignment(alignment.relaxed, alignment.tau)
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
-        # Keras drops the second output of a call if an earlier call returned a single output.
+        # Both calls return the scores: Keras drops the second output of a call after a call with a single output.
         attend = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
         bound = answers(hidden_of(attend(**posterior)[0][:, :, None]), answer[:, None])[:, 0, 0]
         context, weights = attend()
@@ -209,7 +212,7 @@ def _updown(options, inputs, embedding, num_answers):
 
 
 def _posterior_logits(options, regions, query, answer, num_answers):
-    """Return the logits (B, 1, R) of the inference network q(z | x, q, y)."""
+    """Build the inference network q(z | x, q, y), and return its logits (B, 1, R)."""
     units, dense = options.network.units, functools.partial(keras.layers.Dense, use_bias=False)
     answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")(answer)
     region_gate = dense(regions.shape[-1], "relu", name="posterior_regions_gate")(answers)[:, None]
@@ -220,9 +223,9 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 
 
 def _mcan(options, inputs, embedding, num_answers):
-    """Build mcan: the words use self-attention, the regions self-attention and attention to the words; both are pooled
-    by attention and added."""
-    # Layers outside the stacks.
+    """Build mcan. Words attend to words; regions attend to regions and then to words. Attention pools the words and the
+    regions to one vector each, and the answer is predicted from the sum of both vectors."""
+    # Layers outside the stacks of attention units.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
@@ -262,8 +265,8 @@ def _mcan(options, inputs, embedding, num_answers):
 
 
 class _Unit:
-    """Build the units of modular co-attention: attention and feed-forward layers, each followed by a residual
-    connection and layer normalisation. Every dropout has its own seed."""
+    """Builds the units of mcan: attention and feed-forward layers, each followed by a residual connection and layer
+    normalisation. Every dropout layer has a different seed."""
 
     def __init__(self, options):
         self.options = options
@@ -271,7 +274,7 @@ class _Unit:
         self.seeds = map(options.run.layer_seed, itertools.count(17))
 
     def attention(self, name, query, value, mask):
-        """Apply multi-head attention from (B, T, units) to (B, S, units) with mask (B, S)."""
+        """Apply multi-head attention from `query` (B, T, units) to `value` (B, S, units) with `mask` (B, S)."""
         network, model = self.options.network, MODELS[self.options.model]
         arguments = {}
         if model.distribution is not None:
@@ -294,7 +297,8 @@ class _Unit:
         return self._added(name, x, hidden)
 
     def reduced(self, name, x, mask):
-        """Return the projected sum_t softmax(w^T relu(W x))_t x_t, (B, fused_units), and the weights (B, T)."""
+        """Pool `x` (B, T, units) by attention, sum_t softmax(w^T relu(W x))_t x_t; return its projection
+        (B, fused_units) and the weights (B, T)."""
         hidden = keras.layers.Dense(self.options.network.units, "relu", name=f"{name}_reduction_hidden")(x)
         logits = keras.layers.Dense(1, name=f"{name}_reduction")(self._dropped(f"{name}_reduction", hidden))[..., 0]
         weights = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)

@@ -10,7 +10,7 @@ from applications.common.program import Program
 from applications.vision import options as vision
 from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
-# The models of each network, Deng et al. 2018 and Fan et al. 2020.
+# The models of each architecture: updown as in Deng et al. 2018, mcan as in Fan et al. 2020.
 UPDOWN = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed", "variational_enum", "variational_sample")
 MCAN = ("soft", "no_kl", "lf", "lc", "wf", "wc")
 WITH_POSTERIOR = ("relaxed", "variational_enum", "variational_sample")
@@ -23,9 +23,9 @@ class QuestionOptions:
     train_questions: common.File | None = None
     """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""
     train_annotations: common.File | None = None
-    """Annotations of VQA v2's training questions, with ten answers each."""
+    """VQA v2's annotations of the training questions, with ten answers per question."""
     valid_questions: common.File | None = None
-    """Validation questions; by default a fraction of the training images is held out."""
+    """Validation questions; by default, the questions about some training images are held out."""
     valid_annotations: common.File | None = None
     """Annotations of the validation questions."""
     test_questions: common.File | None = None
@@ -33,22 +33,22 @@ class QuestionOptions:
     test_annotations: common.File | None = None
     """Annotations of the test questions."""
     valid_fraction: common.Fraction = 0.1
-    """Fraction of the training images to hold out if no validation questions are given."""
+    """Fraction of the training images to hold out if there are no validation questions."""
     test_from_validation: common.Fraction | None = None
     """Fraction of the validation images whose questions become test questions; 0.5 is the split of Deng et al. 2018.
     The question ids are written to split.json. Built-in questions already have a test split."""
     min_answer_count: common.Positive = 1
-    """An answer is known if it is the most common answer to at least this many training questions; 9 gives 3,129 known
-    answers for VQA v2's training and validation questions together."""
+    """The model predicts answers that are the most common answer to at least this many training questions. 9 results in
+    3,129 answers for VQA v2's training and validation questions together."""
     max_answers: common.Positive = 3129
-    """Maximum number of known answers."""
+    """Maximum number of answers that the model predicts."""
     max_question_length: common.Positive = 14
     """Maximum question length in words; longer questions are truncated."""
     embeddings: common.File | None = None
     """Pretrained word vectors of width word_width: GloVe or word2vec text, or .npz."""
     labels: Literal["drawn", "soft"] = "drawn"
-    """drawn: draw one answer per question and epoch, in proportion to its votes. soft: train on all answers with scores
-    min(n / 3, 1) and binary cross-entropy."""
+    """drawn: train on one answer per question and epoch, sampled in proportion to the votes. soft: train on all answers
+    with binary cross-entropy, and with the score min(n / 3, 1) for n votes."""
     control: Literal["none", "question_only"] = "none"
     """question_only: replace all regions by zeros."""
     num_scenes: common.Positive = 4000
@@ -70,16 +70,16 @@ class NetworkOptions:
     """Network"""
 
     architecture: Literal["of_model", "updown", "mcan"] = "of_model"
-    """updown: Anderson et al. 2018, as in Deng et al. 2018. mcan: Yu et al. 2019. of_model: the default of the model;
-    for soft, updown."""
+    """updown: Anderson et al. 2018, as in Deng et al. 2018. mcan: Yu et al. 2019. of_model: the architecture that
+    supports the model; soft works with both and defaults to updown."""
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 256
-    """Width of question, score and hidden layer in updown; total width of the heads in mcan."""
+    """Width of the question vector, the score and the hidden layer in updown; total width of all heads in mcan."""
     answer_width: common.Positive = 32
     """Width of the answer embedding in the inference network of updown."""
     fused_units: common.Positive = 256
-    """Width of the state from which mcan predicts the answer."""
+    """Width of the vector from which mcan predicts the answer."""
     num_layers: common.Positive = 2
     """Number of layers of mcan."""
     num_heads: common.Positive = 4
@@ -90,7 +90,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; none uses the paper's value for the model"""
+    """Attention; none uses the value that the paper states for the model"""
 
 
 @dataclasses.dataclass
@@ -98,9 +98,11 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 20
-    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Metrics with different numbers of samples
+    are not comparable."""
     feature_noise: common.NotNegativeFloat = 5.0
-    """Variance of Gaussian noise on region features for the noisy columns, 5 in Fan et al. 2020; 0 skips them."""
+    """Variance of Gaussian noise on region features in the columns "noisy", 5 in Fan et al. 2020; 0 skips the
+    columns."""
     noise_scale: bool = True
     """Multiply the noise by the standard deviation of the training features."""
 
@@ -127,13 +129,13 @@ class Options:
 
     @property
     def architecture(self):
-        """The architecture, with of_model resolved."""
+        """The architecture, "updown" or "mcan", also if the option is of_model."""
         default = "updown" if self.model in UPDOWN else "mcan"
         return default if self.network.architecture == "of_model" else self.network.architecture
 
     @property
     def dropout(self):
-        """The dropout rate, with the default resolved."""
+        """The dropout rate, or the default of the architecture if the option is not set."""
         return {"updown": 0.5, "mcan": 0.1}[self.architecture] if self.network.dropout is None else self.network.dropout
 
     def check(self):
@@ -157,13 +159,13 @@ class EvaluateVqa(common.EvaluateOptions):
     """Report on a split of the data of a run, or on other questions about the same images or features."""
 
     questions: common.File | None = None
-    """Other questions, in a format of --train-questions."""
+    """Other questions, in the same formats as --train-questions."""
     annotations: common.File | None = None
-    """Annotations of these questions."""
+    """VQA v2's annotations of these questions."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws for the uncertainty metrics; defaults to the option of the run."""
+    """Samples for the uncertainty metrics; the default is the value of the run."""
     feature_noise: common.NotNegativeFloat | None = None
-    """Variance of the noise; defaults to the option of the run."""
+    """Variance of the noise on region features; the default is the value of the run."""
 
     def check(self):
         if self.annotations is not None and self.questions is None:
@@ -172,8 +174,8 @@ class EvaluateVqa(common.EvaluateOptions):
 
 @dataclasses.dataclass
 class PredictVqa(common.GenerateOptions):
-    """Answer questions about images. A line has an image id or, if the run computes features from images, a file path,
-    a tab and a question. The output has the three most probable answers with their probabilities."""
+    """Answer questions about images. An input line contains an image, a tab and a question. The image is an id or, if
+    the run computes features from images, a file. The output lists the three most probable answers."""
 
 
 @dataclasses.dataclass
@@ -183,12 +185,13 @@ class OtherQuestions:
     other: common.File | None = None
     """A CSV or TSV of other questions, as for `evaluate --questions`; the answers are ignored."""
     corruption: common.NotNegativeFloat | None = None
-    """Variance of the noise on the regions; defaults to 5, 0 for no noise."""
+    """Variance of the noise that corrupts the region features; the default is 5, and 0 adds no noise."""
 
 
 @dataclasses.dataclass
 class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
-    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare three predictions of a run, on test, other and corrupted data: the average over samples, the prediction
+    at the mean, and the same with a fitted temperature."""
 
 
 @dataclasses.dataclass
@@ -200,17 +203,17 @@ class CompareVqa(OtherQuestions, common.CompareClassesOptions):
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
-    """Also print the tables of Deng et al. 2018 or Fan et al. 2020, or an evaluation of the models' uncertainty."""
+    """Also print the tables of Deng et al. 2018 or Fan et al. 2020, or evaluate the uncertainty of the models."""
 
 
 @dataclasses.dataclass
 class FeaturesVqa(FeaturesOptions):
-    """Compute region features of images for training with --features; the file records how to compute them."""
+    """Compute region features of images for training with --features, and store the extractor with them."""
 
     questions: common.File | None = None
-    """Training questions whose answers train the network words."""
+    """Training questions; the network words learns to detect the words of their answers."""
     annotations: common.File | None = None
-    """Annotations of these questions."""
+    """VQA v2's annotations of these questions."""
 
     def check(self):
         super().check()

@@ -1,4 +1,4 @@
-"""Read questions about images from VQA v2's JSON and from tables."""
+"""Read questions about images from tables or from the JSON files of VQA v2."""
 
 import dataclasses
 import pathlib
@@ -15,14 +15,14 @@ from applications.vqa.answers import normalize_answer
 
 # Answer types of VQA v2.
 TYPES = ("yes/no", "number", "other")
-# A single answer counts as this many votes.
+# If a question has a single answer, this answer counts as so many votes.
 NUM_VOTES = 10
 
 
 @dataclasses.dataclass
 class Questions:
-    """Columns of questions: ids, image ids, texts, lists of normalised answers (votes), `TYPES`, and, if known, the
-    region that each question is about, -1 for no single region."""
+    """Questions as columns. `votes` are lists of people's answers, normalised; `types` are from `TYPES`. `cells`, if
+    known, is the region that answers each question, or -1 if there is no such region."""
 
     ids: list
     images: list
@@ -63,8 +63,8 @@ class _Annotation(TypedDict):
 
 
 def read_questions(path, annotations=None):
-    """Read `Questions` from VQA v2's JSON with annotations, or from a CSV or TSV with the columns image, question and
-    answer; plain or .gz."""
+    """Read `Questions` from the JSON of VQA v2 and its annotations, or from a CSV or TSV file with the columns image,
+    question and answer. Files may be plain or .gz."""
     if pathlib.Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
         if annotations is not None:
             raise InputError(f"{annotations}: expected no annotations, since a table contains its answers.")
@@ -79,7 +79,7 @@ def read_questions(path, annotations=None):
 
 
 def _annotated(path, questions, annotations):
-    """Yield (question id, image id, question, answers, type or `None`)."""
+    """Yield (question id, image id, question, answers, answer type or `None`) for each question."""
     layout = '{"annotations": [{question_id, answers: [{answer}]}]}'
     entries = json_entries(annotations, read_json(annotations), "annotations", _Annotation, layout)
     entry_of = {entry["question_id"]: entry for entry in entries}
@@ -90,7 +90,7 @@ def _annotated(path, questions, annotations):
         )
     for question in questions:
         entry = entry_of[question["question_id"]]
-        # Put the multiple-choice answer first: the vocabulary uses the first of equally frequent answers.
+        # Put the multiple-choice answer first, because the first of equally frequent answers becomes the target.
         best = entry.get("multiple_choice_answer")
         votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
         yield question["question_id"], question["image_id"], question["question"], votes, entry.get("answer_type")
@@ -101,7 +101,7 @@ def _questions(path, rows):
     for number, image, text, votes, kind in rows:
         if not any(map(str.isalnum, text)):
             raise InputError(f"{path}: question {number}: expected a question with a word. Received: {text!r}")
-        # Keep answers that are empty after normalisation; no model can give them.
+        # Answers that normalisation makes empty still count as votes, although no model can predict them.
         votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))
         questions.images.append(image_id(image))
@@ -117,14 +117,14 @@ def _questions(path, rows):
 
 
 def _type_of(answer):
-    """Return the VQA v2 type of an answer."""
+    """Return the VQA v2 answer type: one of `TYPES`."""
     if answer in ("yes", "no"):
         return "yes/no"
     return "number" if answer.replace(".", "", 1).isdigit() else "other"
 
 
 def split_by_image(questions, fraction, seed, option="--valid-fraction"):
-    """Split questions by image with `split_by_group`; return `(train, held_out)`."""
+    """Return `(train, held_out)` from `split_by_group`: all questions about an image are in the same split."""
     rows = list(range(len(questions)))
     text = ParallelText(rows, rows, questions.images)
     parts = split_by_group(text, fraction, seed, option=option, group="image")

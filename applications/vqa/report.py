@@ -30,13 +30,13 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
-# Maximum number of questions for the uncertainty metrics; larger splits are sampled.
+# Maximum number of questions for the uncertainty metrics; from larger splits, random questions are used.
 MAX_UNCERTAIN = 2000
 # Number of questions for the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# PAvPU counts a prediction as certain below this p-value.
+# PAvPU counts a prediction as certain if its p-value is lower.
 SIGNIFICANCE = 0.05
-# Fixed seed of draws and noise, so that equal runs give equal reports.
+# The seed of samples and noise is fixed, so that equal runs write equal reports.
 _SEED = 0
 
 
@@ -54,7 +54,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return batches (inputs,) of a split in order, optionally with noise on the region features."""
+    """Return batches (inputs,) of the questions in order; `feature_noise` is the variance of noise on the regions."""
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
@@ -65,7 +65,7 @@ def questions_with_noise(run, part, feature_noise=0.0):
         (inputs,) = batch
         regions, seed = inputs["regions"], tf.stack([_SEED, tf.cast(number, tf.int32)])
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
-        # Add no noise to boxes and padding.
+        # The coordinates of boxes follow the features; they and the padding stay free of noise.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
         is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
         return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
@@ -74,8 +74,8 @@ def questions_with_noise(run, part, feature_noise=0.0):
 
 
 def predicted(run, part, feature_noise=0.0, title="answering"):
-    """Return metrics of the exact predictions, and the answer, its probability and the region weights for each
-    question."""
+    """Return the metrics of `Models.predict`, and a dictionary with the best answer, its probability and the region
+    weights for each question."""
     batches, codec = questions_with_noise(run, part, feature_noise), part.codec
     columns, start = [], 0
     for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
@@ -107,17 +107,18 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
 
 
 def rows_by_type(part):
-    """Return boolean masks (N,) of the questions of "all" types and of each type that occurs."""
+    """Return boolean masks (N,) by name: "all" selects all questions, the name of a type the questions of this type."""
     types = np.array(part.questions.types)
     rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
     return {name: selected for name, selected in rows.items() if selected.any()}
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
-    """Return uncertainty metrics on a sample of questions for each available kind of draws: dropout, attention, both.
-    For the last kind, also return a p-value per question: a test compares the two best answers.
+    """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness of the model:
+    "dropout", "attention" and "both". Also return the p-values of the last source: a test compares the best two answers
+    to each question.
 
-    Predictions are means over draws. Compare metrics only at equal numbers of draws.
+    A prediction is the mean over `num_draws` samples. Metrics are comparable only if `num_draws` is equal.
     """
     report, p_values = {}, {}
     if num_draws < 2:
@@ -146,7 +147,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` of up to `MAX_UNCERTAIN` questions of a split; `feature_noise` is the variance of noise on
+    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of noise on
     the regions."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
@@ -165,7 +166,7 @@ def other_questions(options, path, codec=None):
 
 
 def weights_deviation(run, part):
-    """Return the standard deviation of attention weights over draws, averaged over unmasked weights; `None` if weights
+    """Return the standard deviation of sampled attention weights, averaged over unmasked weights, or `None` if weights
     are deterministic."""
     if run.models.weights is None or run.models.drawn is None:
         return None
@@ -225,13 +226,13 @@ def report(run, part, record, outputs, shown):
 
 
 def people_of(votes):
-    """Return the three most frequent votes with their counts."""
+    """Return the three most frequent of people's answers (`votes`), with their counts."""
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 
 def draw_cards(run, part, outputs):
-    """Draw the attention for random questions, with p-values of their uncertainty, to cards.png, as in Figure 2 of Fan
-    et al. 2020."""
+    """Write cards.png, which shows random questions with the attention and the p-value of the answer, as in Figure 2 of
+    Fan et al. 2020."""
     panels, sampled = [], random_rows(len(part), MAX_UNCERTAIN)
     for row in sampled[random_rows(len(sampled), NUM_CARDS)]:
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])

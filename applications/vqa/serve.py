@@ -1,6 +1,6 @@
-"""Exportable module that takes images (or precomputed features) and questions, and returns answers.
+"""Answer questions about images or precomputed features, in a module that can be exported.
 
-Shapes: B questions, R regions of width D, A returned answers, S draws.
+Shapes: B questions, R regions of width D, V answers in the vocabulary, S samples.
 """
 
 import tensorflow as tf
@@ -43,7 +43,7 @@ class Answerer(ImageModule):
         return self._best(tf.exp(predicted["log_probabilities"])) | {"weights": predicted["weights"]}
 
     def _best(self, probabilities):
-        """Return the most probable answers of probabilities (B, V), and the entropy in nats."""
+        """Return the most probable answers for probabilities (B, V), and the entropy in nats."""
         best = tf.math.top_k(probabilities, min(NUM_ANSWERS, len(self.answers)))
         return {
             "answers": tf.gather(self.answers, best.indices),
@@ -52,8 +52,8 @@ class Answerer(ImageModule):
         }
 
     def _sample(self, regions, num_regions, questions, num_samples, seed):
-        """Return the best answers under the mean of draws, its entropy and mutual information (model uncertainty) in
-        nats, and the answer of each draw (B, S)."""
+        """Average the probabilities of S samples. Return the best answers, their entropy and mutual information (model
+        uncertainty) in nats, and as "draws" the best answer of each sample, (B, S)."""
         noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
         predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
         draws = noise.draws(predict, inputs, num_samples, seed)
@@ -66,14 +66,14 @@ class Answerer(ImageModule):
 
 
 def answer_lines(predicted):
-    """Yield a line per row of `predict` outputs: the three best answers with their probabilities."""
+    """Yield one line per question from the outputs of `predict`: the three best answers with their probabilities."""
     for answers, probabilities in zip(predicted["answers"].numpy(), predicted["probabilities"].numpy(), strict=True):
         pairs = list(zip(answers, probabilities, strict=True))[:3]
         yield "\t".join(f"{answer.decode()} {probability:.3f}" for answer, probability in pairs)
 
 
 def generate(run, options):
-    """Yield the answers for each line, which has an image, a tab and a question."""
+    """Yield the answers to each input line, which contains an image, a tab and a question."""
     answerer, origin = Answerer(run), options.input or "standard input"
     lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options, is_text=False)]
     for number, (image, tab, question) in enumerate(lines, start=1):

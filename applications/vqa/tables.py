@@ -1,4 +1,4 @@
-"""Define the columns of the tables and the papers' layouts."""
+"""Define the columns of result tables, and lay out the tables of Deng et al. 2018 and Fan et al. 2020."""
 
 from applications.common.papers import with_paper
 from applications.common.tables import Column, spread, title_from
@@ -7,14 +7,14 @@ from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
-    """Return the uncertainty metrics under all available draws: attention and dropout, or the only kind."""
+    """Return the uncertainty metrics with all randomness of the model: attention, dropout or both."""
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}
 
 
 def pavpu(kind="all", noisy=False):
-    """Return the column function for the PAvPU of a question type."""
+    """Return a function from a record to the PAvPU of a question type, for `Column`."""
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
 
 
@@ -43,15 +43,15 @@ COLUMNS = (
 
 
 def select_architecture(comparison, architecture):
-    """Return the records of the models of an architecture, and their titles in the paper."""
+    """Return the records of the models with this architecture, and the titles of these models in the paper."""
     names = [run.name for run in comparison.planned if run.options.architecture == architecture]
     records = {name: record for name, record in comparison.records.items() if name in names}
     return records, {name: title_from(name, lambda model: MODELS[model].title) for name in records}
 
 
 def deng(comparison):
-    """Return Table 1 and the right half of Table 3 of Deng et al. 2018 for the updown models, beside the paper's
-    figures."""
+    """Return Table 1 and the right half of Table 3 of Deng et al. 2018 for the updown models, with our results beside
+    the published ones."""
     records, titles = select_architecture(comparison, "updown")
     if not records:
         return []
@@ -76,8 +76,8 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 2 and 7 of Fan et al. 2020 for the mcan models: accuracy and PAvPU, on original and noisy
-    features."""
+    """Return Tables 2 and 7 of Fan et al. 2020 for the mcan models: accuracy and PAvPU, each on original features and
+    on features with noise."""
     records, titles = select_architecture(comparison, "mcan")
     if not records:
         return []

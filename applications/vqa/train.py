@@ -25,14 +25,15 @@ def train(options):
         run.models.embedding.set_weights([matrix])
     run.open()
     with run.scope():
-        # The model returns a bound on the log-likelihood.
+        # The model outputs a bound on the log-likelihood of each answer.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
 
     def validate(epoch, logs):
         report, _ = predicted(run, valid, title=None)
         logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
 
-    # The KL of random weights has constants of thousands of nats, so val_loss in float32 loses the likelihood.
+    # val_nll selects the weights. The KL of random weights contains constants of thousands of nats, so the float32
+    # val_loss cannot resolve changes of the likelihood.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate), *callbacks], after_warm_start("val_nll")
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
