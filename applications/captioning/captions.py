@@ -1,7 +1,7 @@
-"""Read captions of images from COCO's JSON or a Karpathy split.
+"""Read captions of images from the JSON of COCO or of a Karpathy split.
 
-The whole file is checked before anything is returned; an `InputError` names the file and the position in it. Files may
-end in ``.gz``; a leading byte-order mark is dropped.
+A reader checks the whole file before it returns; an `InputError` names the file and the position of the error. Files
+may end in ``.gz``; a leading byte-order mark is dropped.
 """
 
 import collections
@@ -20,14 +20,14 @@ from applications.vision.images import image_id
 COCO = '{"images": [{"id"}], "annotations": [{"image_id", "caption"}]}'
 KARPATHY = '{"images": [{"filename", "split", "sentences": [{"raw"}]}]}'
 LAYOUTS = f"captions of COCO, {COCO}, or a Karpathy split, {KARPATHY}"
-# restval contains images of COCO's validation set that are commonly used for training.
+# "restval" contains the images of COCO's validation set that most papers use for training.
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 
 @dataclasses.dataclass
 class Captions:
-    """Image ids and the captions of each image, at least one and without line breaks; and the numbers of skipped
-    captions without words and skipped images without captions."""
+    """Image ids, and a list of captions for each image. `skipped` counts the captions without words that were skipped,
+    `uncaptioned` the skipped images without captions."""
 
     ids: list
     captions: list
@@ -39,11 +39,11 @@ class Captions:
 
 
 def read_parts(paths):
-    """Return a dictionary of `Captions` for each split of a data set, in the order train, valid, test.
+    """Return a dictionary from splits to their `Captions`, in the order train, valid, test.
 
-    `paths` maps each split to a file or `None`. A COCO file is a single split; a Karpathy file contains all splits. A
-    Karpathy training file also provides the splits without a file of their own. Counts of skipped captions and images
-    are printed to standard error.
+    `paths` maps each split to a file or `None`. A COCO file contains one split, a Karpathy file contains all splits. If
+    the training file is a Karpathy file, it also provides the splits that have no file. The numbers of skipped captions
+    and images are printed to standard error.
     """
     contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}
@@ -65,7 +65,7 @@ def read_parts(paths):
 
 
 def split_images(captions, fraction, seed):
-    """Split captions by image with `split_by_group`; return `(train, held_out)`, with all counts in `train`."""
+    """Return `(train, held_out)`, split by image with `split_by_group`; `train` has the counts of skipped captions."""
     train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed, group="image")
     rest = dataclasses.replace(captions, ids=train.sources, captions=train.targets)
     return rest, Captions(held_out.sources, held_out.targets)
@@ -91,7 +91,7 @@ class _SplitImage(TypedDict):
 
 
 def _read(path, part):
-    """Return the `Captions` of each split in a file; a COCO file contains only the split `part`."""
+    """Return a dictionary from the splits in a file to their `Captions`; a COCO file has only the split `part`."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]
@@ -106,7 +106,7 @@ def _read(path, part):
 
 
 def _captions(path, images, pairs):
-    """Return the `Captions` of (image, caption) pairs; captions without words and images without captions are skipped
+    """Return the `Captions` for pairs (image, caption). Captions without words and images without captions are skipped
     and counted."""
     captions_of = {image: [] for image in images}
     if len(captions_of) < len(images):

@@ -1,4 +1,4 @@
-"""Read captions and images, split them, fit the vocabulary, and build batches."""
+"""Read captions and images, split the captions, fit the vocabulary, and build batches."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ SCENE_SIZE = 48
 
 @dataclasses.dataclass
 class Part:
-    """Captions with their images, and the `Scene` of each image, if known."""
+    """Captions with their images and, if the images are rendered, the `Scene` of each image."""
 
     captions: Captions
     sources: Sources
@@ -34,7 +34,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split: files, or captions of rendered scenes split 80/10/10."""
+    """Return the `Part` of each split: from files, or from captions of rendered scenes (80/10/10)."""
     require_pycocoevalcap()
     names, fraction, rendered = options.captions, options.captions.valid_fraction, None
     if names.train_captions is None:
@@ -53,7 +53,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the captions of the file given to `evaluate`, or `None` without a file."""
+    """Return the captions of the file that an `evaluate` command names, or `None` if it names none."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
@@ -67,19 +67,19 @@ def sources_of(options):
 
 
 def words_of(captions):
-    """Return the words of each caption, a list of lists of str, without punctuation as in published splits."""
+    """Return the list of words of each caption. Punctuation is removed, as in the published splits."""
     tokens = Tokenizer().token_lists(captions)
     return [[token for token in row if any(character.isalnum() for character in token)] for row in tokens]
 
 
 def words_of_images(captions):
-    """Return a dictionary from image ids to the words of all their captions."""
+    """Return a dictionary from image ids to the words in all captions of this image."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data; the network words is trained on its captions."""
+    """Fit the codec on the training data. The feature extractor `words`, if chosen, learns to detect caption words."""
     words = words_of_images(part.captions)
     counts = collections.Counter(itertools.chain.from_iterable(words.values()))
     min_count = options.captions.min_word_count
@@ -94,10 +94,10 @@ class EncodedPart(Part):
     """An encoded `Part` of N images with C captions.
 
     Attributes:
-        rows: Rows of the images in the regions, int64 (N,).
-        image: The image of each caption, int32 (C,).
+        rows: Index of each image in the region features, int64 (N,).
+        image: Index of the image of each caption, from 0 to N - 1, int32 (C,).
         texts: The captions, a list of C str.
-        tokens: The words of each caption, truncated to `max_length`, a list of C lists.
+        tokens: A list of words for each caption, truncated to `max_length`.
         target_input: Inputs of the decoder, int32 (C, T): `<start>` and the words.
         target: Targets of the decoder, int32 (C, T): the words and `<end>`.
         report: Counts for the log.
@@ -120,13 +120,13 @@ class EncodedPart(Part):
         return num_array_batches(self.target, batch_size)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets), one caption per example, in the order of `array_batches`."""
+        """Return batches (inputs, targets) of captions, in the order of `array_batches`."""
         arrays = {"image": self.rows[self.image], "target_input": self.target_input, "target": self.target}
         dataset = array_batches((arrays, self.target), options.fit.batch_size, options.run.seed, first_epoch)
         return self._with_regions(dataset)
 
     def images(self, batch_size, count=None):
-        """Return batches of (inputs,), one image per example: all images in order, or the first `count`."""
+        """Return batches (inputs,) of all images in order, or of the first `count` images."""
         dataset = tf.data.Dataset.from_tensor_slices(({"image": self.rows[:count]},)).batch(batch_size)
         return self._with_regions(dataset)
 

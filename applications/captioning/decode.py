@@ -1,6 +1,6 @@
-"""Exportable module that takes images (or precomputed features) and returns captions.
+"""Caption images or precomputed features, in a module that can be exported.
 
-Shapes: B images, R regions of width D, T words of a caption with the end token, S draws.
+Shapes: B images, R regions of width D, T words of a caption with the end token, S samples.
 """
 
 import tensorflow as tf
@@ -21,8 +21,8 @@ from keras_vattn import decoding
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate`, `sample` and, with random attention, `uncertain`; and the functions `search`,
-    `read` and `written` for `evaluate`. `num_beams` defaults to the option of the run."""
+    """Exports the endpoints `generate`, `sample` and, if the attention is stochastic, `uncertain`. The command
+    `evaluate` calls `search`, `read` and `written`. `num_beams` defaults to the value of the run."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -43,7 +43,7 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Decode ids (B, T) to captions of at most max_length words; an unfinished search has one more word."""
+        """Decode ids (B, T) to captions of at most max_length words; an unfinished search returns one more id."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
@@ -52,7 +52,7 @@ class Captioner(ImageModule):
         return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 
     def _search(self, regions, num_regions):
-        """Return the best caption of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
+        """Return the best beam of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
         (B, T, R)."""
         memory, mask = self._memory(regions, num_regions)
         state, step = self._steps(memory, mask, self._num_beams)
@@ -63,7 +63,7 @@ class Captioner(ImageModule):
         return {name: x[:, 0] for name, x in beams.items()}
 
     def _sample(self, regions, num_regions, num_samples, seed):
-        """Sample captions (B, S): words from p and, with random attention, the attention."""
+        """Return captions (B, S) of sampled words; a stochastic attention samples its weights too."""
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
         seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
@@ -78,8 +78,8 @@ class Captioner(ImageModule):
         return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
-        """Return the captions (B,) of `generate`, their "words" (B, T) including the end token, and their uncertainty
-        from `uncertainty_of`, under draws or at the mean."""
+        """Return the captions (B,) of `generate`, their "words" (B, T) with the end token, and the metrics of
+        `uncertainty_of`. Without `num_samples` these metrics are computed at the mean weights only."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 
@@ -90,8 +90,8 @@ class Captioner(ImageModule):
         return written | uncertainty_of(log_words, ids, *draws)
 
     def written(self, regions, num_regions, num_draws, seed):
-        """Return captions with their uncertainty, as `written_of` formats them; without draws, the attention is at its
-        mean."""
+        """Return captions with their uncertainty, in the format of `written_of`. If `num_draws` is 0, the metrics are
+        computed at the mean weights only."""
         if num_draws and self.noise.value is not None:
             captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:
@@ -99,7 +99,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Return captions with their uncertainty for precomputed region features, in the format of `written`."""
+        """Caption precomputed region features, and return the result of `written`."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 
@@ -107,8 +107,8 @@ class Captioner(ImageModule):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
 
     def _steps(self, memory, mask, num_beams=1, noise=None):
-        """Return the initial state and the step function of a search over memory (B, R, units), with `num_beams` rows
-        per state in a step, and optional noise (B, T, ...) for all steps."""
+        """Return the initial state and the step function of a search over memory (B, R, units). Each step reads
+        `num_beams` states per image. `noise` (B, T, ...), if any, contains the noise of all steps."""
         models = self._models.value
         start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
         memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))
@@ -125,9 +125,8 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return "log_likelihood" (B, T) of the words of `target` in nats, 0 at padding, and attention "weights" (B, T,
-        R), with the attention at its mean; a latent region is summed over, and adds "posterior" (B, T, R), p(region |
-        word)."""
+        """Return the "log_likelihood" of each target word in nats, (B, T), 0 at padding, and the mean "weights"
+        (B, T, R). A latent region is marginalised; it adds "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
@@ -141,7 +140,7 @@ class Captioner(ImageModule):
 
 
 def generate(run, options):
-    """Yield a caption for the image of each line."""
+    """Yield a caption for each input line, which names an image; add the uncertainty if the options request it."""
     names = [line.strip() if has_word(line) else "" for line in read_input(options, is_text=False)]
     captioner = Captioner(run)
 

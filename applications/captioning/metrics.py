@@ -1,7 +1,7 @@
-"""Score captions against several references, and attention against the true regions of words.
+"""Compare captions with several references, and attention weights with the region that each word describes.
 
-pycocoevalcap (the extra `captions`) computes the metrics of captions. BLEU, ROUGE-L and METEOR lie between 0 and 1,
-CIDEr between 0 and 10; papers print them times 100.
+The package pycocoevalcap (our extra `captions`) computes the caption metrics. BLEU, ROUGE-L and METEOR lie between 0
+and 1, CIDEr between 0 and 10; papers print them times 100.
 """
 
 import functools
@@ -18,8 +18,8 @@ from applications.common.errors import InputError
 FIGURES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "meteor")
 PTB, RULES = "PTBTokenizer", "rules without Java"
 
-# Tokens as in Stanford's PTBTokenizer, without punctuation; they differ for only 9 of the 25,014 captions of COCO
-# val2017.
+# Matches the tokens of Stanford's PTBTokenizer, without punctuation. The tokens differ for only 9 of the 25,014
+# captions of COCO val2017.
 _TOKEN = re.compile(
     r"""<\w+> | -[lr][rsc]b-                              # <unk>, replaced brackets
       | \d+(?:[.,:]\d+)+                                  # 3.5, 10:30
@@ -35,20 +35,20 @@ _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-
 
 
 def caption_metrics(hypotheses, references, java=True):
-    """Return BLEU-1 to BLEU-4 of the corpus, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
+    """Return corpus BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
-    CIDEr uses the document frequencies of these references, so CIDEr of a single image is 0. Stanford's PTBTokenizer
-    splits captions into lower-case tokens without punctuation. The tokenizer and METEOR need Java; without Java,
-    rules give nearly always the same tokens, METEOR is skipped, and a warning is printed once to standard error.
+    CIDEr counts the document frequencies of n-grams in these references, so CIDEr of a single image is 0. Stanford's
+    PTBTokenizer splits captions into lower-case tokens without punctuation. This tokenizer and METEOR need Java.
+    Without Java, `rule_tokens` replaces the tokenizer, METEOR is skipped, and a warning is printed to standard error.
 
     Args:
-        hypotheses: List of str, one caption per image; a caption may be empty.
-        references: List of list of str, the references of each image.
+        hypotheses: One caption per image; a caption may be empty.
+        references: A list of captions for each image.
         java: Whether to use Java if it is installed.
 
     Returns:
         Dictionary with "num_images", "num_empty" (hypotheses without words), "tokenizer" (`PTB` or `RULES`), and the
-        values of `FIGURES`; METEOR only with Java.
+        metrics in `FIGURES`; "meteor" is missing without Java.
     """
     require_pycocoevalcap()
     from pycocoevalcap.bleu.bleu import Bleu
@@ -65,7 +65,7 @@ def caption_metrics(hypotheses, references, java=True):
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if has_java else RULES}
     truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
     rouge = Rouge()
-    # Score captions without words as 0; the scorer would match them with empty references.
+    # ROUGE-L of an empty caption is set to 0, because the scorer would match it with an empty reference.
     rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
     bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
     values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
@@ -75,7 +75,7 @@ def caption_metrics(hypotheses, references, java=True):
 
 
 def cider_of_images(hypotheses, references, java=True):
-    """Return an array with the CIDEr-D of each image; `caption_metrics` returns the mean."""
+    """Return an array with the CIDEr-D of each image; `caption_metrics` returns the mean of this array."""
     from pycocoevalcap.cider.cider import Cider
 
     hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
@@ -86,8 +86,8 @@ def cider_of_images(hypotheses, references, java=True):
 def _tokenized(hypotheses, references, java):
     tokens = _ptb_tokens if java else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
-    # Tokenise references separately, as pycocoevalcap does: PTBTokenizer also reads the next line to decide whether a
-    # full stop ends a sentence.
+    # Tokenise references separately from hypotheses, as pycocoevalcap does, because PTBTokenizer reads the next line to
+    # decide whether a full stop ends a sentence.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     return hypotheses, [list(itertools.islice(tokenized, len(row))) for row in references]
 
@@ -107,19 +107,19 @@ def rule_tokens(captions):
 
 
 def pointing(weights, cells, words, kinds):
-    """Return the fraction of words whose largest attention weight is at the word's region.
+    """Return for how many words the attention points at the region that the word describes.
 
-    If n regions tie for the largest weight, a word counts 1/n when its region is among them, so equal weights score
-    exactly the chance level 1/R.
+    The attention points at the region with the largest weight. If n regions tie, and the correct region is one of them,
+    the word counts 1/n. Equal weights therefore score exactly the chance level 1/R.
 
     Args:
-        weights: For each caption, the weights (R,) of each word.
-        cells: For each caption, the region of each word, -1 for words about no region.
-        words: For each caption, its words.
-        kinds: Dictionary from the name of a kind of words to its words, such as the colours.
+        weights: For each caption, an array (T, R) with the weights of each word.
+        cells: For each caption, the region of each word, or -1 for words about no region.
+        words: For each caption, a list of words.
+        kinds: Dictionary from the name of a set of words, such as "color", to these words.
 
     Returns:
-        Dictionary from "all" and each kind that occurs to {"accuracy", "chance", "num_words"}.
+        Dictionary with {"accuracy", "chance", "num_words"} for "all" words and for each set of words that occurs.
     """
     pairs = {kind: [] for kind in ("all", *kinds)}
     for matrix, regions, caption in zip(weights, cells, words, strict=True):
@@ -135,8 +135,8 @@ def pointing(weights, cells, words, kinds):
     }
 
 
-# The Java calls of pycocoevalcap leave files in its folder, wait forever for a Java that has ended, and do not stop
-# it, so they are replaced here.
+# The functions below replace the Java calls of pycocoevalcap, which write files to its folder, wait forever if Java has
+# ended, and never stop Java.
 
 
 def _ptb_tokens(captions):
@@ -149,7 +149,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return the corpus METEOR, computed from the statistics of each caption."""
+    """Return the METEOR of the corpus; the first call of Java returns statistics per caption, the second the score."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)
@@ -173,7 +173,7 @@ def _java(name, options, lines, num_outputs=None):
     outputs, expected = result.stdout.splitlines(), len(lines) if num_outputs is None else num_outputs
     if result.returncode or len(outputs) != expected:
         messages = result.stderr.splitlines()
-        # Java prints remarks about options before the error, and the stack trace after it.
+        # Java prints remarks about its options before the error message, and a stack trace after it.
         error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
             f"java: {name}: expected {expected} lines and status 0. "

@@ -1,6 +1,6 @@
-"""Build Att2in on region features (Rennie et al. 2017), with the attention of Xu, Fan or Deng et al.
+"""Build the captioning model Att2in (Rennie et al. 2017) with the attention of Xu, Fan or Deng et al.
 
-For the words y_t of a caption, the regions x_r and the weights p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r):
+Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r). Training maximises
 
     soft         sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, E_p[x])
     hard         E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, x_r), r ~ p, by the score function
@@ -8,9 +8,9 @@ For the words y_t of a caption, the regions x_r and the weights p(r) = softmax_r
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
-The model returns the terms (B, T) of the sum; the attention adds the KL to the loss.
+The model returns the term of each word, (B, T), without the KL, which the attention adds to the loss.
 
-Shapes: B captions, T words with the end token, R regions of width D, K candidates of a latent region, V words of the
+Shapes: B captions, T words with the end token, R regions of width D, K candidates of a latent region, V words in the
 vocabulary.
 """
 
@@ -28,15 +28,15 @@ from applications.vision.regions import region_mask
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from Table 3 of Fan et al. 2020, or with the latent region of Deng et al. 2018.
+    """A model in Table 3 of Fan et al. 2020, or a variant with the latent region of Deng et al. 2018.
 
     Attributes:
         title: Name of the model in the paper.
-        alignment: Distribution of the decoder's weights: "hard", "weibull", "lognormal" or "gaussian"; `None` for
-            softmax.
+        alignment: Distribution of the decoder's attention weights: "hard", "weibull", "lognormal" or "gaussian";
+            `None` for softmax.
         feeding: Context that the decoder reads: "sampled", or "expected" under p.
-        is_marginal: Whether words depend on one latent region that is summed over.
-        published: The paper's `AlignmentOptions` for the model.
+        is_marginal: Whether each word depends on a latent region, and its likelihood is the sum over all regions.
+        published: Values of `AlignmentOptions` that the paper states for this model.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Model:
     published: dict = dataclasses.field(default_factory=dict)
 
 
-# Appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's sigma.
+# From appendix B.3.2 of Fan et al. 2020; sigma_1 in the paper is `prior_sigma`.
 _LC = {"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0}
 _WC = {"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0}
 MODELS = {
@@ -55,20 +55,20 @@ MODELS = {
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
     "lc": Model("BAM-LC", "lognormal", published=_LC),
     "wc": Model("BAM-WC", "weibull", published=_WC),
-    # Ablation of section 4.3 of Fan et al. 2020.
+    # An ablation in section 4.3 of Fan et al. 2020.
     "gaussian": Model("Gaussian weights", "gaussian"),
 }
 
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its submodels for decoding.
+    """The training model, and the submodels that decoding calls. All share their layers.
 
     Attributes:
-        training: {"regions" (B, R, D), "num_regions" (B,), "target_input" (B, T), "target" (B, T)} -> bound (B, T) of
-            the words of `target` in nats; `target_input` is `target` shifted by one step.
-        encoder: regions (B, R, D) -> memory (B, R, units).
-        embedding: target_input (B, T) -> (B, T, word_width).
+        training: Maps "regions" (B, R, D), "num_regions" (B,), "target" (B, T) and "target_input" (B, T), which is
+            `target` shifted by one step, to the bound of each target word in nats, (B, T).
+        encoder: Maps regions (B, R, D) to the memory (B, R, units).
+        embedding: Maps target_input (B, T) to word vectors (B, T, word_width).
         decoder: The `AttentionDecoder`.
         emission: The `Emission`.
     """
@@ -81,11 +81,11 @@ class Models:
 
     @property
     def parameters(self):
-        """The number of parameters, which are all generative."""
+        """The number of parameters, all of which belong to the generative model."""
         return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):
-        """Return the decoder outputs for captions, the memory (B, R, units) and the region mask (B, R)."""
+        """Run the decoder over captions; return its outputs, the memory (B, R, units) and the region mask (B, R)."""
         memory, mask = self.encoder(regions, training=False), region_mask(num_regions, regions.shape[1])
         embedded = self.embedding(target_input, training=False)
         masks = {"inputs_mask": ops.not_equal(target, PAD), "memory_mask": mask}
@@ -94,7 +94,7 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models` for the V words and the R regions of width D of a codec."""
+    """Build the `Models`; the codec provides the vocabulary and the shape of the regions."""
     vocabulary_size, max_regions = len(codec.vocabulary), codec.regions.max_regions
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
 
@@ -130,7 +130,7 @@ def build(options, codec):
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
     elif kind.alignment == "hard":
-        # The expected state is an additional candidate, so that it shares the dropout mask; it needs no gradient.
+        # The state at the expected context is a second candidate, so that both share a dropout mask.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None
@@ -156,7 +156,7 @@ def _dropout(options, index, name, noise_shape=None):
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class GaussianWeights(keras_vattn.Alignment):
-    """Weights Normal(softmax(phi), sigma^2), which may be negative and do not sum to 1; only for ablation."""
+    """An ablation: weights from Normal(softmax(scores), sigma^2), which may be negative and do not sum to 1."""
 
     is_stochastic = True
     sigma = 0.1
@@ -173,9 +173,9 @@ class GaussianWeights(keras_vattn.Alignment):
 
 
 class Emission:
-    """p(y | h) = softmax W_v dropout(h); with a latent region p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x)).
+    """Computes p(y | h) = softmax W_v dropout(h) or, with a latent region x, softmax W_v dropout(tanh(W_h h + W_x x)).
 
-    The candidates of a word share a dropout mask.
+    All candidates of a word share one dropout mask.
     """
 
     def __init__(self, options, vocabulary_size):
@@ -188,8 +188,8 @@ class Emission:
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
     def candidates(self, decoded, memory, mask):
-        """Return the states that predict words, (B, T, K, units), and log p of the K regions, (B, T, K), from decoder
-        outputs with logits. Without a latent region, K is 1 and log p is `None`."""
+        """Return the states that predict words, (B, T, K, units), and log p of the K candidate regions, (B, T, K).
+        Without a latent region, K is 1 and log p is `None`. `decoded` must include the logits."""
         hidden = decoded["hidden"]
         if self.latent is None:
             return self.dropout(hidden[:, :, None]), None
@@ -198,7 +198,7 @@ class Emission:
         return self.dropout(hidden), latent["log_prior"]
 
     def log_words(self, decoded, memory, mask):
-        """Return log p of every word of the vocabulary, (B, T, V), summed over the latent region."""
+        """Return log p of every word in the vocabulary, (B, T, V). A latent region is marginalised."""
         hidden, log_prior = self.candidates(decoded, memory, mask)
         log_weights = ops.zeros_like(hidden[..., 0], "float32") if log_prior is None else log_prior
         return self.words(hidden, log_weights=log_weights)
@@ -206,9 +206,10 @@ class Emission:
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
-    """A decoder that also returns `"expected"` (B, T, units), its states without sampling.
+    """A decoder that also returns `"expected"` (B, T, units), the states that it has if it reads expected contexts.
 
-    A functional model passes its own `training` to all layers, so the decoder runs its second call itself.
+    For these states the decoder calls itself a second time, with `training=False`, because a functional model passes
+    the same `training` to all layers.
     """
 
     def build(self, inputs_shape, memory_shape):

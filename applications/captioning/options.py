@@ -17,11 +17,11 @@ class CaptionOptions:
     train_captions: common.File | None = None
     """Training captions: COCO's JSON, or a Karpathy split, which may contain all splits; plain or .gz."""
     valid_captions: common.File | None = None
-    """Validation captions; by default a fraction of the training images is held out."""
+    """Validation captions; by default, the captions of some training images are held out."""
     test_captions: common.File | None = None
     """Test captions, read once at the end of training and by `evaluate`."""
     valid_fraction: common.Fraction = 0.1
-    """Fraction of the training images to hold out if no validation captions are given."""
+    """Fraction of the training images to hold out if there are no validation captions."""
     min_word_count: common.Positive = 1
     """Treat words with fewer training occurrences as unknown."""
     max_length: common.Positive = 16
@@ -29,8 +29,8 @@ class CaptionOptions:
     num_scenes: common.Positive = 8000
     """Number of built-in scenes."""
     scene_captions: Literal["lines", "relations"] = "lines"
-    """lines: captions name the shapes of the first two objects in a row, from the left, or in a column, from the top.
-    relations: captions describe the relative positions of two or three objects, with their colours."""
+    """lines: captions name the shapes of the two leftmost objects in a row, or of the two topmost objects in a column.
+    relations: captions name the colours, shapes and positions of up to three objects."""
 
     def check(self):
         for part in ("valid", "test"):
@@ -45,7 +45,7 @@ class NetworkOptions:
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 128
-    """Width of the region embedding, the decoder, and the states that predict words."""
+    """Width of the embedded regions, of the decoder and of the states that predict words."""
     attention_units: common.Positive = 64
     """Width of the attention score."""
     dropout: common.Dropout = 0.1
@@ -59,12 +59,13 @@ class ReportOptions(DecodeOptions):
     num_beams: common.Positive = 1
     """Number of beams for reported, generated and exported captions; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
-    """Draws for the uncertainty, of the attention or, if it is deterministic, of dropout; 0 for no draws."""
+    """Samples for the uncertainty of captions, from the attention or, if it is deterministic, from dropout; 0 for
+    none."""
     java: bool = True
     """Use Java, if installed, for METEOR and for tokenisation."""
 
 
-# The defaults train on the built-in captions in minutes on two CPU cores; alignment options follow the paper.
+# The defaults train on the built-in captions in minutes on two CPU cores; attention options follow Fan et al. 2020.
 @dataclasses.dataclass
 class Options:
     """Train a model that captions images; without data options, on rendered scenes."""
@@ -94,22 +95,22 @@ class EvaluateCaptioning(common.EvaluateOptions):
     """Report on a split of the data of a run, or on other captions of the same images or features."""
 
     captions: common.File | None = None
-    """Other captions, in a format of --train-captions; from a Karpathy split, the test split is used."""
+    """Other captions, in the same formats as --train-captions; of a Karpathy file, only the test split is used."""
     num_beams: common.Positive | None = None
-    """Number of beams; defaults to the option of the run."""
+    """Number of beams; the default is the value of the run."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws for the uncertainty; defaults to the option of the run."""
+    """Samples for the uncertainty of captions; the default is the value of the run."""
     uncertainty: bool = False
-    """Also report the quality of the captions with the highest certainty."""
+    """Also report the uncertainty of the captions, and the quality of the most certain captions."""
 
 
 @dataclasses.dataclass
 class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
-    """Caption images. A line has an image id or, if the run computes features from images, a file path."""
+    """Caption images. An input line is an image id or, if the run computes features from images, a file."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Draws for the uncertainty, of the attention or, if it is deterministic, of dropout; 0 for no draws. Defaults to
-    the option of the run."""
+    """Samples for the uncertainty of captions, from the attention or, if it is deterministic, from dropout; 0 for none.
+    The default is the value of the run."""
 
 
 @dataclasses.dataclass
@@ -126,10 +127,10 @@ class CompareCaptioning(common.CompareOptions):
 
 @dataclasses.dataclass
 class FeaturesCaptioning(FeaturesOptions):
-    """Compute region features of images for training with --features; the file records how to compute them."""
+    """Compute region features of images for training with --features, and store the extractor with them."""
 
     captions: common.File | None = None
-    """Training captions whose words train the network words."""
+    """Training captions; the network words learns to detect their words."""
 
     def check(self):
         super().check()

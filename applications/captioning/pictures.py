@@ -1,4 +1,4 @@
-"""Draw the attention of a model for the words of its captions.
+"""Draw a picture of the attention weights for each word of a generated caption.
 
 Shapes: T words, R regions.
 """
@@ -18,8 +18,8 @@ _SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Draw the attention for each word of the captions of random images, one PNG per image in pictures/. For BAM, show
-    a prior draw above a posterior draw, as in Figure 1 of Fan et al. 2020."""
+    """Write a PNG per random image to pictures/, with the attention for each word of its caption. For BAM, it shows
+    weights sampled from the prior above weights sampled from the posterior, as in Figure 1 of Fan et al. 2020."""
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
         # Skip captions without words.
@@ -35,7 +35,7 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption and a dictionary of their weights (T, R); for BAM, the weights are draws from the
+    """Return the words of a caption, and a dictionary of attention weights (T, R): "weights", or for BAM samples of the
     "prior" and the "posterior"."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
@@ -51,10 +51,10 @@ def attended(run, part, row, caption):
 
 
 def prior_draws(run, inputs, num_words):
-    """Draw weights (T, R) from the contextual prior, which is the same for all words.
+    """Sample weights (T, R) from the contextual prior, which is equal for all words.
 
-    Draws are computed as logarithms, because a draw of Gamma(1e-6) underflows in float32. Nearly always one region gets
-    all of the weight.
+    The logarithms are sampled, because samples of Gamma(1e-6) underflow in float32. Nearly always, one region receives
+    the whole weight.
     """
     decoded, memory, mask = run.models.decode(**inputs)
     p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)

@@ -1,4 +1,4 @@
-"""Report likelihood, caption metrics, attention and tables of a trained model.
+"""Report the likelihood, the caption metrics and the attention of a trained model, and print tables.
 
 Shapes: N images, C captions, T words with the end token, R regions.
 """
@@ -33,9 +33,9 @@ CURVES = {
 }
 # Number of captions for the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# Fixed seed of draws, so that equal runs give equal reports.
+# The seed of samples is fixed, so that equal runs write equal reports.
 SEED = 0
-# Metrics for the most certain captions.
+# Metrics that `--layout uncertainty` reports for the most certain captions: a title and a factor for each.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
@@ -86,7 +86,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def uncertainty_report(sentences, run, part):
-    """Return the `coverage_report` of captions, in CIDEr and, on scenes, the fraction of true captions."""
+    """Return the `coverage_report` of captions, in CIDEr and, for rendered scenes, the fraction of true captions."""
     texts = [sentence["text"] for sentence in sentences]
     metrics = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:
@@ -97,12 +97,12 @@ def uncertainty_report(sentences, run, part):
 
 
 def true_of(part, texts):
-    """Return a boolean array: whether the caption of each scene is true."""
+    """Return a boolean array (N,) that is true if the text for a scene is one of its true captions."""
     return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, count=None, title="captioning"):
-    """Return the caption of each image of a split, or of the first `count` images, a list of str."""
+    """Return a list with the caption of each image of a split, or of its first `count` images."""
     batches, captions = part.images(BATCH, count), []
     for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(**inputs)["ids"]
@@ -111,9 +111,9 @@ def caption(captioner, part, count=None, title="captioning"):
 
 
 def likelihood_report(captioner, run, part):
-    """Return the perplexity of the captions and its kind, and statistics of the attention weights.
+    """Return the perplexity of the captions, with "kind", and statistics of the attention weights.
 
-    The number of tokens includes end tokens.
+    "kind" is "exact" if the perplexity sums over a latent region, and "plug-in" otherwise. End tokens count as tokens.
     """
     weights = {}
 
@@ -131,8 +131,8 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return the mean entropy in nats of attention weights, a list of C arrays (T, R), and, on scenes, the `pointing`
-    accuracy."""
+    """Return the mean entropy, in nats, of attention weights (C arrays of shape (T, R)). For rendered scenes, also
+    return the `pointing` accuracy."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
@@ -141,14 +141,14 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return the region of each word of each scene caption, a list of C lists, -1 for words about no region."""
+    """Return, for each caption of a scene, a list with the region of each word, or -1 for a word about no region."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
 
 def weights_deviation(run, part):
-    """Return "weights_sd", the standard deviation of attention weights over draws, averaged over the words of some
-    captions; an empty dictionary for deterministic weights."""
+    """Return "weights_sd", the standard deviation of sampled attention weights, averaged over the words of
+    `NUM_STATISTICS` captions, or an empty dictionary for deterministic weights."""
     if MODELS[run.options.model].alignment is None:
         return {}
     batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
@@ -195,7 +195,7 @@ def shown(run, part, outputs):
         sample = [("image", part.captions.ids[row]), ("caption", written[row])]
         sample += [("reference", reference) for reference in references]
         if part.scenes is not None:
-            # Show the most similar true caption beside a wrong one.
+            # If a caption is wrong, show the most similar true caption.
             true, text = scenes.true_captions(part.scenes[row]), hypotheses[row]
             sample.append(verdict("" if text in true else difflib.get_close_matches(text, true, n=1, cutoff=0.0)[0]))
         samples.append(sample)
@@ -208,7 +208,7 @@ def report(run, part, record, outputs, shown):
 
 
 def fan(comparison):
-    """Return Table 3 of Fan et al. 2020, beside the paper's figures."""
+    """Return Table 3 of Fan et al. 2020, with our results beside the published ones."""
     title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
     return [with_paper("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 

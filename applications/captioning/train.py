@@ -21,7 +21,7 @@ def train(options):
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
     with run.scope():
-        # The model returns the terms of a bound on the log-likelihood.
+        # The model outputs a bound on the log-likelihood of each word.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -35,7 +35,7 @@ def train(options):
             hypotheses = caption(captioner, valid, options.reports.num_decoded, title=None)
             logs["val_cider"] = caption_metrics(hypotheses, references[: len(hypotheses)], java=False)["cider"]
 
-    # Rank epochs without the KL, which dominates the loss if beta is tiny.
+    # Select the best epoch by perplexity, which has no KL: if prior_beta is tiny, the KL dominates the loss.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate)], lambda row: row["val_perplexity"]
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
