@@ -1,4 +1,4 @@
-"""Read sentences, split off held-out data, fit the vocabulary and encode."""
+"""Read sentences, hold out validation and test data, fit the vocabulary and encode the sentences."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from applications.text.rows import TextRows, ranks, take_rows
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
-# Number of built-in sentences, and the seed of their test split.
+# Number of built-in sentences, and the seed that selects their test split.
 _NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 
 @dataclasses.dataclass
 class Sentences:
-    """The sentences of a split, a list of str or `TextRows`, and the number of skipped lines."""
+    """The sentences of a split, a list of str or `TextRows`, and the number of lines that the reader skipped."""
 
     texts: list | TextRows
     skipped: int = 0
@@ -32,7 +32,7 @@ class Sentences:
 
 
 def read(options):
-    """Return the `Sentences` of each split; the built-in sentences are split 80/10/10."""
+    """Return the `Sentences` of each split: from files, or from the built-in sentences (80/10/10)."""
     text, parts = options.text, {}
     if text.train_text is None:
         origin, valid_fraction = "the built-in sentences", 1 / 9
@@ -55,14 +55,14 @@ def read_file(path, options, skip_invalid):
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` of the file given to `EvaluateVrae`, or `None`."""
+    """Return the `Sentences` of the file that an `evaluate` command names, or `None` if it names none."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )
 
 
 def _cut(origin, sentences, fraction, seed):
-    """Return the rest and a held-out fraction of the sentences; sentences that differ only in case stay together."""
+    """Return `(rest, held_out)`, two random splits; sentences that differ only in case are in the same split."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
     # Order the groups by first occurrence.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])

@@ -1,6 +1,6 @@
-"""Exportable module that generates, reconstructs and scores sentences with a trained model.
+"""Generate, reconstruct and score sentences with a trained model, in a module that can be exported.
 
-Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n draws.
+Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n samples.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# Defaults of `generate --num`, and the batch size.
+# Default number of new sentences, default number of sentences in an interpolation, and the batch size.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
 
 
 class Writer(tf.Module):
-    """The exported module of a `Run`: tokeniser, variables and decoding loops. `sampling` defaults to the options of
-    the run. Functions that use z_enc require a model with z_enc."""
+    """Generates, encodes, reconstructs and scores sentences with the model of a `Run`. `sampling` defaults to the
+    options of the run. Functions that encode or read z_enc require a model with z_enc."""
 
     def __init__(self, run, sampling=None):
         super().__init__(name="writer")
@@ -38,7 +38,7 @@ class Writer(tf.Module):
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
-        """Generate (num,) sentences, with z_enc from N(0, I), z_t and c~_t from their priors, and words from p."""
+        """Return new sentences (num,). z_enc is sampled from N(0, I), z_t and c~_t from their priors, words from p."""
         models, seed, z, noise = self._models.value, random.as_seed(seed), None, ()
         if models.latent is not None:
             z = random.normal((num, self._width), random.fold_in(seed, 0))
@@ -51,8 +51,8 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
-        """Return an importance-weighted bound on log p(x) (B,) in nats, which is the ELBO for one draw, and the number
-        of tokens including the end token."""
+        """Return the importance-weighted bound on log p(x) in nats, (B,), and the number of tokens with the end token.
+        With one sample, the bound is the ELBO."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
@@ -60,35 +60,35 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS)
     def encode(self, texts):
-        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
+        """Return q(z_enc | x) of each text as "mean" and "standard_deviation", (B, Z) each."""
         code = self.posterior(self._ids(texts))
         return {"mean": code["mean"], "standard_deviation": tf.exp(code["log_scale"])}
 
     @in_graph(TEXTS)
     def reconstruct(self, texts):
-        """Return the greedy sentence (B,) at the means of q(z_enc | x), p(z_t) and p(c~_t) (algorithm 2)."""
+        """Rebuild each text, (B,), by greedy decoding at the means of q(z_enc | x), p(z_t), p(c~_t) (algorithm 2)."""
         return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
 
     @in_graph(IDS)
     def posterior(self, source):
-        """Return the parameters "mean" and "log_scale" of q(z_enc | x), (B, Z)."""
+        """Return the parameters "mean" and "log_scale" of q(z_enc | x), (B, Z) each."""
         return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
 
     @in_graph(_CODES)
     def write_from(self, z):
-        """Return the ids (B, L) of the greedy sentence, given z_enc (B, Z)."""
+        """Decode greedily from z_enc (B, Z); return ids (B, L)."""
         z = tf.ensure_shape(z, (None, self._width))
         return decoding.greedy(self._step(z), **self._start(tf.shape(z)[0]))["ids"]
 
     @in_graph(IDS, IDS, IDS, _CODES)
     def figures_at(self, source, target_input, target, z):
-        """Return the values of `draw_figures` for a fixed z_enc (B, Z), with all other latents at the means of q."""
+        """Return the values of `draw_figures` at a given z_enc (B, Z), with z_t and c~_t at the means of q."""
         return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
 
     @in_graph(IDS, IDS, IDS)
     def describe(self, source, target_input, target):
-        """Return the Gaussian that models each sentence, "mean" and "log_scale" (B, D): N(h_T, I) for an LSTM,
-        q(z_enc | x) for a VRAE, p(c~_T | z_T) for an attending decoder (section 4.1)."""
+        """Return the Gaussian that represents each sentence, as "mean" and "log_scale" (B, D): N(h_T, I) for an LSTM,
+        q(z_enc | x) for a VRAE, p(c~_T | z_T) for a decoder with attention (section 4.1)."""
         models = self._models.value
         if models.latent is None:
             hidden = _last_of(models.decode(target_input, target)["hidden"], target)
@@ -101,7 +101,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS)
     def attention(self, source, target_input, target):
-        """Return the attention weights of each step, (B, T, S), with all latents at their means."""
+        """Return the attention weights of each step, (B, T, S), with all latent variables at their means."""
         models = self._models.value
         memory, last = models.encode(source)
         z = models.latent(last)
@@ -109,7 +109,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
-        """Return log p(x, z_n) - log q(z_n | x) for `num_samples` draws, (n, B), in nats."""
+        """Return log p(x, z_n) - log q(z_n | x) in nats, (n, B), for `num_samples` samples z_n of q."""
         seed = random.as_seed(seed)
 
         def weight(number):
@@ -121,16 +121,16 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def draw_figures(self, source, target_input, target, seed):
-        """Draw all latents once from q, and return values in nats: "log_likelihood" (B,), log p(x | z); "log_ratio"
-        (B,), log q(z | x) - log p(z) of the draw; and the KLs "kl_code" (B,) of z_enc, "kl_steps" (B, T) of z_t and
-        "kl_context" (B, T) of c~_t."""
+        """Sample all latent variables z once from q. Return in nats "log_likelihood" (B,), log p(x | z); "log_ratio"
+        (B,), log q(z | x) - log p(z); and the KLs "kl_code" (B,) of z_enc, "kl_steps" (B, T) of z_t and "kl_context"
+        (B, T) of c~_t."""
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def published_log_p(self, source, target_input, target, seed):
-        """Return log p (B,) in nats as the published code computes it: z_enc is drawn from q, and z_t and c~_t are at
-        the means of their priors. It is not a bound, since q depends on the sentence."""
+        """Return log p in nats, (B,), as the published code computes it: z_enc is sampled from q, z_t and c~_t are the
+        means of their priors. The value is not a bound, because q depends on the sentence."""
         models, z = self._models.value, None
         if models.latent is not None:
             with self._draws(models.latent, seed):
@@ -141,7 +141,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return a context manager that draws all latents; for the model lstm it does nothing."""
+        """Return a context manager under which all latent variables are sampled; for the model lstm it does nothing."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 
@@ -174,7 +174,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return the decoding step function for z_enc (N, Z). It uses the means if there is no `noise` (N, L, ...)."""
+        """Return the step function of decoding from z_enc (N, Z); without `noise` (N, L, ...) it uses prior means."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 
@@ -199,7 +199,7 @@ class Writer(tf.Module):
 
 
 def generate(run, options):
-    """Yield new sentences, the reconstruction of each input, or interpolations between consecutive inputs."""
+    """Yield new sentences, a reconstruction of each input line, or interpolations between consecutive input lines."""
     values = {name: getattr(options, name) for name in ("temperature", "top_p")}
     changed = {name: value for name, value in values.items() if value is not None}
     writer = Writer(run, dataclasses.replace(run.options.sampling, **changed))
@@ -234,7 +234,7 @@ def strings(texts):
 
 
 def interpolated(writer, texts, num_steps=NUM_BETWEEN):
-    """Return sentences at evenly spaced points between the z_enc of two sentences."""
+    """Return the sentences decoded at evenly spaced points between the z_enc of two sentences."""
     z = writer.encode(tf.constant(texts))["mean"]
     fractions = tf.linspace(0.0, 1.0, num_steps)[:, None]
     ids = writer.write_from((1.0 - fractions) * z[:1] + fractions * z[1:])
@@ -242,7 +242,7 @@ def interpolated(writer, texts, num_steps=NUM_BETWEEN):
 
 
 def seed_of_batch(seed, number):
-    """Return an integer seed per batch, so that batches have different draws."""
+    """Return a different integer seed for each batch, so that batches do not share their noise."""
     return (seed + 7919 * number) % 2**31
 
 
@@ -253,7 +253,7 @@ def _last_of(steps, target):
 
 
 def _normal(mean, log_scale):
-    # MultivariateNormalDiag would give small negative KLs.
+    # The KL of `MultivariateNormalDiag` can be slightly negative.
     return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 

@@ -1,5 +1,5 @@
-"""Read documents and reference summaries in the Opinosis layout: a file NAME.txt.data per topic with one sentence per
-line, and references NAME/NAME.1.gold and so on. `tools.convert_duc` converts DUC files to this layout."""
+"""Read documents and reference summaries in the layout of Opinosis. Each topic is a file NAME.txt.data with one
+sentence per line; references are NAME/NAME.1.gold and so on. `tools.convert_duc` converts DUC files to this layout."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ _ENDING = ".txt.data"
 
 @dataclasses.dataclass
 class Topic:
-    """The name of a topic, its sentences in document order, and its references, if any."""
+    """The name of a topic, its sentences in document order, and its reference summaries, if any."""
 
     name: str
     sentences: list
@@ -21,10 +21,10 @@ class Topic:
 
 
 def read_topics(folder, references=None):
-    """Read the `Topic`s of a folder; each needs a sentence and, if `references` is given, a reference."""
+    """Read the `Topic`s in a folder, with their reference summaries if `references` names a folder."""
     folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
-        # Files from old Macs end lines with a carriage return only.
+        # In files from old Macs, lines end with a carriage return only.
         lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
         topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:

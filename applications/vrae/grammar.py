@@ -1,11 +1,11 @@
-"""Generate and parse the built-in sentences, from a small grammar with number agreement.
+"""Generate and parse the built-in sentences. This is their grammar:
 
     sentence -> subject verb object [time]
     subject  -> determiner [adjective] person
     object   -> determiner noun
 
-Determiner, noun and verb agree in number, and each verb has its own four objects: "the happy farmer feeds two goats at
-noon". The grammar generates 73,728 sentences of five to eight words.
+Determiners, nouns and verbs agree in number, and each verb has four possible objects. An example is "the happy farmer
+feeds two goats at noon". The grammar generates 73,728 sentences of five to eight words.
 """
 
 import functools
@@ -41,14 +41,14 @@ _SIZES = tuple(map(len, _CHOICES))
 
 
 def sentences(count, seed=0):
-    """Draw `count` distinct random sentences, a list of str."""
+    """Return a list of `count` distinct random sentences."""
     rows = np.random.default_rng(seed).choice(np.prod(_SIZES), count, replace=False)
     return [_text(_slots(indices)) for indices in zip(*np.unravel_index(rows, _SIZES), strict=True)]
 
 
 def parse(sentence):
-    """Return a dictionary from slots to words, "" for a missing adjective or time; `None` for a sentence outside the
-    grammar.
+    """Return a dictionary from the slots of a sentence to their words, or `None` if the sentence is not grammatical.
+    The word of a missing adjective or time is "".
 
     >>> parse("two tired doctors read a book")["verb"], parse("two tired doctors reads a book")
     ('read', None)

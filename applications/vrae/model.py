@@ -1,18 +1,18 @@
-"""Build the language models of the paper.
+"""Build the language models of Chien and Wang 2019 (VRAE-SA).
 
     h_t = LSTM(h_{t-1}, [x_{t-1}; z_enc; z_t; c~_t]),  log p(x | z) = sum_t log softmax(W h_t)[x_t]
     loss = -log p(x | z) + a(step) KL(q(z_enc | x) || N(0, I))
            + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
 
-c_t is the attended context, c~_t is a draw from p(c | z_t), and a and b are annealing schedules. `lstm` has neither
-z_enc nor z_t, `vrae` has no z_t, and `vrae_sa` has no alpha term. Words are categorical: p is a softmax, although
-equations 14 and 17 of the paper use a Gaussian.
+c_t is the attended context, c~_t is a sample of p(c | z_t), and a and b are annealing schedules. The model `lstm` has
+neither z_enc nor z_t, `vrae` has no z_t, and `vrae_sa` has no alpha term. p(x | z) is a softmax, because words are
+categorical, although equations 14 and 17 of the paper use a Gaussian.
 
-With `--informed both`, attention also informs c~_t: it is drawn from q(c~_t | c_t) = N(c_t, sigma_t^2) with the sigma
-of p(c | z_t), and b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) replaces the last term. Without this KL, c_t would
-reveal future words at no cost, and the sum would not be a bound on the likelihood.
+With `--informed both`, c~_t is sampled from q(c~_t | c_t) = N(c_t, sigma_t^2), with the sigma_t of p(c | z_t), and
+b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) replaces the last term of the loss. Without this KL, the decoder could
+read future words from c_t without a penalty, and the loss would not be a bound on the likelihood.
 
-Shapes: B sentences, T words with the end token, S words without, Z latent units, V words of the vocabulary.
+Shapes: B sentences, T words with the end token, S words without it, Z latent units, V words in the vocabulary.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from applications.text.text import PAD, START, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from the paper's tables: its title; whether it has z_enc; whether its decoder draws z_t and attends to
-    the input sentence; whether an auxiliary loss makes z_t predict the attended context."""
+    """A model in the tables of the paper. `latent`: z_enc encodes the sentence. `attention`: the decoder samples z_t
+    and attends to the sentence. `auxiliary`: a loss trains z_t to predict the attended context."""
 
     title: str
     latent: bool = True
@@ -52,11 +52,11 @@ class Models:
     Attributes:
         embedding: The word embedding, shared by encoder and decoder.
         word_dropout, input_dropout: Dropout of the decoder's input.
-        encoder, latent: The encoder and z_enc, or `None` for the model lstm.
-        decoder: A `StochasticDecoder`, or an `AttentionDecoder` without attention.
+        encoder, latent: The encoder, and the layer that samples z_enc; `None` for the model `lstm`.
+        decoder: A `StochasticDecoder`, or an `AttentionDecoder` with attention switched off.
         words: A `TokenLogLikelihood`.
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) of the words of `target`, in
-            nats. `target_input` is `target` shifted by one step; `source` is `target` without the end token.
+        training: Maps "target" (B, T), "target_input" (B, T), which is `target` shifted by one step, and "source"
+            (B, S), which is `target` without the end token, to log p of each target word in nats, (B, T).
     """
 
     embedding: keras.Layer
@@ -78,17 +78,17 @@ class Models:
         return memory, last
 
     def inputs(self, target_input, z=None):
-        """Return the decoder's inputs (B, T, D): embedded words, concatenated with z_enc (B, Z) if it is given."""
+        """Return the decoder's inputs (B, T, D): word vectors, concatenated with z_enc (B, Z) unless `z` is `None`."""
         embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return embedded
-        # Multiplying by ones repeats z over a length that is unknown while building.
+        # Multiplying by ones repeats z along T, which is unknown while building.
         z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 
     def decode(self, target_input, target, z=None, memory=None, source=None, **options):
-        """Return the decoder's outputs for target_input and target (B, T), z_enc, and the encoder states of source.
-        Without encoder states, an attending decoder uses the priors of its latent variables."""
+        """Run the decoder over `target_input` (B, T) with z_enc `z`. `memory` are the encoder states of `source`; if
+        they are missing, a `StochasticDecoder` uses the priors of its latent variables."""
         context = {}
         if self.attends and memory is not None:
             context = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of parameters of p, and of parameters used only by q."""
+        """Numbers of parameters: "generative" counts those of p, "inference" those that only q uses."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)
@@ -105,7 +105,7 @@ class Models:
 
     @property
     def inference_weights(self):
-        """The weights used only by q."""
+        """The weights that only q uses."""
         layers = [self.encoder, self.latent]
         if self.attends:
             layers += [self.decoder.attention, self.decoder.latent]
@@ -123,7 +123,7 @@ def build(options, codec):
         latent = keras_vattn.GaussianLatent(
             network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
         )
-    # Initial vectors of scale 1 stand out from the noise of the latent variables.
+    # Word vectors start at scale 1, so that they stand out from the noise of the latent variables.
     uniform = keras.initializers.RandomUniform(-1.0, 1.0)
     embedding = keras.layers.Embedding(
         codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
@@ -145,7 +145,7 @@ def build(options, codec):
     decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
     if memory is None:
-        # Keras 3.12 rejects an unused input.
+        # Use `source`, because Keras 3.12 rejects an unused input.
         log_likelihood += ops.cast(ops.zeros_like(source[:, :1]), log_likelihood.dtype)
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
     draw_initial_weights(models.training.layers, options.run.seed)
@@ -153,7 +153,7 @@ def build(options, codec):
 
 
 def stochastic_decoder(options):
-    """Build the decoder with a latent variable at every step, informed by attention."""
+    """Build the decoder that samples z_t at every step; `--informed` sets which variables read the attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
     informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
     schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
@@ -167,7 +167,7 @@ def stochastic_decoder(options):
         name="z",
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
-    # An attention that informs nothing gets no gradient.
+    # If no variable reads the attention, its weights have no gradient.
     attention.trainable = informs_latent
     weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
     if informs_context:

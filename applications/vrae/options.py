@@ -1,4 +1,4 @@
-"""Options of the variational recurrent autoencoder; presets/ has the presets, and model.py defines the models."""
+"""Options of the variational recurrent autoencoder. presets/ contains the paper's values; model.py has the models."""
 
 import dataclasses
 import re
@@ -20,17 +20,17 @@ class TextOptions:
     train_text: common.File | None = None
     """Training sentences: one per line, or a CSV or TSV with a text column; plain or .gz."""
     valid_text: common.File | None = None
-    """Validation sentences; by default a fraction of the training sentences is held out."""
+    """Validation sentences; by default, some of the training sentences are held out."""
     test_text: common.File | None = None
     """Test sentences, read once at the end of training and by `evaluate`."""
     text_column: str = "text"
     """Text column of a table."""
     valid_fraction: common.Fraction = 0.1
-    """Fraction of the training sentences to hold out for validation if no validation file is given."""
+    """Fraction of the training sentences to hold out for validation if there is no validation file."""
     test_fraction: common.NotNegativeFloat = 0.0
-    """Fraction of the training sentences to hold out for testing if no test file is given; 0 for no test data."""
+    """Fraction of the training sentences to hold out for testing if there is no test file; 0 for no test data."""
     skip_invalid: bool = False
-    """Skip and count empty or non-UTF-8 lines instead of stopping."""
+    """Skip and count lines that are empty or invalid UTF-8, instead of stopping."""
     lowercase: bool = True
     """Lower-case the text."""
     split_punctuation: bool = True
@@ -65,7 +65,7 @@ class NetworkOptions:
     latent_units: common.Positive = 16
     """Width of z_enc and of z_t."""
     word_dropout: common.Dropout = 0.0
-    """Fraction of words that the decoder reads as unknown."""
+    """Fraction of the decoder's input words that training replaces by the unknown token."""
     input_dropout: common.Dropout = 0.0
     """Dropout rate of the decoder's word vectors."""
 
@@ -79,35 +79,35 @@ class VariationalOptions:
     """Random variables"""
 
     annealing: Annealing = "linear"
-    """Schedule of the weight of KL(z_enc); none for a constant 1."""
+    """Schedule of the weight of the KL of z_enc. linear: from kl_start to 1. none: a constant 1."""
     kl_start: common.NotNegativeFloat = 0.1
-    """Initial weight of KL(z_enc)."""
+    """Initial weight of the KL of z_enc."""
     kl_hold: common.NotNegative = 0
-    """Steps before this weight grows."""
+    """Steps before the weight of the KL of z_enc starts to grow."""
     kl_steps: common.Positive = 600
-    """Steps for growing this weight to 1."""
+    """Steps in which the weight of the KL of z_enc grows to 1."""
     step_annealing: Annealing = "none"
-    """Schedule of the weight of the KLs of z_t. A small weight lets the decoder read future words from z_t."""
+    """Schedule of the weight of the KL of z_t. linear: from step_kl_start to 1; while the weight is small, the decoder
+    learns to read future words from z_t. none: a constant 1."""
     step_kl_start: common.NotNegativeFloat = 0.01
-    """Initial weight of the KLs of z_t."""
+    """Initial weight of the KL of z_t."""
     step_kl_steps: common.Positive = 600
-    """Steps for growing this weight to 1."""
+    """Steps in which the weight of the KL of z_t grows to 1."""
     free_bits: common.NotNegativeFloat = 1.25
-    """Nats per dimension of z_enc without a KL penalty."""
+    """KL in nats per dimension of z_enc that is not penalised."""
     step_free_bits: common.NotNegativeFloat = 0.0
-    """Nats per dimension of z_t without a KL penalty, averaged over the steps."""
+    """KL in nats per dimension of z_t, averaged over the steps, that is not penalised."""
     step_free_nats: common.NotNegativeFloat = 0.0
-    """Nats of z_t per sentence without a KL penalty, summed over the steps."""
+    """KL of z_t in nats per sentence, summed over the steps, that is not penalised."""
     informed: Literal["latent", "both", "none"] = "latent"
-    """Variables that attention informs. latent: z_t, as in the paper. both: also c~_t, which is drawn around c_t with
-    its own KL. none: z_t is the mean of its prior."""
+    """Variables that read the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around c_t
+    and has a KL. none: no variable; z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
-    """Number of initial steps in which p lags behind q (He et al. 2019): q_steps steps train only q, the next trains
-    only p."""
+    """Number of first steps that train q ahead of p (He et al. 2019): q_steps steps train only q, then one only p."""
     q_steps: common.Positive = 4
-    """Steps of q before each step of p, during the lagging steps."""
+    """Steps that train only q before a step trains only p, within lagging_steps."""
     step_log_scale: float = -3.0
-    """Initial log sigma of z_t, and log of a factor on its initial kernels; noise of scale 1 would hide the words."""
+    """Initial log sigma of z_t, and log of a factor on its initial kernels. At 0 the noise would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: common.NotNegative = 0
@@ -127,11 +127,11 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_decoded: common.Positive = 200
-    """Validation sentences for the latent metrics of the log."""
+    """Validation sentences for the active units and the mutual information in the log."""
     num_draws: common.Positive = 20
-    """Draws for the importance-weighted bound."""
+    """Samples per sentence for the importance-weighted bound."""
     max_bound: common.Positive = 500
-    """Number of sentences for this bound."""
+    """Maximum number of sentences for the importance-weighted bound."""
 
 
 @dataclasses.dataclass
@@ -139,9 +139,9 @@ class SamplingOptions:
     """Sampling of words"""
 
     temperature: common.PositiveFloat = 0.5
-    """Temperature of the words' probabilities."""
+    """Temperature of the word probabilities."""
     top_p: common.Share | None = None
-    """Nucleus sampling: draw among the most probable words whose total probability reaches this."""
+    """Nucleus sampling: sample only the most probable words, whose probabilities add up to this."""
 
 
 # The defaults train on the built-in sentences in minutes on two CPU cores.
@@ -150,7 +150,7 @@ class Options:
     """Train a language model with latent variables; without data options, on sentences of a small grammar."""
 
     model: Literal[MODELS] = "vrae_sa_aux"
-    """A model from the paper's tables."""
+    """A model in the tables of Chien and Wang 2019 (VRAE-SA)."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/vrae")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -167,26 +167,26 @@ class EvaluateVrae(common.EvaluateOptions):
     """Report on a split of the data of a run, or on other sentences."""
 
     text: common.File | None = None
-    """Other sentences, in the format of the training file; --skip-invalid of the run applies."""
+    """Other sentences, in the format of the training file; the run's value of --skip-invalid applies."""
     num_draws: common.Positive | None = None
-    """Draws for the importance-weighted bound; defaults to the option of the run."""
+    """Samples per sentence for the importance-weighted bound; the default is the value of the run."""
 
 
 @dataclasses.dataclass
 class GenerateVrae(common.GenerateOptions):
-    """Generate new sentences, or sentences from the z_enc of lines of text."""
+    """Generate new sentences, reconstruct lines of text, or interpolate between them."""
 
     mode: Literal["new", "reconstruct", "interpolate"] = "new"
-    """new: sample from the priors. reconstruct: decode each line from the mean of its z_enc. interpolate: decode
+    """new: sample from the priors. reconstruct: encode each line and decode the mean of its z_enc. interpolate: print
     sentences between each line and the next, separated by tabs."""
     num: common.Positive | None = None
-    """Number of new sentences (default 10), or of sentences of an interpolation including both ends (default 5)."""
+    """Number of new sentences (default 10), or of sentences in an interpolation, with both ends (default 5)."""
     temperature: common.PositiveFloat | None = None
-    """Temperature of the words' probabilities; defaults to the option of the run, as does top_p."""
+    """Temperature of the word probabilities; the default is the value of the run."""
     top_p: common.Share | None = None
-    """Nucleus sampling: draw among the most probable words whose total probability reaches this."""
+    """Nucleus sampling, as in `train`; the default is the value of the run."""
     seed: common.Seed32 = 0
-    """Seed of the draws."""
+    """Seed of the samples."""
 
     def check(self):
         if self.mode == "new" and self.input is not None:
@@ -204,20 +204,20 @@ class GenerateVrae(common.GenerateOptions):
 
 @dataclasses.dataclass
 class SummarizeVrae:
-    """Extract summaries of the sentences whose Gaussians are closest to the Gaussian of their document."""
+    """Extract summaries from documents: the sentences whose Gaussians are closest to the Gaussian of the document."""
 
     run: common.TrainedRun
     """Folder of a run."""
     documents: common.Folder | None = None
-    """Folder of files NAME.txt.data, one per topic; the default is the topics of Python's documentation."""
+    """Folder with a file NAME.txt.data per topic; the default is the topics of Python's documentation."""
     references: common.Folder | None = None
     """Folder of reference summaries, with one folder per topic."""
     max_words: common.Positive | None = None
     """Maximum summary length in words; defaults to 25 with --documents, else 250."""
     document: Document = "mixture"
-    """Gaussian of a document. mixture: moments of the mixture of its sentences. sequence: encode all words at once."""
+    """Gaussian of a document. mixture: moments of its sentences' mixture. sequence: encode it as one long sentence."""
     out: str | None = None
-    """Output folder; defaults to summaries/ in the run folder. It may contain summaries of the same documents."""
+    """Output folder; defaults to summaries/ in the run folder. Summaries of the same documents are overwritten."""
 
     def check(self):
         if self.references is not None and self.documents is None:
@@ -233,8 +233,8 @@ class CompareVrae(common.CompareOptions):
     models: tuple[str, ...] = MODELS
     baseline: str = "lstm"
     layout: tuple[Literal["paper", "table_3"], ...] = ()
-    """Also print tables of the paper. paper: Tables 1 and 2 beside bounds. table_3: Table 3, from documents with
-    references."""
+    """Also print tables of Chien and Wang 2019. paper: Tables 1 and 2, and a table of bounds. table_3: Table 3, for the
+    summaries of --documents."""
     documents: common.Folder | None = None
     """Documents for table_3, as in `summarize`."""
     references: common.Folder | None = None

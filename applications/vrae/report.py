@@ -1,4 +1,4 @@
-"""Report bounds, samples and tables of a trained model; each name of a figure identifies its bound.
+"""Report bounds and samples of a trained model, and print tables. The name of each likelihood states its bound.
 
 Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
 """
@@ -65,12 +65,12 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Number of generated and rebuilt sentences, samples of each to show, and sentences with attention to show; the picture
-# has the first and the last of these.
+# Number of generated and of rebuilt sentences; number of samples of each in the report; number of sentences whose
+# attention is reported. attention.png shows the first and the last of these sentences.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
-# Interpolation points between two z_enc; repeated neighbouring sentences are dropped.
+# Number of points between two z_enc at which sentences are decoded; adjacent equal sentences are shown once.
 NUM_INTERPOLATED = 65
-# Fixed seed, so that equal runs give equal reports.
+# The seed is fixed, so that equal runs write equal reports.
 _SEED = 0
 
 
@@ -78,9 +78,9 @@ def evaluate(run, part, evaluation=None):
     """Return the report on a data split, and sample sentences."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
     likelihood = _likelihood(run, part, writer, kind)
-    # Spread the sentences over the split: its first sentences may share a document.
+    # Select sentences across the whole split, because its first sentences may come from one document.
     chosen = part.rows(evenly(len(part), reports.max_bound))
-    # Without latent variables one draw is exact.
+    # Without latent variables, the bound is exact for one sample.
     num_draws = first_value("num_draws", evaluation, reports) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
@@ -118,7 +118,7 @@ def example_of(part):
 
 
 def summary(report):
-    """Summarize the quality of the model in sentences."""
+    """Return sentences on the quality of the model, and on how much it uses its latent variables."""
     lines, counts, controls = [], report.get("grammar"), report.get("controls")
     if counts is None:
         bound = report["likelihood"]["importance_weighted"]
@@ -147,7 +147,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return the error in a sample of `shown`: an ungrammatical sentence or the wrong slots of a rebuilt one, or ""."""
+    """Return the error in a sample of `shown`, or "". A rebuilt sentence must have the same slots as its source."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
@@ -157,7 +157,7 @@ def fault_of(sample):
 
 
 def _grammar(outputs):
-    """Count generated sentences that are grammatical, and rebuilt sentences whose slots match the original."""
+    """Count the generated sentences that are grammatical, and the rebuilt sentences with the slots of their source."""
     rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
         "num_generated": len(outputs["generated"]),
@@ -169,13 +169,13 @@ def _grammar(outputs):
 
 def report(run, part, record, outputs, shown):
     if shown.alignments:
-        # The attention weights while writing a sentence (Figure 3).
+        # The attention at each word of a sentence, as in Figure 3 of Chien and Wang 2019.
         draw_alignments({"": shown.alignments[:: len(shown.alignments) - 1 or 1]}, run.folder.file("attention.png"))
     return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def sentences_of(run, part):
-    """Return the batches of a split as `Writer` arguments: source, target_input and target."""
+    """Return the batches of a split as arguments of `Writer` functions: source, target_input and target."""
     return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.training_batches(run.options)]
 
 
@@ -191,7 +191,7 @@ def _likelihood(run, part, writer, kind):
     return {
         "num_words": num_words,
         "num_tokens": num_tokens,
-        # The paper leaves out the KLs, and does not count the end token as a word.
+        # As in the paper, the KLs are missing, and the end token does not count as a word.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
@@ -202,7 +202,7 @@ def _likelihood(run, part, writer, kind):
 
 
 def _importance_weighted(run, part, writer, num_draws):
-    """Return the importance-weighted bound, and the ELBO of the same draws."""
+    """Return the importance-weighted bound, and the ELBO from the same samples."""
     total, elbo, num_tokens = 0.0, 0.0, 0
     for number, sentences in enumerate(progress(sentences_of(run, part), f"{num_draws} draws"), start=1):
         log_weights = writer.log_weights(*sentences, num_draws, seed_of_batch(_SEED, number)).numpy().astype("float64")
@@ -220,13 +220,13 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return by how many nats per sentence the reconstruction worsens if z_enc is taken from another sentence or is 0,
-    with the other latents unchanged: means and standard errors. Return `None` for a single sentence."""
+    """Return by how many nats per sentence log p(x | z) drops if z_enc comes from another sentence or is 0, while z_t
+    and c~_t are means of q: means and standard errors. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Neighbours have similar lengths, so the cost is not just due to a wrong length.
+    # Adjacent sentences have similar lengths, so that a wrong length does not explain the drop.
     codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):
@@ -239,8 +239,8 @@ def _controls(run, part, writer):
 
 
 def _map(run, part, writer):
-    """Return the total variation (0 to 1) between the attention of consecutive steps, and the entropy in nats, averaged
-    over the steps of each sentence and then over sentences."""
+    """Return "moves", the total variation (0 to 1) between the attention weights of consecutive steps, and "entropy" in
+    nats, both averaged over the steps of each sentence and then over sentences."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.attention(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
@@ -261,7 +261,7 @@ def samples_of(run, part, writer):
 
 
 def attention(run, part):
-    """Return the attention weights of the decoder for random sentences that it reconstructs."""
+    """Return `Alignment`s: the attention weights of the decoder for random sentences that it reconstructs."""
     if not run.models.attends:
         return []
     writer, lengths, alignments = Writer(run), part.sources.lengths, []
@@ -275,7 +275,7 @@ def attention(run, part):
 
 
 def paper(comparison):
-    """Return Tables 1 and 2 with the paper's figures, and a table of bounds."""
+    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and our bounds."""
     records = comparison.records
     return [
         *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
@@ -284,12 +284,12 @@ def paper(comparison):
 
 
 def _title_of(name):
-    """Return the paper's name of a model or baseline, as a row of cells."""
+    """Return the first cells of a table row: the paper's title for a model, or the name of a baseline."""
     return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 
 def table_3(comparison):
-    """Return ROUGE-1 of the summaries of `--documents`, beside Table 3 of the paper."""
+    """Return the ROUGE-1 of summaries of `--documents`, beside Table 3 of Chien and Wang 2019."""
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references, "--document", options.document]

@@ -1,7 +1,7 @@
 """Extract summaries with a trained model, and compare them with baselines.
 
-The model of a text is a diagonal Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x) for a VRAE, N(h_T, I)
-for an LSTM. A summary consists of the sentences with the smallest KL(document || sentence) (section 4.1 of the paper).
+Each text is represented by a diagonal Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x) for a VRAE,
+N(h_T, I) for an LSTM. A summary consists of the sentences with the smallest KL(document || sentence) (section 4.1).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from applications.vrae.options import PROGRAM
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Number of random summaries to average per topic, and of summaries to print if no references are given.
+# Number of random summaries whose ROUGE is averaged, and number of summaries to print if there are no references.
 NUM_RANDOM, NUM_SHOWN = 20, 3
 # LexRank's minimum similarity (Erkan and Radev 2004, section 3.2), and PageRank's damping factor.
 _LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
@@ -37,7 +37,7 @@ class Gaussians:
     log_scales: np.ndarray
 
     def mixture(self):
-        """Return one Gaussian (N = 1) with the moments of the equally weighted mixture."""
+        """Return one Gaussian (N = 1) with the mean and variance of the equally weighted mixture of all N."""
         mean = self.means.mean(axis=0)
         variance = np.mean(np.exp(2.0 * self.log_scales) + np.square(self.means - mean), axis=0)
         return Gaussians(mean[None], 0.5 * np.log(variance)[None])
@@ -51,8 +51,8 @@ def divergences(document, sentences):
 
 
 def extract(order, sentences, max_words):
-    """Return the first sentences in `order` that fit into `max_words`, in document order; if none fits, truncate the
-    best."""
+    """Return a summary of at most `max_words`: take sentences in `order` if they fit, and join them in document order.
+    If no sentence fits, truncate the first of `order`."""
     indices, count = [], 0
     for index in order:
         num_words = len(sentences[index].split())
@@ -72,7 +72,7 @@ def lexrank(sentences):
     # Ignore self-similarity, so that an isolated sentence is not central.
     np.fill_diagonal(similar, 0.0)
     similar[similar < _LEAST_SIMILARITY] = 0.0
-    # An isolated sentence links to all sentences.
+    # Let an isolated sentence link to all sentences, as PageRank does.
     similar[~similar.any(axis=1)] = 1.0
     follows = similar / similar.sum(axis=1, keepdims=True)
     rank = np.linalg.solve(np.eye(len(similar)) - _DAMPING * follows.T, np.ones(len(similar)))
@@ -80,7 +80,7 @@ def lexrank(sentences):
 
 
 def rouge(summary, references):
-    """Return the stemmed ROUGE of a summary by measure and part, averaged over the references."""
+    """Return the stemmed ROUGE of a summary, averaged over references: recall, precision and F for each measure."""
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
@@ -89,17 +89,17 @@ def rouge(summary, references):
 
 
 def means(figures):
-    """Return the means of several results of `rouge`."""
+    """Average several results of `rouge`."""
     return tf.nest.map_structure(lambda *values: float(np.mean(values)), *figures)
 
 
 class Summarizer:
-    """Order the sentences of a document with the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
+    """Orders the sentences of a document with the model of a `Run`; `document` is an option of `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
         self._writer, self._words = Writer(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
-        # Totals over all documents so far.
+        # Counts over all documents so far.
         self.num_tokens = self.num_unknown = 0
 
     def order(self, sentences):
@@ -121,7 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Write the summaries that `SummarizeVrae` describes; with references, print ROUGE beside the baselines."""
+    """Run the command `summarize`: write summaries and, if there are references, print ROUGE for them and baselines."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250
@@ -172,7 +172,7 @@ def summarize(options):
 
 
 def _require_same(folder, digest):
-    """Raise `InputError` if the folder contains anything but summaries of these documents."""
+    """Raise `InputError` if the folder contains other files, or summaries of other documents."""
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
         raise InputError(f"--out: {folder} contains other files; choose another folder.")
@@ -181,7 +181,7 @@ def _require_same(folder, digest):
 
 
 def table_of(record):
-    """Format a `summarize` record as a table of means over topics in percent, with 95% intervals."""
+    """Format the record of `summarize` as a table: means over topics in percent, with 95% intervals."""
     columns = [
         Column(f"{title} {head}", f"{measure}.{part}", 1, 100.0)
         for measure, title in MEASURES.items()

@@ -26,7 +26,7 @@ def train(options):
         raise InputError(f"--lagging-steps: must be fewer than the {run.num_steps} steps of the run.")
     run.open()
     with run.scope():
-        # The model returns a bound on the log-likelihood.
+        # The model outputs the log-likelihood of each word under a sample of q.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -41,7 +41,7 @@ def train(options):
 
 
 class LaggingInference(keras.callbacks.Callback):
-    """Let p lag behind q at the start of training (He et al. 2019): `q_steps` steps train only q, the next only p.
+    """Trains q ahead of p in the first steps (He et al. 2019): `q_steps` steps train only q, then one step only p.
 
     Args:
         models: `Models`.
@@ -53,7 +53,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # A traced step trains the weights that were trainable at tracing time.
+        # One train function per set of trainable weights: a traced function always trains the weights of its tracing.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -72,7 +72,7 @@ class LaggingInference(keras.callbacks.Callback):
 
 
 def validation(run):
-    """Return a callback that logs the active units and mutual information (nats) of z_enc on validation data."""
+    """Return a callback that logs the active units and the mutual information (nats) of z_enc on validation data."""
     part, reports, writer = run.data["valid"], run.options.reports, Writer(run)
     ids = padded(part.sources.take(evenly(len(part), reports.num_decoded)))
 
