@@ -30,17 +30,17 @@ _COMPARED = "uncertainty_compared"
 _REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
-    Column("corrupted (%)", "accuracy_corrupted", 2, 100.0),
+    Column("accuracy, corrupted (%)", "accuracy_corrupted", 2, 100.0),
     Column("NLL (nats)", "nll"),
     Column("ECE", "ece"),
     Column("Brier", "brier"),
     Column("risk-coverage area", "risk_coverage_area", 4),
     Column("AUROC, other data", "other"),
     Column("AUROC, corrupted", "corrupted"),
-    Column("by MI: other", "other_mi", against="other"),
-    Column("corrupted", "corrupted_mi", against="corrupted"),
+    Column("AUROC by MI, other data", "other_mi", against="other"),
+    Column("AUROC by MI, corrupted", "corrupted_mi", against="corrupted"),
     Column("training (s)", "train_seconds", 0, differs=False),
-    Column("a batch (ms)", "ms", 1, differs=False),
+    Column("prediction (ms/batch)", "ms", 1, differs=False),
 )
 _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "both drawn"}
 
@@ -125,7 +125,7 @@ def uncertainty(application, options):
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     stored = ("labels", "mean", "mean_ms")
     results = _methods(sets, train_seconds)
-    title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
+    title = f"Uncertainty: metrics from {num_draws} draws, with corruption {corruption:g} (MI: mutual information)"
     rows = {f"{run.options.model}{method}": [result] for method, result in results.items()}
     print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}", flush=True)
     path = pathlib.Path(options.out or run.folder.path, f"{options.name}.npz")
