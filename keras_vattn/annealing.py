@@ -1,6 +1,6 @@
-"""Annealing schedules: the weight of a KL as a function of the training step.
+"""Annealing schedules, which compute the weight of a KL from the training step.
 
-They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules work as well.
+Every schedule is a `keras.optimizers.schedules.LearningRateSchedule`, so the schedules of Keras work as well.
 """
 
 import keras
@@ -13,23 +13,23 @@ __all__ = ["CyclicalAnnealing", "LinearAnnealing", "LogisticAnnealing", "final_v
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that changes linearly from one value to another, and then stays constant.
+    """KL weight that changes linearly from `initial_value` to `final_value`, and then stays constant.
 
     Formula:
         "weight" = "initial_value" + ("final_value" - "initial_value") * "fraction"
         "fraction" = min(1, max(0, ("step" - "start_step") / "num_steps"))
 
     Args:
-        num_steps: Positive integer. Steps from `initial_value` to `final_value`.
-        start_step: Integer of at least 0. Last step with `initial_value`. Defaults to 0.
+        num_steps: Positive integer. Number of steps from `initial_value` to `final_value`.
+        start_step: Integer of at least 0. Last step at which the weight is `initial_value`. Defaults to 0.
         initial_value: Number of at least 0. Defaults to 0.0.
-        final_value: Number of at least 0, also the weight at inference. Defaults to 1.0.
+        final_value: Number of at least 0. Inference uses this weight too. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.
 
     Returns:
-        A float32 tensor of the shape of `step`, no unit.
+        The dimensionless weight, a float32 tensor of the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -67,23 +67,24 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that follows a logistic curve up to a maximum.
+    """KL weight that follows a logistic curve and stops rising at `final_value`.
 
-    It stays finite at every step, because it uses the stable sigmoid; `exp(x) / (1 + exp(x))` is NaN above x = 88.
+    The weight is finite at every step, because it is computed with a stable sigmoid. The formula
+    `exp(x) / (1 + exp(x))` would give NaN above x = 88.
 
     Formula:
         "weight" = min("final_value", "sigmoid"("slope" * ("step" - "center")))
 
     Args:
-        center: Number. Step at which the curve is 0.5.
-        slope: Positive number. Steepness, per step; the curve rises from 0.27 to 0.73 within `2 / slope` steps.
-        final_value: Number in (0, 1], also the weight at inference. Defaults to 1.0.
+        center: Number. Step at which the logistic curve reaches 0.5.
+        slope: Positive number. Steepness per step: the curve rises from 0.27 to 0.73 within `2 / slope` steps.
+        final_value: Number in (0, 1]. Largest weight; inference uses it too. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.
 
     Returns:
-        A float32 tensor of the shape of `step`, no unit.
+        The dimensionless weight, a float32 tensor of the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -95,9 +96,9 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     0.5
 
     Reference:
-        Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", section 4. Their code uses
-        (tanh((step - 4500) / 1000) + 1) / 2 = sigmoid((step - 4500) / 500) and stops updating it after step 3000:
-        `LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426)`.
+        Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", section 4. Their code computes
+        the weight as (tanh((step - 4500) / 1000) + 1) / 2 = sigmoid((step - 4500) / 500), and stops updating it after
+        step 3000. `LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426)` computes the same weights.
     """
 
     def __init__(self, center, slope, final_value=1.0):
@@ -116,7 +117,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
-    """Weight that repeatedly rises from zero and then stays constant until the end of the cycle.
+    """KL weight that rises from 0 in each cycle and then stays constant until the cycle ends.
 
     After `num_cycles` cycles the weight is `final_value`.
 
@@ -125,17 +126,17 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
         "position" = ("step" mod "cycle_length") / "cycle_length"
 
     Args:
-        cycle_length: Positive integer. Steps in one cycle.
+        cycle_length: Positive integer. Number of steps in one cycle.
         ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
         num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
             forever. Defaults to `None`.
-        final_value: Number of at least 0. Maximum of every ramp, and the weight at inference. Defaults to 1.0.
+        final_value: Number of at least 0. Weight at the end of every ramp, and at inference. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.
 
     Returns:
-        A float32 tensor of the shape of `step`, no unit.
+        The dimensionless weight, a float32 tensor of the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -148,7 +149,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Reference:
         Fu et al. 2019, "Cyclical Annealing Schedule: A Simple Approach to Mitigating KL Vanishing", equations 6 and 7,
-        counting steps from 0. Their setting: 4 cycles over the whole training, ramp_fraction 0.5.
+        with steps counted from 0. The paper divides the training into 4 cycles and uses a ramp_fraction of 0.5.
     """
 
     def __init__(self, cycle_length, ramp_fraction=0.5, num_cycles=None, final_value=1.0):
@@ -176,17 +177,18 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def final_value(schedule):
-    """Return the weight of a KL outside training under a schedule.
+    """Return the KL weight that a layer with this schedule uses outside training.
 
     Args:
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
-        A float: the attribute `final_value` of the schedule, which your own class can define; the last value of Keras's
-        `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`; or 1.0 for `None`.
+        A float: 1.0 for `None`; the attribute `final_value` if the schedule has one, which your own class can define;
+        otherwise the last value of Keras's `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`.
 
     Raises:
-        ValueError: If `schedule` is neither a schedule nor `None`, or has no end, such as an `ExponentialDecay`.
+        ValueError: If `schedule` is neither a schedule nor `None`, or if it has no final value, like
+            `ExponentialDecay`.
 
     Example:
 
@@ -215,12 +217,12 @@ def final_value(schedule):
         start = schedule.initial_learning_rate if schedule.warmup_target is None else schedule.warmup_target
         return float(start * schedule.alpha)
     raise ValueError(
-        "Outside training, a KL has the final weight of its schedule, but this schedule has no end: use one that ends, "
-        "such as keras_vattn.LinearAnnealing, or give its class a `final_value`. "
+        "A KL outside training needs the final weight of the schedule, but this schedule has no end: use one with an "
+        "end, such as keras_vattn.LinearAnnealing, or define the attribute `final_value` in its class. "
         f"Received: schedule={schedule!r}"
     )
 
 
 def _step_tensor(step):
-    # TensorFlow would convert a Python int to int32, which cannot hold 2**31.
+    # TensorFlow would convert a Python int to int32, which cannot represent 2**31.
     return ops.cast(ops.convert_to_tensor(step, "int64" if isinstance(step, int) else None), "int64")
