@@ -1,4 +1,4 @@
-"""Training on several GPUs or machines with `tf.distribute`: corrections of Keras's `fit`."""
+"""Functions that correct Keras's `fit` for training on several GPUs or machines with `tf.distribute`."""
 
 import contextvars
 import functools
@@ -10,35 +10,40 @@ from keras_vattn.support import keras_private
 
 __all__ = ["prepare", "shard"]
 
-# Number of rows of a replica in a training step, divided by the mean over replicas. Replicas of a process are threads.
+# Weight of a replica's gradient: its number of rows in this step, divided by the mean number over replicas. Each
+# replica runs in its own thread, and each thread has its own value of a context variable.
 _REPLICA_WEIGHT = contextvars.ContextVar("replica_weight", default=1.0)
 
 
 def prepare(model):
-    """Correct `fit` and `evaluate` of a compiled model for several replicas, and return the model.
+    """Correct `fit` and `evaluate` of a compiled model for use on several replicas, and return the model.
 
-    Afterwards, a step on several replicas equals a step on one replica with the whole batch, up to rounding and noise.
-    The loss must be a mean over examples, as all losses here are by default, including KLs. The gradient of each
-    replica is weighted by its number of examples, which may be 0, and gradients are clipped after the sum over
-    replicas. Keras weights replicas equally, and clips the gradient of each replica. Under
-    `MultiWorkerMirroredStrategy` Keras fails, because it builds the model with the values of all replicas and averages
-    scalars over an axis.
+    Afterwards, a training step on several replicas has the same result as a step on one replica with the whole batch,
+    apart from rounding and noise. The loss must be a mean over examples, which is the default of all losses and KLs in
+    keras_vattn. `prepare` changes three things:
 
-    Layers such as `keras.layers.BatchNormalization` still read only the rows of their replica. The log of an epoch
-    covers all examples. Values of single batches, and values other than metrics that your own `train_step` returns, are
-    means over replicas.
+    - The gradient of a replica is weighted by its number of examples, which may be 0. Keras weights all replicas
+      equally.
+    - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica. -
+      `MultiWorkerMirroredStrategy` works. Without `prepare`, Keras raises an error, because it builds the model with
+      the values of
+      all replicas and averages scalars over an axis.
 
-    Call `prepare` again after another `compile`. Saved files and `predict` are not affected. With one replica nothing
-    changes.
+    A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
+    epoch cover all examples. Values logged for a single batch are means over replicas, and so are values other than
+    metrics that your own `train_step` returns.
+
+    If you compile the model again, call `prepare` again. `prepare` affects neither saved files nor `predict`, and
+    changes nothing if there is only one replica.
 
     Args:
-        model: A compiled `keras.Model` that was created in the scope of the strategy. A custom `train_step` must use
-            the loss of `compute_loss`, which Keras divides by the number of replicas, and apply gradients with
+        model: A compiled `keras.Model` that was created in the scope of the strategy. A custom `train_step` must call
+            `compute_loss`, because Keras divides the result by the number of replicas, and must apply gradients with
             `model.optimizer`.
 
     Raises:
-        ValueError: If the model is not compiled, if it uses XLA (`jit_compile`), which Keras cannot do on several
-            replicas, or if it runs several steps at a time (`steps_per_execution`).
+        ValueError: If the model is not compiled, if it uses XLA (`jit_compile`), which Keras does not support on
+            several replicas, or if it runs several steps at a time (`steps_per_execution`).
 
     Example:
 
@@ -83,18 +88,19 @@ def prepare(model):
 
 
 def shard(batches, strategy):
-    """Return a dataset for `fit` that splits each batch of a `tf.data.Dataset` between the replicas.
+    """Split each batch of a `tf.data.Dataset` between the replicas, and return a dataset for `fit`.
 
-    Every worker creates the same batches and uses the rows of its replicas. Without `shard`, Keras distributes rows
-    across batches, so that batches of uneven sizes are regrouped and epochs run into each other.
+    Every worker reads the same batches and selects the rows for its own replicas. Without `shard`, Keras regroups the
+    rows of batches with uneven sizes, so an epoch can include rows of the next epoch.
 
     Args:
-        batches: Dataset of structures of dense tensors (B, ...), the same on every worker; B may change. If the dataset
-            is infinite or its length is unknown, `fit` needs `steps_per_epoch`.
-        strategy: `tf.distribute.Strategy`. With one replica the batches are returned unchanged.
+        batches: A `tf.data.Dataset` of dense tensors (B, ...), or of structures of such tensors. Every worker must pass
+            the same dataset. B may differ between batches. If the dataset is infinite or its length is unknown, `fit`
+            needs `steps_per_epoch`.
+        strategy: A `tf.distribute.Strategy`. If it has only one replica, `batches` is returned unchanged.
 
     Raises:
-        ValueError: If `batches` is not such a dataset.
+        ValueError: If `batches` is not a dataset of dense tensors (B, ...).
 
     Example:
 
@@ -111,8 +117,8 @@ def shard(batches, strategy):
         return batches
     num_batches = int(batches.cardinality())
     is_finite = num_batches >= 0
-    # `fit` stops after the last batch. With an endless dataset, TensorFlow does not check all workers for the end at
-    # each step.
+    # With a finite dataset, TensorFlow would check at each step whether a worker has reached the end. So repeat the
+    # dataset; `fit` stops after `num_batches` steps.
     batches = batches.repeat() if is_finite else batches
 
     def worker_dataset(context):
@@ -139,13 +145,13 @@ def shard(batches, strategy):
 
     dataset = strategy.distribute_datasets_from_function(worker_dataset)
     if is_finite:
-        # The number of steps, which Keras reads.
+        # Keras reads the number of steps from the cardinality.
         keras_private.set_cardinality(dataset, num_batches)
     return dataset
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the metadata of the original method, which `_original_method` returns."""
+    """Return `replacement` with the metadata of `original`, which `_original_method` can then recover."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement
@@ -156,8 +162,8 @@ def _original_method(method):
 
 
 def _step_on_shard(model, step, strategy, trains):
-    """Return a step on the rows of one replica, which may be none."""
-    # With several workers Keras averages over the first axis.
+    """Return a step that runs `step` on the rows of one replica. A replica may have no rows."""
+    # With several workers, Keras averages logs over their first axis, so each scalar needs such an axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
     def step_on_shard(data):
@@ -165,7 +171,7 @@ def _step_on_shard(model, step, strategy, trains):
         if trains:
             num_rows = tf.cast(rows, "float32")
             _REPLICA_WEIGHT.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
-        # A replica without rows gets a row of ones with weight 0, since the mean over no rows would be NaN.
+        # A replica without rows gets a row of ones with weight 0, because a mean over zero rows would be NaN.
         missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
             lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
@@ -182,12 +188,13 @@ def _step_on_shard(model, step, strategy, trains):
 
 
 def _ones(x):
-    # A row of zeros might be all padding, which cuDNN rejects. Strings are padded with empty strings.
+    # Use ones, because zeros may stand for padding, and cuDNN rejects a row that is all padding. Strings become empty
+    # strings.
     return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 
 def _sums_of_metrics(model):
-    """Return the variables of the metrics of a model, including metrics that the log does not show yet."""
+    """Return the variables of a model's metrics, including KL metrics that the log does not show yet."""
     names = "kl_tracker", "kl_above_floor_tracker"
     trackers = [getattr(layer, name, None) for layer in keras_private.flatten_layers(model) for name in names]
     variables = [
@@ -198,14 +205,14 @@ def _sums_of_metrics(model):
 
 
 def _sum_gradients_first(apply):
-    """Return the `apply` of an optimizer, preceded by a sum of the replicas' gradients weighted by their numbers of
-    rows."""
+    """Return a function that sums gradients over replicas, weighted by their numbers of rows, and then calls
+    `apply`."""
 
     def sum_and_apply(grads, trainable_variables=None):
         def weighted(x):
             if isinstance(x, tf.IndexedSlices):
                 return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
-            # A weight of 0 gives 0, even for NaN.
+            # With weight 0 the product is 0, even if x is NaN.
             return tf.math.multiply_no_nan(x, tf.cast(_REPLICA_WEIGHT.get(), x.dtype))
 
         gradients = [weighted(x) for x in grads if x is not None]
