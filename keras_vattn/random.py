@@ -1,14 +1,14 @@
-"""Seeds and noise. Every stochastic layer draws through these functions.
+"""Functions for seeds and noise. Every stochastic layer draws its noise with them.
 
-Noise is computed from the bits of Philox, which are the same with and without XLA. In TensorFlow 2.21 this is not true
-of `stateless_uniform` and `stateless_normal`, which `keras.random` uses, even with `alg="philox"`. Uniforms are never 0
-or 1, so the logarithms of the draw and of one minus the draw are finite. Bits are uint32, because most of TensorFlow's
-GPU kernels keep int32 tensors in host memory. Seeds are pairs of int32, because TensorFlow Probability rejects int64.
+Noise is computed from the random bits of the Philox generator, which are the same with and without XLA. In TensorFlow
+2.21, `stateless_uniform` and `stateless_normal`, which `keras.random` uses, give other values under XLA, even with
+`alg="philox"`. A uniform draw u is never 0 or 1, so log(u) and log(1 - u) are finite. Bits are uint32, because most GPU
+kernels of TensorFlow keep int32 in host memory. Seeds are pairs of int32, because TensorFlow Probability rejects int64.
 
-Before a change: two draws from one seed are equal, so code that draws twice must fold a different number into the seed
-each time. Draws and folded seeds use different counters (`_DRAW_COUNTER`, `_FOLD_COUNTER`); otherwise a folded seed
-would equal a draw. Any change in the use of the bits changes the draws of every seed and must be listed in the
-changelog. Tested in tests/test_random.py, and with replicas in tests/battery/test_replicas.py.
+Before you change this file: two draws from one seed are equal, so code that draws twice must fold a different number
+into the seed each time. Draws and folded seeds use different counters (`_DRAW_COUNTER`, `_FOLD_COUNTER`), because a
+folded seed would otherwise equal a draw. If you change how bits are used, the draws of every seed change, so add an
+entry to the changelog. The tests are in tests/test_random.py and tests/battery/test_replicas.py (several replicas).
 """
 
 import math
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
-# The upper words of the counters: for draws, one for each branch of a condition, and for folded seeds.
+# Upper words of the Philox counters: two for draws, one per branch of `_draw_once`, and one for folded seeds.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of the seed (-2**31, -2**31), with which `dropout_mask` makes a condition that is never true.
+# The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so a comparison with the key is false.
 _NO_SEED = 0x8000000080000000
 
 # Fitted by tests/helpers/coefficients.py. A polynomial in v^2 for sin(pi v / 4) / v, accurate to 1e-9.
@@ -54,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# -c d / dc of the terms of `_QUANTILE`: v^j / c^(k + 1) has the derivative -(k + 1 + j / 2) v^j / c^(k + 2).
+# -c d / dc applied to the terms of `_QUANTILE`: the derivative of v^j / c^(k + 1) is -(k + 1 + j / 2) v^j / c^(k + 2).
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )
@@ -63,8 +63,8 @@ _QUANTILE_SLOPE = tuple(
 def draw_seed(seed_generator):
     """Advance a `keras.random.SeedGenerator` and return a fresh int32 seed of shape (2,).
 
-    The id of the replica is folded in, because the generator's state is mirrored under `tf.distribute`, and all
-    replicas would otherwise draw the same noise.
+    Under `tf.distribute` all replicas have the same generator state. The id of the replica is folded into the seed, so
+    that replicas draw different noise.
 
     Args:
         seed_generator: A `keras.random.SeedGenerator`.
@@ -80,7 +80,7 @@ def draw_seed(seed_generator):
 
 
 def fold_in_replica(seed):
-    """Return the seed with the id of this replica folded in, or the unchanged seed if there is only one replica.
+    """Fold the id of this replica into a seed. If there is only one replica, return the seed unchanged.
 
     Args:
         seed: int32 tensor of shape (2,).
@@ -116,16 +116,16 @@ def fold_in(seed, number):
 
 
 def _philox(shape, key, counter, dtype):
-    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a key (1,), starting at a counter of two 64-bit
+    """Return random bits of Philox4x32-10 (Salmon et al. 2011) for a key of shape (1,), from a counter of two 64-bit
     words."""
-    # TensorFlow's seeded functions first scramble the seed with about forty operations per graph, which Philox does not
-    # need.
+    # Call the raw operation: TensorFlow's seeded functions also scramble the seed, which adds about forty operations to
+    # a graph and is not needed for Philox.
     counter = tf.convert_to_tensor(counter, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
 
 def _key(seed):
-    """Return a seed (2,) as one uint64 ()."""
+    """Convert a seed of shape (2,) to a Philox key, a scalar uint64."""
     return tf.bitcast(seed, tf.uint64)
 
 
@@ -162,7 +162,7 @@ def _word(number):
 
 
 def uniform(shape, seed):
-    """Draw float32 uniforms from the open interval (0, 1); the smallest is 2**-24, the largest 1 - 2**-24.
+    """Draw uniform float32 numbers from the open interval (0, 1), at least 2**-24 and at most 1 - 2**-24.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -179,7 +179,7 @@ def uniform(shape, seed):
     """
     seed = tf.cast(seed, tf.int32)
     high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
-    # With the exponent of 1.0, these bits give a number from 1 to 2.
+    # Combined with the exponent of 1.0, these bits form a number between 1 and 2.
     return tf.bitcast(high_bits | tf.constant(0x3F800000, tf.uint32), tf.float32) - (1.0 - 2.0**-24)
 
 
@@ -188,25 +188,25 @@ def _bits(shape, seed):
     keys = tf.reshape(key, (1,))
 
     def generate(num_pairs, word):
-        # An int64 holds the bits of two uint32, and XLA generates it on a CPU in half the time.
+        # Generate one int64 for two uint32 words: on a CPU, XLA needs half the time.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
     return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) if the condition is true, otherwise draw(otherwise). XLA on a CPU draws these bits only once.
+    """Return draw(word) if the condition is true, otherwise draw(otherwise), so that XLA on a CPU draws bits only once.
 
-    Without a condition, XLA fuses the generator into every operation that uses the bits, and runs it once for each
-    (1.26 instead of 1.11 times the time of a softmax attention). It does not fuse across a condition that it cannot
-    evaluate; both branches draw.
+    Without a `tf.cond`, XLA fuses the generator into every operation that uses the bits, and draws the bits again for
+    each (a stochastic attention then takes 1.26 instead of 1.11 times as long as a softmax attention). XLA does not
+    fuse across a `tf.cond` if it cannot evaluate the condition at compile time. Both branches draw bits.
 
-    A process with a GPU draws the same bits without a condition, because the host could evaluate it only after the GPU
-    has finished all earlier work. This applies to every call and trace in such a process, since a function does not
-    know on which device it will run. A condition under XLA on a GPU was not measured. `tf.vectorized_map` gets no
-    condition either, because it cannot convert a branch that no seed reaches.
+    In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
+    only after the GPU has finished all earlier work. This applies to every call in the process, because a function does
+    not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured. `tf.vectorized_map` also gets
+    no `tf.cond`, because it cannot convert a branch that reads no seed.
     """
-    # The name scope in which TensorFlow traces a function that it vectorizes.
+    # TensorFlow traces a function that it vectorizes in this name scope.
     is_vectorized = "loop_body" in tf.get_current_name_scope()
     if is_vectorized or tf.config.list_physical_devices("GPU"):
         return draw(tf.where(condition, tf.constant(word, tf.uint64), tf.constant(otherwise, tf.uint64)))
@@ -218,8 +218,8 @@ def _entries(shape, generate, *draw_arguments):
 
     Args:
         shape: Shape of the result.
-        generate: Function of the number n of word pairs and of the counter word of `_draw_once`; returns bits (n, 2).
-        *draw_arguments: The other arguments of `_draw_once`.
+        generate: Function of the number n of word pairs and of the counter word from `_draw_once`; returns bits (n, 2).
+        *draw_arguments: Arguments of `_draw_once` after the first.
     """
     size = _size(shape)
     bits = _draw_once(lambda word: generate((size + 1) // 2, word), *draw_arguments)
@@ -239,10 +239,10 @@ def dropout_seed(seed_generator):
 
 
 def dropout_mask(shape, rate, seed):
-    """Draw the mask of the entries that dropout keeps.
+    """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    For a seed without negative numbers, it equals the mask of `tf.nn.experimental.stateless_dropout`, and so of Keras's
-    dropout, in float32 without XLA.
+    If both numbers of the seed are at least 0, the mask equals that of `tf.nn.experimental.stateless_dropout`, which
+    Keras's dropout calls, in float32 without XLA.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -266,7 +266,7 @@ def dropout_mask(shape, rate, seed):
         return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options), tf.uint32)
 
     bits = _entries(shape, generate, tf.equal(_key(seed), _NO_SEED), 1, 0)
-    # TensorFlow's uniforms are multiples of 2^-23, and are compared with the rate in float32.
+    # TensorFlow's dropout compares the rate in float32 with uniforms that are multiples of 2^-23.
     threshold = math.ceil(float(np.float32(rate)) * 2**23)
     low_bits = tf.bitwise.bitwise_and(bits, tf.constant(2**23 - 1, tf.uint32))
     return low_bits >= tf.constant(threshold, tf.uint32)
@@ -296,11 +296,11 @@ def normal(shape, seed):
 
 
 def _normal_pair(radius_word, angle_word):
-    """Return a pair of normals from two words."""
+    """Return two standard normals, computed from two random 32-bit words."""
     # An odd word is never 0, and its sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
-    # A half circle is enough, since the radius has a sign. XLA would take ten times as long with `tf.sin` and `tf.cos`.
+    # The radius has a sign, so half a circle is enough. With `tf.sin` and `tf.cos`, XLA would take ten times as long.
     v = _signed(angle_word)
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
@@ -308,15 +308,15 @@ def _normal_pair(radius_word, angle_word):
 
 
 def _signed(word):
-    """Return a word as a number in [-1, 1]."""
+    """Convert a 32-bit word to a number in [-1, 1]."""
     return tf.cast(tf.bitcast(word, tf.int32), tf.float32) * 2.0**-31
 
 
 def gumbel(shape, seed):
     """Draw float32 standard Gumbel noise, -log(-log u) for u from `uniform`.
 
-    The argmax of log probabilities plus this noise is a draw from the distribution; `keras_vattn.GumbelSoftmax` relaxes
-    it.
+    If you add this noise to log-probabilities, the argmax is a draw from their categorical distribution.
+    `keras_vattn.GumbelSoftmax` replaces the argmax with a softmax.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -335,7 +335,7 @@ def gumbel(shape, seed):
 
 
 def gamma_noise(shape, seed):
-    """Draw the noise of `log_gamma`, before the concentration is known.
+    """Draw the noise for `log_gamma`. The concentration need not be known yet.
 
     Args:
         shape: Shape of the Gamma draws.
@@ -357,13 +357,13 @@ def gamma_noise(shape, seed):
 
 @custom_gradient
 def log_gamma(concentration, noise):
-    """Return log G, G ~ Gamma(concentration, 1), for concentrations of at least 1, from the noise of `gamma_noise`.
+    """Return log G for draws G ~ Gamma(concentration, 1), computed from the noise of `gamma_noise`.
 
-    G is a draw from Gamma(c), c = concentration + 2, times u1^(1 / (c - 2)) u2^(1 / (c - 1)). The draw from Gamma(c) is
-    the quantile for a normal draw, computed by Temme's expansion (1992) with fitted coefficients; its distribution
-    function has an error below 3e-6. There is no rejection step, so the function runs under XLA in a loop with an
-    unknown batch size. The gradient with respect to the concentration is the pathwise one, with implicit
-    differentiation of the quantile (Figurnov et al. 2018), accurate to 2e-4 for normals up to 3.
+    G is a draw from Gamma(c) with c = concentration + 2, times u1^(1 / (c - 2)) u2^(1 / (c - 1)), where u1 and u2 are
+    uniform. A normal draw is mapped to the quantile of Gamma(c) with the same probability, by Temme's expansion (1992)
+    with fitted coefficients. The distribution function has an error below 3e-6. There is no rejection step, so the
+    function runs under XLA in a loop with an unknown batch size. The gradient with respect to the concentration
+    differentiates the quantile implicitly (Figurnov et al. 2018). It is accurate to 2e-4 for normals up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.
