@@ -10,34 +10,34 @@ from keras_vattn.support.validation import integer, refuse_ignore_class
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class NegativeBound(SequenceLoss):
-    """Loss of a model whose output is a log-likelihood or a bound on it: summed over time, averaged over the batch.
+    """Loss for models that output a log-likelihood or a bound on it: summed over time, averaged over the batch.
 
-    For models that take the targets as an input and end in `keras_vattn.LatentLogLikelihood`. With the KL that
-    `keras_vattn.CategoricalAttention` adds, the total is the negative ELBO in nats (Deng et al. 2018, section 3).
+    Use it for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the KL of
+    `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
 
-    The Keras mask of `y_pred` removes steps, and so does `ignore_class`. Removed steps have zero loss and zero
-    gradient.
+    Steps that the Keras mask of `y_pred` or `ignore_class` excludes have zero loss and zero gradient.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)
 
     Args:
-        ignore_class: Integer label in `y_true` whose steps are removed, for instance the padding. Defaults to `None`.
-        reduction: As in `keras.losses.Loss`, over the batch; `None` returns one value per sequence. Defaults to
+        ignore_class: Integer label, for instance of the padding: steps with this label in `y_true` are excluded.
+            Defaults to `None`.
+        reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence. Defaults to
             `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"negative_bound"`.
 
     Call arguments:
-        y_true: Integer labels, with the shape of `y_pred`. It is not read if `ignore_class` is `None`, and may then be
-            anything, such as votes (B, V).
-        y_pred: The bound of each step, (B, T), or of each example, (B,), in nats.
-        sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
+        y_true: Integer labels, with the shape of `y_pred`. If `ignore_class` is `None`, `y_true` is not used and can
+            have any shape, such as votes (B, V).
+        y_pred: Log-likelihood or bound in nats, of each step (B, T) or of each example (B,).
+        sample_weight: A scalar, one weight per sequence (B,), or one weight per step (B, T).
 
     Returns:
-        A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
+        The loss in nats, a float32 scalar under every dtype policy, or (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: If the shapes do not match, or `y_true` holds votes and `ignore_class` is set.
+        ValueError: If the shapes do not match, or if `ignore_class` is set and `y_true` contains votes.
 
     Example:
 

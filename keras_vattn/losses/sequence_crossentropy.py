@@ -10,15 +10,15 @@ from keras_vattn.support.validation import fraction, integer, refuse_ignore_clas
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class SequenceCrossentropy(SequenceLoss):
-    """Negative log-likelihood of whole sequences: summed over time, averaged over the batch.
+    """Negative log-likelihood of whole sequences, summed over time and averaged over the batch.
 
-    With KLs summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy averages over
-    tokens and makes such a KL T times too strong.
+    If each KL is a sum per example, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own cross-entropy,
+    which averages over tokens, such a KL would be T times too strong.
 
-    The Keras mask of `y_pred` removes steps, which then have zero loss and zero gradient.
+    Steps that the Keras mask of `y_pred` excludes have zero loss and zero gradient.
 
-    Labels may be weights of all words: a distribution over words, or votes. Votes that sum to n count n times; to count
-    once, divide them by their sum.
+    Instead of a label, `y_true` can contain a weight for every word, such as a probability or a number of votes. If the
+    votes of a step sum to n, the step counts n times; divide them by n to count it once.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * L_(b,t)
@@ -26,23 +26,23 @@ class SequenceCrossentropy(SequenceLoss):
         L_(b,t) = sum_v y_(b,t,v) log p(v) quad ("weights of all words")
 
     Args:
-        from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
-        ignore_class: Integer label whose steps are removed too, for instance the padding. Not for weights of all words.
-            Defaults to `None`.
-        label_smoothing: Number in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
-            no longer a likelihood. Defaults to 0.0.
-        reduction: As in `keras.losses.Loss`, over the batch; `None` returns one value per sequence, and
-            `"mean_with_sample_weight"` divides by the sum of the weights if these are (B,), by B if they are (B, T).
-            Defaults to `"sum_over_batch_size"`.
+        from_logits: Whether `y_pred` contains logits instead of probabilities. Defaults to `True`.
+        ignore_class: Integer label, for instance of the padding: steps with this label are excluded. Must be `None` if
+            `y_true` contains weights of all words. Defaults to `None`.
+        label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. Above 0,
+            the loss is not a likelihood. Defaults to 0.0.
+        reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence.
+            `"mean_with_sample_weight"` divides by the sum of weights of shape (B,), or by B if weights have shape (B,
+            T). Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
     Call arguments:
         y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
         y_pred: (B, T, V).
-        sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
+        sample_weight: A scalar, one weight per sequence (B,), or one weight per step (B, T).
 
     Returns:
-        A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
+        The loss in nats, a float32 scalar under every dtype policy, or (B,) if `reduction` is `None`.
 
     Raises:
         ValueError: If an argument is out of range or the shapes do not match.
@@ -88,7 +88,7 @@ class SequenceCrossentropy(SequenceLoss):
 
 
 def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
-    """Return the log-likelihood of each sequence under the logits of its steps.
+    """Return the log-likelihood of each sequence, given the logits of all steps.
 
     Formula:
         log p(y_b) = sum_t "mask"_(b,t) log p(y_(b,t)), quad p(v) = "softmax"_v("logits"_(b,t,v))
@@ -96,9 +96,9 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     Args:
         y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
         logits: (B, T, V), of any float dtype.
-        mask: Boolean (B, T), whether a step counts. `None` uses the Keras mask of `logits`, if it has one. Defaults to
-            `None`.
-        ignore_class: Integer label whose steps do not count. Defaults to `None`.
+        mask: Boolean (B, T), `False` for steps to exclude. `None` uses the Keras mask of `logits`, if there is one.
+            Defaults to `None`.
+        ignore_class: Integer label: steps with this label are excluded. Defaults to `None`.
 
     Returns:
         Float32 (B,), in nats.
@@ -119,8 +119,8 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return the log-likelihood of each step, float32 (B, T), 0 if the step does not count, and whether it counts,
-    boolean (B, T). The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
+    """Return the log-likelihood of each step, float32 (B, T), which is 0 for excluded steps, and a boolean mask (B, T)
+    of the other steps. The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
     if mask is None:
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
@@ -143,12 +143,12 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
         if label_smoothing:
             mean_weights = ops.mean(weights, axis=-1, keepdims=True)
             weights = (1.0 - label_smoothing) * weights + label_smoothing * mean_weights
-        # A word of weight 0 may be impossible: 0 log 0 is 0.
+        # A word of weight 0 may have probability 0: define 0 log 0 as 0.
         return ops.sum(weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words), axis=-1), valid
     labels = as_integers("y_true", targets)
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
-    # A label at a step that does not count may lie outside the vocabulary.
+    # The label of an excluded step may lie outside the vocabulary.
     labels = ops.where(valid, labels, 0)
     if from_logits:
         log_likelihood = -ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
@@ -161,5 +161,5 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
 
 
 def _log_probabilities(y_pred, from_logits):
-    # The log of a probability of 0 is -85 nats, with a zero gradient: the bound is near the smallest normal float32.
+    # 1e-37 is near the smallest normal float32. With this minimum, log 0 becomes -85 nats, with a zero gradient.
     return ops.log_softmax(y_pred) if from_logits else ops.log(ops.maximum(y_pred, 1e-37))

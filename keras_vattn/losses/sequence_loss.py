@@ -5,12 +5,12 @@ from keras_vattn.support.masks import fits
 
 
 class SequenceLoss(keras.losses.Loss):
-    """Base class of the losses of whole sequences: summed over time, reduced over the batch.
+    """Base class of losses of whole sequences, which are summed over time and reduced over the batch.
 
-    A subclass computes the log-likelihood of the steps, and which steps count.
+    A subclass defines `log_likelihood`.
 
     Args:
-        reduction: As in `keras.losses.Loss`, over the batch.
+        reduction: As in `keras.losses.Loss`, applied over the batch.
         name: Name of the loss.
     """
 
@@ -19,12 +19,12 @@ class SequenceLoss(keras.losses.Loss):
         self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
     def log_likelihood(self, y_true, y_pred):
-        """Return the log-likelihood of each step, float32 (B, T), 0 if the step does not count, and whether the step
-        counts, boolean (B, T); both are (B,) if examples have no time axis."""
+        """Return the log-likelihood of each step, float32 (B, T), which is 0 for excluded steps, and a boolean mask (B,
+        T) of the other steps. Without a time axis, the shapes are (B,)."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
-    # `Loss.__call__` would apply the (B, T) mask to the result of `call`, which has no time axis: with B == T that is
-    # silently wrong. So the mask is applied here, before the sum over time.
+    # `Loss.__call__` would apply the (B, T) mask to losses (B,), after the sum over time. If B equals T, this would be
+    # wrong without an error. So apply the mask here, before the sum.
     def __call__(self, y_true, y_pred, sample_weight=None):
         with keras.name_scope(self.name):
             log_likelihood, valid = self.log_likelihood(y_true, y_pred)
@@ -41,7 +41,7 @@ class SequenceLoss(keras.losses.Loss):
 
 
 class _PerSequence(keras.losses.Loss):
-    """Reduction of (B,) losses, which scales for replicas as Keras does."""
+    """Reduces losses (B,) over the batch, with Keras's scaling for replicas."""
 
     def call(self, y_true, y_pred):
         return y_pred
