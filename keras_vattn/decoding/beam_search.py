@@ -19,40 +19,42 @@ def beam_search(
     length_penalty=0.0,
     forbidden_ids=(),
 ):
-    """Decode a batch by beam search with a length penalty, in a graph.
+    """Decode a batch by beam search with a length penalty, in a TensorFlow graph.
 
-    A sentence y has |y| words, including the end-of-sentence token; the length penalty a is from Wu et al. 2016
-    (eq. 14). A finished sentence stays in the beam until better sentences replace it, so the search with one beam is
-    greedy decoding. The search ends when no unfinished sentence can enter the results, or at `max_length`. Sentences
-    that are truncated at this length rank after all finished ones.
+    In the formula, |y| is the number of words of a sentence y, including the end-of-sentence token, and a is the length
+    penalty of Wu et al. 2016 (eq. 14). A finished sentence stays in the beam until better sentences replace it. With
+    one beam, the search is greedy decoding. The search ends when no unfinished sentence can enter the results, or at
+    `max_length`. Sentences that are truncated at `max_length` rank after all finished sentences.
 
     Formula:
         "score"(y) = (log p(y)) / (((5 + abs(y)) / 6)^a)
 
     Args:
-        step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
-            the next state, and a dictionary of (N, ...) tensors to store for every step, for instance the alignment
-            weights. N is B times `num_beams`: other tensors that the step reads must be repeated for each beam, before
-            a decoder prepares them, as in `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
-        state: Structure of tensors (B, ...), which `beam_search` repeats for the beams. A step must not change their
-            shapes and dtypes.
+        step: Function of ids (N,), the state and the position (a scalar). It returns logits or log-probabilities (N,
+            V), the next state, and a dictionary of (N, ...) tensors to store for every step, such as attention weights.
+            N is B times `num_beams`. Repeat all other tensors that the function reads for each beam, before a decoder
+            prepares them: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
+        state: Initial state, a structure of tensors (B, ...). `beam_search` repeats the tensors for the beams. `step`
+            must not change their shapes and dtypes.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token.
-        num_beams: Number of beams.
-        num_results: Number of sentences to return, at most `num_beams`. Defaults to 1.
+        num_beams: Number of beams, K.
+        num_results: Number of sentences to return per example, at most `num_beams`. Defaults to 1.
         length_penalty: a, at least 0. Defaults to 0.0.
-        forbidden_ids: Ids that are never chosen, for instance padding and unknown words. Other words keep their
-            probabilities, so log p(y) is the model's. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
+            other words are not renormalised, so log p(y) is the log-probability under the model. Defaults to `()`.
 
     Returns:
-        A dictionary, best sentence first: `"ids"` (B, R, max_length) int32, 0 after the end; `"lengths"` (B, R)
-        int32, including the end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"`
-        (B, R) float32; and the entries of `step`, (B, R, max_length, ...), 0 after the last word. If there are fewer
-        sentences than results, for instance because all logits are -inf, the others have length 0 and score -inf.
+        A dictionary with the best R = `num_results` sentences of each example, the best sentence first: `"ids"` (B, R,
+        max_length) int32, 0 after the end; `"lengths"` (B, R) int32, including the end-of-sentence token;
+        `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and the tensors that `step`
+        returned, (B, R, max_length, ...), 0 after the last word. If there are fewer than R sentences, for instance
+        because all logits are -inf, the missing results have length 0 and score -inf.
 
     Raises:
-        ValueError: If an option is out of range, or an entry of `step` has the name of a result.
+        ValueError: If an option is out of range, or if `step` returns a tensor with the name of a result, such as
+            `"ids"`.
 
     Example:
 
@@ -76,7 +78,7 @@ def beam_search(
     length_penalty = nonnegative_number("length_penalty", length_penalty)
     start_ids = as_integers("start_ids", start_ids, "int32")
     batch_size, static_size = tf.shape(start_ids)[0], start_ids.shape[0]
-    rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each sentence
+    rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each example
     state = tree.map_structure(lambda x: tf.repeat(tf.convert_to_tensor(x), num_beams, axis=0), state)
     flat_state = tree.flatten(state)
     num_rows = None if static_size is None else static_size * num_beams
@@ -116,7 +118,7 @@ def beam_search(
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
-        # Without a first step, the arrays of an empty batch would have no shape.
+        # Run at least one step, because the arrays of an empty batch would otherwise have no shape.
         lambda position, beams, *_: (position == 0) | _may_change(beams, num_results, last_divisor),
         body,
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
@@ -126,7 +128,7 @@ def beam_search(
 
 
 def _divisor(length, length_penalty):
-    """Return the divisor of the log-probability of a sentence of this length."""
+    """Return the divisor of log p(y) in the score of a sentence of this length."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty
 
 
@@ -140,10 +142,10 @@ def _may_change(beams, num_results, last_divisor):
 
 
 def _first_beams(start_ids, num_beams):
-    """Return the initial state of the beams, (B, K) each: last ids, log p, scores, lengths, ended."""
+    """Return the initial state of the K beams, a dictionary of tensors (B, K)."""
     ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
     zeros = tf.zeros_like(ids, tf.float32)
-    # All beams have the same empty sentence, so only the first one counts.
+    # All beams start with the same empty sentence, so extend only the first beam.
     first_beam_only = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
     return {
         "ids": ids,
@@ -155,9 +157,9 @@ def _first_beams(start_ids, num_beams):
 
 
 def _extend(beams, log_words, length_penalty, end_id):
-    """Return every beam, extended by each of its C most probable next words, as tensors (B, K, C)."""
+    """Extend every beam by each of its C most probable next words. Return a dictionary of tensors (B, K, C)."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
-    # No more than K words of one beam can be among the K best of all.
+    # At most K extensions of one beam can be among the K best extensions.
     log_chosen, ids = tf.math.top_k(log_words, count)
     # The only extension of a finished beam is the beam itself.
     ended = beams["ended"][..., None]
@@ -175,7 +177,7 @@ def _extend(beams, log_words, length_penalty, end_id):
 
 
 def _best(extended, num_beams):
-    """Return the K best extended beams, and the index (B, K) of the parent of each."""
+    """Return the K best extended beams, and for each of them the index of the beam that was extended, (B, K)."""
     shape = tf.shape(extended["scores"])
     flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items()}
     _, index = tf.math.top_k(flat["scores"], num_beams)
@@ -187,7 +189,8 @@ def _best(extended, num_beams):
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, entry_structure):
-    """Return the results; their words and step entries follow the parents of each beam backwards."""
+    """Return the results of `beam_search`. Their words and stored tensors are read backwards, from a beam to its
+    parent."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Finished beams come first, dead beams last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
@@ -198,10 +201,10 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    # Steps that were not reached have undefined values, so every beam is its own parent there.
+    # Steps after the end of the loop have undefined values, so define every beam as its own parent there.
     positions = tf.range(max_length)[:, None, None]
     parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
-    # (L, B, R): the beam of each result before and after a step.
+    # The index of each result's beam before and after every step, (L, B, R).
     before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
     after = tf.concat([before[1:], order[None]], axis=0)
     is_within_length = positions < lengths

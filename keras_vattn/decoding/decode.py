@@ -12,28 +12,29 @@ DEAD = -1e30
 
 
 def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()):
-    """Decode a batch word by word, in a graph, until every sentence has ended or `max_length` is reached.
+    """Decode a batch word by word, in a TensorFlow graph, until all sentences have ended or `max_length` is reached.
 
     Args:
-        step: Function of ids (B,), the state and the position (a scalar); returns logits (B, V), the next state, and a
-            (possibly empty) dictionary of (B, ...) tensors to store for every step, such as the alignment weights.
-        state: Structure of tensors. A step must not change their shapes and dtypes.
+        step: Function of ids (B,), the state and the position (a scalar). It returns logits (B, V), the next state, and
+            a (possibly empty) dictionary of (B, ...) tensors to store for every step, such as attention weights.
+        state: Initial state, a structure of tensors. `step` must not change their shapes and dtypes.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token: a positive integer or scalar tensor.
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
             (B,).
-        forbidden_ids: Ids that are never chosen, for instance padding and unknown words. Other words keep their
-            probabilities, so log p is the model's. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
+            other words are not renormalised, so log p is the log-probability under the model. Defaults to `()`.
 
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, including the end-of-sentence token if it was reached, and 0 after
         it; `"lengths"` (B,) int32, including this token; `"log_probabilities"` (B,) float32, the sum of log p of the
-        chosen words in nats; and the entries of `step`, (B, max_length, ...), 0 after the last step. A sentence has
-        length 0 and log-probability -inf if some step allows no word.
+        chosen words in nats; and the tensors that `step` returned, (B, max_length, ...), 0 after the last step. If at
+        some step no word is allowed, the sentence has length 0 and log-probability -inf.
 
     Raises:
-        ValueError: If `max_length` is not positive, or an entry of `step` has the name of a result.
+        ValueError: If `max_length` is not positive, or if `step` returns a tensor with the name of a result, such as
+            `"ids"`.
 
     Example:
 
@@ -85,7 +86,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         tree.flatten(state),
     )
     position, _, _, dead, lengths, log_probabilities, arrays, _ = tf.while_loop(
-        # Without a first step, the arrays of an empty batch would have no shape.
+        # Run at least one step, because the arrays of an empty batch would otherwise have no shape.
         lambda position, ids, finished, *_: (position == 0) | ~tf.reduce_all(finished),
         body,
         loop_variables,
@@ -108,7 +109,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
 
 
 def greedy(step, state, start_ids, end_id, max_length, forbidden_ids=()):
-    """Decode with the most probable word at every step. Arguments, result and errors are as in `decode`.
+    """Decode by choosing the most probable word at every step. Arguments, result and errors are as in `decode`.
 
     Example:
 
@@ -134,7 +135,7 @@ def sample(
     top_p=None,
     forbidden_ids=(),
 ):
-    """Decode with words drawn from the model. Arguments and result are as in `decode` and `RandomSampler`.
+    """Decode by drawing every word from the model's distribution. See `decode` and `RandomSampler` for the arguments.
 
     Example:
 
@@ -151,7 +152,7 @@ def sample(
 
 
 def allows_no_word(logits):
-    """Return whether every word of logits (..., V) has probability 0."""
+    """Return a boolean (...), `True` if all V words of logits (..., V) are excluded."""
     return tf.reduce_max(logits, axis=-1) <= DEAD
 
 
@@ -159,13 +160,13 @@ def exclude_words(log_words, forbidden_ids):
     """Return logits or log-probabilities (..., V) with `DEAD` for words that must not be chosen."""
     if not len(forbidden_ids):
         return log_words
-    # With NumPy this is a constant of the graph, which costs no time in a step.
+    # NumPy computes the mask once, as a constant of the graph.
     return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)
 
 
 def trace_entries(step, ids_shape, state, results):
-    """Return the structure of the entries of a step, and a TensorSpec for each. Raises ValueError if an entry has the
-    name of a result."""
+    """Return the structure of the tensors that `step` stores, and a TensorSpec for each tensor. Raises ValueError if a
+    tensor has the name of a result."""
     structure, specs = trace(
         lambda ids, state: step(ids, state, tf.constant(0))[2],
         tf.TensorSpec(ids_shape, tf.int32),
@@ -173,5 +174,5 @@ def trace_entries(step, ids_shape, state, results):
     )
     duplicates = set(results) & set(structure)
     if duplicates:
-        raise ValueError(f"Rename entries of `step` named like a result. Received: {', '.join(sorted(duplicates))}")
+        raise ValueError(f"`step` must not use the names of results. Received: {', '.join(sorted(duplicates))}")
     return structure, specs

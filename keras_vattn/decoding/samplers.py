@@ -26,10 +26,10 @@ class RandomSampler:
     empty.
 
     Args:
-        seed: Integer or int32 tensor of shape () or (2,): the same seed gives the same words.
-        temperature: Positive number or scalar tensor. Defaults to 1.0.
-        top_k: Positive integer or `None`. Defaults to `None`.
-        top_p: Number in (0, 1] or `None`. Defaults to `None`.
+        seed: Integer, or int32 tensor of shape () or (2,). The same seed gives the same words.
+        temperature: Positive number or scalar tensor, by which the logits are divided. Defaults to 1.0.
+        top_k: Number of words to draw from, a positive integer, or `None` for all words. Defaults to `None`.
+        top_p: Probability of the nucleus, in (0, 1], or `None` for all words. Defaults to `None`.
 
     Raises:
         ValueError: If an option is out of its range.
@@ -59,11 +59,11 @@ class RandomSampler:
         return tf.argmax(logits + noise, axis=-1, output_type=tf.int32)
 
     def restrict(self, logits):
-        """Return the logits, with the most negative finite number for every excluded word."""
+        """Replace the logits of excluded words with the most negative finite number."""
         if self.top_k is None and self.top_p is None:
             return logits
         order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
-        # Compare ranks: a threshold would also keep every word that ties with the last one.
+        # Compare ranks: with a threshold, all words with the logit of the last allowed word would be allowed too.
         rank = tf.argsort(order, axis=-1)
         is_allowed = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:
