@@ -1,4 +1,4 @@
-"""Distributions of the rows of an alignment, with parameters in log space, and their KLs."""
+"""Distributions of the attention weights of each query (a row), with parameters in log space, and their KLs."""
 
 from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
 from keras_vattn.distributions.dirichlet import Dirichlet

@@ -8,14 +8,15 @@ from keras_vattn.support import tfp
 class Categorical(tfp.Categorical):
     """Categorical distribution over the keys of each row, from log-probabilities.
 
-    The KL is at least 0. If rounding would make it negative, the value is 0, and the gradient still follows the
+    The KL is at least 0. If rounding would make it negative, the value is 0, but the gradient is still that of the
     formula.
 
     Formula:
         "KL"(q || p) = sum_s q_s (log q_s - log p_s)
 
     Args:
-        log_probabilities: (B, T, S), -1e30 (not -inf) at masked keys. Their exp must sum to 1, or the KL is wrong.
+        log_probabilities: (B, T, S), with -1e30 (not -inf) at masked keys. The probabilities of a row must sum to 1,
+            otherwise the KL is wrong.
 
     Example:
 
@@ -41,19 +42,20 @@ def _to_categorical(q, p, name=None):
 
 
 class RelaxedCategorical(RowDistribution):
-    """Gumbel-softmax draws of each row, on the simplex (Jang et al. 2017; Maddison et al. 2017).
+    """Distribution of Gumbel-softmax weights, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
-    The KL of the relaxed distribution has no closed form. The KL of the underlying categorical distributions replaces
-    it, which is 0 if these are equal, whatever the temperatures are. The mean of the draws has no closed form.
+    The KL has no closed form, so the KL of the underlying categorical distributions replaces it. That KL is 0 if the
+    probabilities are equal, even if the temperatures differ. The mean has no closed form either.
 
     Formula:
         w_s = "softmax"_s((log p_s + g_s) / tau), quad g_s ~ "Gumbel"(0, 1), quad log p_s = "log_probabilities"_s
         p(w) = (n - 1)! tau^(n - 1) (prod_s p_s w_s^(-tau - 1)) / (sum_s p_s w_s^(-tau))^n
 
     Args:
-        temperature: tau, positive: a number or scalar tensor.
-        log_probabilities: (..., S), or a shape with an axis of keys that broadcasts to it; their exp sums to 1.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        temperature: tau, a positive number or scalar tensor.
+        log_probabilities: (..., S), or a shape with an axis of keys that broadcasts to it. The probabilities of a row
+            must sum to 1.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:
 

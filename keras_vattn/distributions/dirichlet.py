@@ -19,9 +19,10 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The usual formula loses its digits by cancellation: in float32, terms of up to 1e5 leave an error of several nats.
-    This form subtracts no large terms; D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient with respect to
-    b is a difference between a key and its row. It has only two or three digits if the key is nearly the whole row.
+    The usual formula subtracts terms of up to 1e5, so in float32 its error is several nats. This form subtracts no
+    large terms: D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient with respect to b_s is the difference
+    between a term of the key and a term of its row. If one key has nearly all the concentration of its row, this
+    gradient has only two or three correct digits.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
@@ -32,7 +33,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     Args:
         concentration: a, positive, (B, T, S).
         prior_concentration: b, positive, of a shape that broadcasts to the shape of a.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
     """
     a, b_narrow = ops.cast(concentration, "float32"), ops.cast(prior_concentration, "float32")
     b = b_narrow + ops.zeros_like(a)
@@ -49,15 +50,15 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # `_entries` already has the gradient of this term.
+    # The gradient of `_entries` includes the gradient of this term.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """Return the summands of the KL. Their gradient with respect to a and b is the gradient of the whole KL, including
-    the sums of the row; `prior` and `row`, which are functions of a and b, get no gradient."""
+    """Return one summand of the KL per key. The gradient with respect to a and b is that of the whole KL, including the
+    sums A and B. `prior` and `row` are functions of a and b, and get no gradient."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a
@@ -76,9 +77,10 @@ def _entries(a, b, prior, row):
 
 
 def _remainder(a, b_bent, relative, ratio):
-    """Return D(a, b) of `dirichlet_divergence`, with relative = b / a - 1, ratio = log(b / a)."""
+    """Return D(a, b) of `dirichlet_divergence`, from relative = b / a - 1 and ratio = log(b / a)."""
     slope = log_gamma_slope(a)
-    # ratio^2 / 2 times the curvature at one third of the way has a relative error of 0.002 ratio^2.
+    # Near 0, use ratio^2 / 2 times the curvature at a third of the way from log a to log b: its relative error is 0.002
+    # ratio^2.
     near = ops.abs(ratio) < 0.15
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
@@ -94,16 +96,16 @@ def _total(concentration, keys):
 class Dirichlet(RowDistribution):
     """Dirichlet distribution over the valid keys of each row.
 
-    A masked position is 0 in every draw and not part of the density. Draws are normalised Gamma draws, computed in log
-    space. The KL to another Dirichlet is computed in a form without cancellation.
+    A masked position has weight 0 in every draw and is not part of the density. Draws are Gamma draws in log space,
+    which are then normalised. The KL to another Dirichlet is computed without cancellation of large terms.
 
     Formula:
         p(w) = Gamma(sum_s alpha_s) prod_s (w_s^(alpha_s - 1)) / (Gamma(alpha_s)), quad alpha_s = "concentration"_s
         bb E[w_s] = alpha_s / (sum_(s') alpha_(s'))
 
     Args:
-        concentration: (..., S), positive, or what broadcasts to it with an axis of keys.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        concentration: Positive, (..., S), or a shape with an axis of keys that broadcasts to it.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:
 
@@ -124,7 +126,7 @@ class Dirichlet(RowDistribution):
         return self.keys.log_softmax(ops.log(self.concentration))
 
     def relative_variance(self):
-        # (1 - m) / (m (sum + 1)) for a mean m; 0 if m is 0.
+        # For a mean m and a total concentration A of the row, (1 - m) / (m (A + 1)), or 0 if m is 0.
         mean = self._mean()
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)
@@ -140,7 +142,7 @@ class Dirichlet(RowDistribution):
 
 def log_gamma_sample(log_concentration, shape, seed):
     """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
-    # A draw of Gamma(a) is a draw of Gamma(a + 1) times u^(1/a).
+    # A draw from Gamma(a) is a draw from Gamma(a + 1) times u^(1/a), where u is uniform.
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

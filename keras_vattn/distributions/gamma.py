@@ -13,10 +13,10 @@ _LARGEST_LOG_RATE = math.log(1e2)
 
 
 class Gamma(RowDistribution):
-    """Gamma distribution of the entries S of each row, from log concentration and log rate.
+    """Gamma distribution of the unnormalised weights S of each row.
 
-    The KL is from a `Weibull` q, with Euler's constant gamma (Fan et al. 2020, section 3.2). It is computed as a sum of
-    terms that do not cancel, and is finite for beta from 1e-15 to 1e15.
+    The formula gives the KL from a `Weibull` q to this distribution (Fan et al. 2020, section 3.2); gamma is Euler's
+    constant. The KL is computed as a sum of terms that do not cancel, and is finite for beta from 1e-15 to 1e15.
 
     Formula:
         S_s ~ "Gamma"(alpha_s, beta), quad alpha_s = exp("log_concentration"_s), quad beta = exp("log_rate")
@@ -24,11 +24,11 @@ class Gamma(RowDistribution):
         A_s = gamma alpha_s / k - alpha_s log lambda_s - alpha_s log beta + log Gamma(alpha_s)
 
     Args:
-        log_concentration: (..., S), or a shape with an axis of keys that broadcasts to it.
-        log_rate: A number.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
-        log_total: Function of the number of valid keys of a row (a tensor, at least 1) that returns the logarithm of
-            the sum of their means; `None` if this sum depends on more than the number. Defaults to `None`.
+        log_concentration: log alpha, (..., S), or a shape with an axis of keys that broadcasts to it.
+        log_rate: log beta, a number.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
+        log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
+            E[S] over these keys. `None` if the sum depends on more than this number. Defaults to `None`.
 
     Example:
 
@@ -44,7 +44,7 @@ class Gamma(RowDistribution):
         self.log_concentration, self.log_rate, self.log_total = self.like, log_rate, log_total
 
     def normalized(self):
-        # A concentration outside the float32 range would have no density.
+        # Clip the concentration, because outside the range of float32 it would have no density.
         return Dirichlet(ops.exp(ops.clip(self.log_concentration, -80.0, 60.0)), self.keys)
 
     def log_mean(self):
@@ -62,7 +62,8 @@ class Gamma(RowDistribution):
 
 
 def divergence_at_equal_means(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each entry if both have the same E[S]. It is convex in alpha, for any beta."""
+    """Return KL(Weibull || Gamma) of each weight if both have the same E[S]. The KL is convex in alpha, for any
+    beta."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 
@@ -71,26 +72,26 @@ def divergence_at_equal_means(k, log_concentration):
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
         return _divergence_from_products(q, p)
-    # The KL depends on the posterior's mean only through a (e^d - 1 - d), which is at least 0.
+    # The mean of q enters only the gap term, alpha (e^d - 1 - d) with d = log E_q[S] - log E_p[S], which is at least 0.
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
     return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 
 
 def _divergence_from_products(q, p):
-    # The means sum to one, so the KL of a row is -sum alpha log E[S] plus terms that depend only on p. These cancel for
-    # a large beta, for which `_weibull_to_gamma` uses another form.
+    # E[S] under q sums to one, so the KL of a row is -sum alpha log E[S] plus terms that depend only on p. For a large
+    # beta these terms would cancel, so `_weibull_to_gamma` uses the other form.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)
-    # log Gamma(alpha), also if alpha underflows in float32.
+    # This form of log Gamma(alpha) is finite even if alpha underflows in float32.
     log_gamma = tf.math.lgamma(alpha + 1.0) - log_alpha
     slope = EULER / q.k + q.log_gamma - p.log_rate
     if alpha.shape == log_mean.shape:
         entry_terms = keys.sum(log_gamma + alpha * (slope - log_mean))
     else:
-        # The terms of p are the same for all queries.
+        # All queries have the same p, so sum its terms only once.
         entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
     constant, total = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
-    # The total applies only to rows with at least one valid key.
+    # Add `total` only to rows with at least one valid key.
     row_term = keys.of_count(lambda count: count * constant + total * ops.minimum(count, 1.0), log_mean)
     return entry_terms + row_term

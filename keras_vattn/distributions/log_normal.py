@@ -9,9 +9,9 @@ from keras_vattn.support.special import bounded_square
 
 
 class LogNormal(RowDistribution):
-    """Lognormal distribution of the entries S of each row: log S has the mean `loc` and standard deviation `scale`.
+    """Lognormal distribution of the unnormalised weights S of each row.
 
-    In the KL, distances of more than 1e14 standard deviations are bounded smoothly.
+    If `scale` is below 1e-9, distances of more than 1e14 standard deviations are bounded smoothly.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -20,7 +20,7 @@ class LogNormal(RowDistribution):
     Args:
         loc: Mean of log S, (..., S), or a shape with an axis of keys that broadcasts to it.
         scale: Standard deviation of log S, a positive number.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:
 
@@ -49,7 +49,7 @@ class LogNormal(RowDistribution):
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
     def log_draw(self, normal):
-        """Return log S from a standard normal draw for each entry."""
+        """Return log S, computed from one standard normal per weight."""
         return self.loc + self.scale * normal
 
     def log_sample(self, shape, seed):
@@ -57,10 +57,10 @@ class LogNormal(RowDistribution):
 
 
 class LogisticNormal(RowDistribution):
-    """Normalised lognormal draws of each row, on the simplex.
+    """Distribution of normalised lognormal weights, on the simplex.
 
-    A constant added to all mu of a row has no effect. n is the number of valid keys of a row, and a bar denotes the
-    mean over them. The mean of the draws has no closed form.
+    In the formula, n is the number of valid keys of a row, and a bar denotes the mean over these keys. Adding a
+    constant to all mu of a row has no effect. The mean of the distribution has no closed form.
 
     Formula:
         w_s = "softmax"_s(mu_s + sigma epsilon_s), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -72,7 +72,7 @@ class LogisticNormal(RowDistribution):
     Args:
         loc: Mean of log S up to a constant per row, (..., S), or a shape with an axis of keys that broadcasts to it.
         scale: Standard deviation of log S, a positive number.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:
 
@@ -97,7 +97,7 @@ class LogisticNormal(RowDistribution):
         return -0.5 * square - half + self.keys.spread((half - 0.5 * ops.log(count)) / count)
 
     def log_draw(self, normal):
-        """Return log w from a standard normal draw for each entry."""
+        """Return log w, computed from one standard normal per weight."""
         return self.keys.log_softmax(self.loc + self.scale * normal)
 
     def log_sample(self, shape, seed):
@@ -120,11 +120,11 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # Logits up to 1e4 stay below the bound unless sigma is tiny.
+    # With a scale of at least 1e-9, logits up to 1e4 stay below the bound, so a plain square is enough.
     return bounded_square if scale < 1e-9 else ops.square
 
 
 def _centred(x, keys):
-    """Return x minus the mean of its row, and 0 at masked entries."""
+    """Subtract the mean of each row from x. Masked entries become 0."""
     x = keys.zero_masked(x)
     return keys.zero_masked(x - keys.spread(keys.sum(x) / ops.maximum(keys.count(x), 1.0)))

@@ -6,14 +6,14 @@ from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import exponential_gap
 
-# sigma is between 3.4e-4 and 2981, so draws fit into float16, and the KL into float32.
+# With this limit, sigma is between 3.4e-4 and 2981, so draws fit into float16 and the KL fits into float32.
 MAX_LOG_SCALE = 8.0
 
 
 class Normal(tfp.Normal):
-    """Normal distribution from its mean and log sigma, in float32.
+    """Normal distribution in float32, with log sigma as a parameter instead of sigma.
 
-    The KL is computed for each entry, in a form without cancellation.
+    The KL is elementwise, and is computed in a form without cancellation.
 
     Formula:
         x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale"
@@ -49,7 +49,8 @@ class Normal(tfp.Normal):
 
 
 def clip_log_scale(log_scale):
-    """Clip log sigma to [-8, 8], in float32. The gradient passes, so that a sigma at a limit can move back."""
+    """Clip log sigma to [-8, 8], in float32. The gradient ignores the clip, so that training can change a clipped
+    sigma."""
     return _clipped(ops.cast(log_scale, "float32"))
 
 

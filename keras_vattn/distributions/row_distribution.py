@@ -4,34 +4,36 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.support import tfp
 
-# Replaces draws that underflow in float32.
+# Minimum of a draw before its logarithm, because draws can underflow in float32.
 SMALLEST = 1.2e-38
 
 
 class RowDistribution(tfp.Distribution):
-    """Base class of distributions of the positive entries S of each row of an alignment, before normalisation.
+    """Base class of distributions of the unnormalised weights S of each row of an alignment.
 
-    A row is one event: `log_prob` and the KL have one float32 value per row, in nats, over its valid keys only, and a
-    masked position is 0 in every draw. (With `SegmentKeys` the event is all entries (E,), and there is one value for
-    each of the N rows.) Parameters are in log space, so that `log_sample` and `log_density` stay finite if S leaves the
-    range of float32.
+    A row, the weights of one query, is one event: `log_prob` and the KL return one float32 value per row, in nats, over
+    its valid keys only. Masked positions are 0 in every draw. With `SegmentKeys` the event is the array (E,) of all
+    weights, but `log_prob` and the KL still return one value for each of the N rows. Parameters are in log space, so
+    `log_sample` and `log_density` stay finite even if S is outside the range of float32.
 
-    A subclass implements `log_density(log_value)`, the log density of log S at each entry. The other methods are
-    optional. `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2 of each entry, for the moments.
-    `log_sample(shape, seed)` draws log S; the shape ends with the shape of the entries. `log_draw(noise)` returns log S
-    for the noise of an alignment, for a KL at an existing draw. `normalized()` returns the distribution of the weights,
-    for a KL on the simplex.
+    A subclass implements `log_density(log_value)`, the log density of log S for each weight. The other methods are
+    optional:
+
+    - `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2, which `mean` and `variance` use.
+    - `log_sample(shape, seed)` draws log S, with a shape that ends with the shape of the weights.
+    - `log_draw(noise)` computes log S from the noise of an alignment, to estimate a KL at an existing draw.
+    - `normalized()` returns the distribution of the normalised weights, for a KL on the simplex.
 
     Formula:
         log p(S) = sum_s ("log_density"(log S_s) - log S_s)
 
     Attributes:
-        on_simplex: Whether the entries of a row sum to one.
+        on_simplex: Whether the weights of a row sum to one.
 
     Args:
-        like: A tensor with the shape of the entries, or with a shape that broadcasts to it.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
-        parameters: Dictionary of the arguments of the subclass.
+        like: A parameter, whose shape is the shape of the weights or broadcasts to it.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
+        parameters: Dictionary of the constructor arguments of the subclass.
 
     Example:
 
@@ -59,10 +61,10 @@ class RowDistribution(tfp.Distribution):
     on_simplex = False
 
     def normalized(self):
-        """Return the distribution of the weights w = S / sum_s S of a row, on the simplex."""
+        """Return the distribution of the normalised weights w = S / sum_s S, on the simplex."""
         if self.on_simplex:
             return self
-        raise ValueError(f"Normalised draws have no known distribution. Received: {type(self).__name__}")
+        raise ValueError(f"A KL on the simplex needs a class with `normalized`. Received: {type(self).__name__}")
 
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
@@ -116,7 +118,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return `log_density` of normalised rows: the log density of a row, divided among its n entries.
+    """Return `log_density` for normalised rows: n terms per row, whose sum is the log density of the row.
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n
@@ -127,24 +129,24 @@ def relaxed_density(x, power, keys):
 
 
 def closed_divergence(q, p, keys):
-    """Return the registered KL(q || p) of each row, or `None` if there is no closed form."""
+    """Return KL(q || p) of each row if TensorFlow Probability has a registered KL, otherwise `None`."""
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # No KL is registered, or both are transformed distributions with different transformations.
+        # No KL is registered, or q and p are transformed distributions with different transformations.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None
 
 
 def mean_divergence(q, p, keys, seed, num_draws):
-    """Return the mean of `drawn_divergence` over several draws, with one draw in memory at a time."""
+    """Return the mean of `drawn_divergence` over `num_draws` draws, with only one draw in memory at a time."""
 
     def add(draw, total):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
 
     first = drawn_divergence(q, p, keys, random.fold_in(seed, 0))
-    # XLA can differentiate only loops of known length.
+    # Set `maximum_iterations`, because XLA can differentiate only loops of known length.
     _, total = tf.while_loop(
         lambda draw, total: draw < num_draws, add, (1, first), parallel_iterations=1, maximum_iterations=num_draws - 1
     )
@@ -152,14 +154,14 @@ def mean_divergence(q, p, keys, seed, num_draws):
 
 
 def drawn_divergence(q, p, keys, seed, noise=None):
-    """Return log q(S) - log p(S) of each row at a draw of q.
+    """Return log q(S) - log p(S) of each row, at a draw S from q.
 
     Args:
-        q: Distribution of the rows, or of the entries.
-        p: Likewise.
+        q: Distribution whose events are rows or single weights.
+        p: Distribution whose events are rows or single weights.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: Noise of an existing draw, for a q with a `log_draw`; `None` for a new draw. Defaults to `None`.
+        noise: Noise of an existing draw, if q has `log_draw`, or `None` for a new draw. Defaults to `None`.
 
     Raises:
         ValueError: If the draws of q have no gradient.
@@ -169,8 +171,8 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         return keys.sum(q.log_density(log_draw) - p.log_density(log_draw))
     if q.reparameterization_type != tfp.FULLY_REPARAMETERIZED:
         raise ValueError(
-            "A KL that is not registered is estimated from draws, which need a gradient: use a fully reparameterized "
-            f"distribution, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
+            "This KL is not registered, so it is estimated from draws of q, which need a gradient: use a fully "
+            f"reparameterized q, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
         )
     draw = q.sample(seed=seed)
     log_q, log_p = q.log_prob(draw), p.log_prob(draw)
@@ -180,5 +182,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _row_values(x, distribution, keys):
-    """Return one value per row: x itself for a distribution of rows, the sum of x for a distribution of entries."""
+    """Return one value per row: x itself if events are rows, or the sum of x over each row if events are weights."""
     return x if distribution.event_shape.rank else keys.sum(x)

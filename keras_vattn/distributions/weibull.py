@@ -11,9 +11,9 @@ EULER = 0.5772156649015329
 
 
 class Weibull(RowDistribution):
-    """Weibull distribution of the entries S of each row, from the logarithm of their mean.
+    """Weibull distribution of the unnormalised weights S of each row, with the parameter log E[S].
 
-    The KL is to another `Weibull`, with Euler's constant gamma; see `Gamma` for the KL to a Gamma.
+    The formula gives the KL to another `Weibull`; gamma is Euler's constant. `Gamma` documents the KL to a Gamma.
 
     Formula:
         S_s ~ "Weibull"(k, lambda_s), quad lambda_s = (bb E[S_s]) / (Gamma(1 + 1/k)), quad log bb E[S_s] = "log_mean"_s
@@ -22,10 +22,10 @@ class Weibull(RowDistribution):
 
     Args:
         k: Shape, a positive number.
-        log_mean: (..., S), or (..., E) with `SegmentKeys`.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
-        sums_to_one: Whether E[S] sums to one over the valid keys. `True` makes the KL to a Gamma cheaper, but wrong if
-            the sum is not one. Defaults to `False`.
+        log_mean: log E[S], (..., S), or (..., E) with `SegmentKeys`.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
+        sums_to_one: Whether E[S] sums to one over the valid keys of each row. `True` makes the KL to a Gamma faster to
+            compute, but wrong if the sum is not one. Defaults to `False`.
 
     Example:
 
@@ -47,7 +47,7 @@ class Weibull(RowDistribution):
 
     @property
     def log_scale(self):
-        """log lambda of each entry."""
+        """log lambda of each weight."""
         return self.like - self.log_gamma
 
     def normalized(self):
@@ -64,7 +64,7 @@ class Weibull(RowDistribution):
         return math.log(self.k) + log_draw - bounded_exp(log_draw)
 
     def log_draw(self, noise):
-        """Return log S for noise of `keras_vattn.Weibull` with the same k."""
+        """Return log S, computed from the noise of a `keras_vattn.Weibull` with the same k."""
         return self.log_scale + noise
 
     def log_sample(self, shape, seed):
@@ -72,12 +72,12 @@ class Weibull(RowDistribution):
 
 
 class NormalizedWeibull(RowDistribution):
-    """Normalised Weibull draws of each row, on the simplex.
+    """Distribution of normalised Weibull weights, on the simplex.
 
-    A common factor of all lambda of a row has no effect; n is the number of valid keys of a row. The KL has no closed
-    form, and is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q and p are equal, and
-    grows with k times the distance of the logits, not with its exponential. The KL of w is at most the KL of the draws
-    S, because w is a function of S. The mean of the draws has no closed form.
+    In the formula, n is the number of valid keys of a row. A factor that all lambda of a row share has no effect. The
+    KL has no closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q
+    and p are equal. It grows linearly with k times the distance of the logits, not exponentially. The KL of w is at
+    most the KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s
@@ -86,7 +86,7 @@ class NormalizedWeibull(RowDistribution):
     Args:
         k: Shape, a positive number.
         log_scale: log lambda up to a constant per row, (..., S), or a shape with an axis of keys that broadcasts to it.
-        keys: A `keras_vattn.Keys`, which defines the entries of each row.
+        keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:
 
@@ -108,7 +108,7 @@ class NormalizedWeibull(RowDistribution):
         return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
 
     def log_draw(self, noise):
-        """Return log w for noise of `keras_vattn.Weibull` with the same k."""
+        """Return log w, computed from the noise of a `keras_vattn.Weibull` with the same k."""
         return self.keys.log_softmax(self.log_scale + noise)
 
     def log_sample(self, shape, seed):
@@ -116,13 +116,13 @@ class NormalizedWeibull(RowDistribution):
 
 
 def log_noise(k, shape, seed):
-    """Return log S for lambda = 1, log(-log(1 - u)) / k, which is finite because u is never 0 or 1."""
+    """Return log S for lambda = 1, which is log(-log(1 - u)) / k. It is finite because u is never 0 or 1."""
     return ops.log(-ops.log1p(-random.uniform(shape, seed))) / k
 
 
 @tfp.RegisterKL(Weibull, Weibull)
 def _to_weibull(q, p, name=None):
-    # Adding log Gamma(1 + k' / k) to the distance leaves exp(x) - 1 - x, which is at least 0.
+    # With log Gamma(1 + r) in the distance x, the KL is a constant plus exp(x) - 1 - x, which is at least 0.
     ratio = p.k / q.k
     log_gamma = math.lgamma(1.0 + ratio)
     constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)
