@@ -1,4 +1,4 @@
-"""Score functions: (query, key) -> logits."""
+"""Score functions, which compute logits from queries and keys."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ SCORES = {
 
 
 def get(identifier, **kwargs):
-    """Return the `Score` for a name, class, config dictionary or instance. `kwargs` are its arguments."""
+    """Return a `Score` from a name, class, config dictionary or instance. `kwargs` are constructor arguments."""
     return resolve(identifier, SCORES, Score, "score", **kwargs)
 
 

@@ -9,13 +9,13 @@ from keras_vattn.support.products import matmul, product
 class Bilinear(Score):
     """Bilinear score, Luong's "general" (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4).
 
-    W is applied to the keys, so a decoder multiplies by it once per memory.
+    W multiplies the keys, so a decoder computes this product only once per memory.
 
     Formula:
         phi_(t,s) = "query"_t^T W "key"_s
 
     Args:
-        kernel_initializer: Initializer of W, (Dk, Dq). Defaults to `"glorot_uniform"`.
+        kernel_initializer: Initializer of the transposed W, of shape (Dk, Dq). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).

@@ -9,14 +9,15 @@ from keras_vattn.support.products import product
 class DotProduct(Score):
     """Dot-product score, optionally scaled as in the transformer.
 
-    Luong et al. 2015, "dot". With the scale: Vaswani et al. 2017, eq. 1, available as `"scaled_dot_product"`.
+    Without scaling, this is the score "dot" of Luong et al. 2015. With scaling, it is eq. 1 of Vaswani et al. 2017, and
+    its name is `"scaled_dot_product"`.
 
     Formula:
         phi_(t,s) = "query"_t^T "key"_s
         phi_(t,s) = ("query"_t^T "key"_s) / sqrt(D) quad "(scaled)"
 
     Args:
-        scaled: Whether to divide by the square root of the width. Defaults to `False`.
+        scaled: Whether to divide by the square root of D. Defaults to `False`.
 
     Call arguments:
         query: (B, T, D).

@@ -13,22 +13,22 @@ POSITIONS = ("monotonic", "predictive")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Local(Score):
-    """Local attention around any score: query t sees only the keys in a window around position p_t.
+    """Local attention, which restricts any score to a window: query t attends only to keys near position p_t.
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
-    `"predictive"` ("local-p") computes the centre from the query (eq. 9). The softmax of its logits is proportional to
-    the weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1; the
-    weights of this layer sum to 1.
+    `"predictive"` ("local-p") computes the centre from the query (eq. 9). Its weights are proportional to the weights
+    of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), which sum to less than 1. The weights of this layer sum
+    to 1.
 
-    S is the length of the source, the position after the last valid key, whatever the padding of the batch. If the
-    score is called without `keys`, there is no mask, and S is the number of keys.
+    In the formula, S is the length of the source without padding, the position after the last valid key. If you call
+    the score without `keys`, there is no mask, so S is the number of keys.
 
-    Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. A query more
-    than `window` past the end has no key in its window and a context of zeros. A contextual prior sums to one over the
-    window; the mean of `GaussianContext(prior="mean")` includes all keys.
+    Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. If p_t is more
+    than `window` past the last key, the window is empty and the context is zero. A contextual prior is normalised over
+    the window. The mean of `GaussianContext(prior="mean")` still includes all valid keys.
 
-    In `keras_vattn.AttentionDecoder` t is a state, the number of earlier unmasked steps; in `keras_vattn.Attention` it
-    is the position of the query.
+    In `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps, which the decoder stores as a state.
+    In `keras_vattn.Attention`, t is the position of the query.
 
     Formula:
         abs(s - p_t) <= "window"
@@ -37,8 +37,9 @@ class Local(Score):
         phi_(t,s) = "inner"("query"_t, "key"_s) - (s - p_t)^2 / (2 sigma^2) quad "(predictive)"
 
     Args:
-        inner: The inner score: a name, class, config or instance. Defaults to `"dot_product"`.
-        window: Maximum distance of visible keys from p_t, a positive integer (the paper's D). Defaults to 10.
+        inner: Score of the keys in the window: a name, class, config or instance of a `Score`. Defaults to
+            `"dot_product"`.
+        window: Maximum distance between p_t and a key, a positive integer (D in Luong et al. 2015). Defaults to 10.
         position: `"monotonic"` or `"predictive"`. Defaults to `"monotonic"`.
         kernel_initializer: Initializer of W (Dq, Dq) and v (Dq, 1). Defaults to `"glorot_uniform"`.
 
@@ -130,7 +131,7 @@ class Local(Score):
         return ops.where(ops.abs(distance) <= self.window, logits, LOWEST)
 
     def _centre(self, query, projected_keys, state):
-        """Return p_t, float32, (B or 1, T, 1)."""
+        """Return the centres p_t of the windows, float32 (B or 1, T, 1)."""
         if self.position == "predictive":
             hidden = ops.cast(ops.tanh(product(query, self.position_kernel)), "float32")
             return projected_keys["length"] * ops.sigmoid(product(hidden, self.position_scale))

@@ -9,18 +9,18 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Location(Score):
-    """Location-based score, computed from the query without the keys (Luong et al. 2015, eq. 8).
+    """Location-based score, which depends on the query but not on the keys (Luong et al. 2015, eq. 8).
 
-    W has one row for each position; a shorter memory uses the first rows. A longer memory raises an error if its length
-    is static, as it always is in eager mode. In a graph with unknown lengths, keys past `max_length` are hidden, as in
-    the paper, which ignores words near the end of long sentences.
+    W has one row for each of `max_length` positions. A shorter memory uses the first rows. A longer memory raises an
+    error if its length is known statically, as always in eager mode. In a graph with unknown lengths, keys past
+    `max_length` are masked. The paper also ignores words near the end of long sentences.
 
     Formula:
         phi_(t,s) = (W "query"_t)_s
 
     Args:
-        max_length: Number of positions, or `None` for the number of keys in `build`. Defaults to `None`.
-        kernel_initializer: Initializer of W, (Dq, max_length). Defaults to `"glorot_uniform"`.
+        max_length: Number of positions. `None` uses the number of keys when the layer is built. Defaults to `None`.
+        kernel_initializer: Initializer of the transposed W, of shape (Dq, max_length). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).
@@ -30,7 +30,8 @@ class Location(Score):
         Logits (B, T, S), float32.
 
     Raises:
-        ValueError: If `max_length` is not a positive integer or `None`, if S is larger, or if both are unknown.
+        ValueError: If `max_length` is not a positive integer or `None`, if S is larger than `max_length`, or if
+            `max_length` is `None` and S is unknown.
 
     Example:
 
@@ -41,7 +42,7 @@ class Location(Score):
 
     hides_keys = True
 
-    # Only the number of keys is used.
+    # Keys may have any width, because only their number is used.
     width_arguments = ("query",)
 
     def __init__(self, max_length=None, kernel_initializer="glorot_uniform", **kwargs):
@@ -62,7 +63,7 @@ class Location(Score):
         self._check(key_shape)
 
     def project_keys(self, key):
-        """Return the columns of the kernel for the keys, (Dq, S). The last column is repeated past the end."""
+        """Return one column of the kernel for each key, (Dq, S). Keys past `max_length` get the last column."""
         self._check(key.shape)
         columns = ops.minimum(ops.arange(ops.shape(key)[1]), self.kernel.shape[1] - 1)
         return ops.cast(ops.take(self.kernel, columns, axis=1), key.dtype)

@@ -9,14 +9,14 @@ LOCATIONS = ("previous", "cumulative")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LocationSensitive(Additive):
-    """Location-sensitive score: depends on content and on previous weights (Chorowski et al. 2015, eqs. 8 and 9).
+    """Location-sensitive score, which also depends on the previous weights (Chorowski et al. 2015, eqs. 8 and 9).
 
-    The filters F are convolved over the source positions with the weights of the previous step (`location="previous"`,
-    as printed) or with the sum of all previous weights (`"cumulative"`, common in speech synthesis). The initial
-    weights are zeros.
+    The filters F are convolved with the attention weights of the previous step (`location="previous"`, as in the
+    paper), or with the sum of the weights of all previous steps (`"cumulative"`, common in speech synthesis). At the
+    first step, the previous weights are zeros.
 
-    Only `keras_vattn.AttentionDecoder` passes these weights from step to step; `keras_vattn.Attention` raises an error
-    for this score.
+    Use this score in a `keras_vattn.AttentionDecoder`, which passes the weights from step to step.
+    `keras_vattn.Attention` raises an error for this score.
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + U f_(t,s) + b)
@@ -28,14 +28,14 @@ class LocationSensitive(Additive):
         kernel_size: Width of a centred filter in source positions. Defaults to 31.
         location: `"previous"` or `"cumulative"`. Defaults to `"previous"`.
         use_bias: Whether to add b. Defaults to `True`.
-        kernel_initializer: Initializer of the matrices and filters. Defaults to `"glorot_uniform"`.
+        kernel_initializer: Initializer of W_1, W_2, v, U and F. Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).
         key: (B, S, Dk).
 
     Returns:
-        Logits (B, T, S). A direct call of the score uses the initial state, weights of zeros.
+        Logits (B, T, S). If you call the score directly, the previous weights are zeros.
 
     Raises:
         ValueError: If `units`, `filters` or `kernel_size` is not a positive integer, or `location` is unknown.
@@ -80,7 +80,7 @@ class LocationSensitive(Additive):
         )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the initial weights, zeros (B, S)."""
+        """Return the previous weights at the first step, zeros (B, S)."""
         return ops.zeros((batch_size, num_keys), self.compute_dtype)
 
     def next_state(self, state, weights):

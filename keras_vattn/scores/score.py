@@ -7,15 +7,17 @@ from keras_vattn.support.masks import first_mask
 class Score(FeatureInputs, keras.layers.Layer):
     """Base class of the score functions, which measure how well a query matches a key.
 
-    A score has two methods, so that a decoder projects the memory once instead of at every step: `project_keys(key)`
-    runs once per memory, `score(query, projected_keys)` once per query. `call(query, key)` runs both.
+    The computation is split into two methods, so that a decoder projects the keys of its memory only once: it calls
+    `project_keys(key)` before its loop, and `score(query, projected_keys)` at every step. `call(query, key)` calls both
+    methods.
 
     Attributes:
-        keeps_state: Whether a decoder passes a state from step to step through `initial_state(batch_size, num_keys)`,
-            `next_state(state, weights)` and `score(query, projected_keys, state)`.
-        needs_decoder: Whether the score needs this state and therefore a decoder. Defaults to `keeps_state`.
-        hides_keys: Whether the score may hide keys from a query. All logits are then float32, and a hidden key has the
-            most negative number as its logit, which the attentions treat as a mask.
+        keeps_state: Whether the score has a state, which a decoder passes from step to step with the methods
+            `initial_state(batch_size, num_keys)`, `next_state(state, weights)` and
+            `score(query, projected_keys, state)`.
+        needs_decoder: Whether the score works only in a decoder, because it needs the state. Defaults to `keeps_state`.
+        hides_keys: Whether the score may hide keys from a query. Logits are then float32, and the logit of a hidden key
+            is the most negative finite number. Attention layers treat a hidden key as masked.
 
     Call arguments:
         query: (B, T, Dq).
@@ -44,11 +46,11 @@ class Score(FeatureInputs, keras.layers.Layer):
         return self.keeps_state
 
     def project_keys(self, key):
-        """Return the projected keys for `score`, (B, ...). Runs once per memory."""
+        """Return the projected keys for `score`, (B, ...). A decoder calls this method once per memory."""
         return key
 
     def project_memory(self, key, keys=None):
-        """Return the projected keys for `score`. Override it instead of `project_keys` if the score reads the mask.
+        """Return the projected keys for `score`. Override this instead of `project_keys` to read the mask.
 
         Args:
             key: (B, S, Dk).
@@ -74,5 +76,5 @@ class Score(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
+        # Without this method, Keras could not serialise a layer whose dtype is a policy object.
         return super().get_config()
