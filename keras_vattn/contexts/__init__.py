@@ -1,4 +1,4 @@
-"""Contexts: (weights, value) -> attended vector."""
+"""Contexts, which compute the attended vector from attention weights and values."""
 
 from keras_vattn.contexts.context import Context
 from keras_vattn.contexts.gaussian_context import GaussianContext
@@ -9,7 +9,7 @@ CONTEXTS = {"weighted_sum": WeightedSum, "gaussian": GaussianContext}
 
 
 def get(identifier, **kwargs):
-    """Return the `Context` for a name, class, config dictionary or instance. `kwargs` are its arguments."""
+    """Return a `Context` from a name, class, config dictionary or instance. `kwargs` are constructor arguments."""
     return resolve(identifier, CONTEXTS, Context, "context", **kwargs)
 
 

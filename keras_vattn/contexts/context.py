@@ -10,15 +10,16 @@ from keras_vattn.support.products import product
 class Context(FeatureInputs, keras.layers.Layer):
     """Base class of the contexts, which map weights and values to the attended vector.
 
-    `call(weights, value)` returns the expected context, the weighted sum. A stochastic context draws around it. Noise,
-    draw and KL are separate methods: a recurrent decoder draws all noise before its loop and adds the KL after it.
+    `call(weights, value)` returns the mean of the context, which is the weighted sum of the values. A stochastic
+    context draws a sample around this mean. Noise, sample and KL are separate methods, because a recurrent decoder
+    draws all noise before its loop, samples inside the loop, and adds the KL after the loop.
 
     Call arguments:
         weights: (B, T, S), on the simplex.
         value: (B, S, D).
 
     Returns:
-        The expected context (B, T, D).
+        The mean of the context, (B, T, D).
 
     Example:
 
@@ -36,20 +37,20 @@ class Context(FeatureInputs, keras.layers.Layer):
         return None
 
     def posterior_parameters(self, mean):
-        """Return the parameters of the posterior except its mean, a dictionary of (B, T, D) tensors."""
+        """Return the parameters of the posterior other than the mean, a dictionary of tensors (B, T, D)."""
         return {}
 
     def prior_parameters(self, value, keys):
-        """Return the mean of the prior, (B, T or 1, D), or `None` for zero. Runs once per memory."""
+        """Return the mean of the prior, (B, T or 1, D), or `None` for a zero mean. Called once per memory."""
         return None
 
     def sample(self, mean, parameters, noise, temperature=1.0):
-        """Return a draw (B, T, D) from mean, `posterior_parameters` and noise, or the mean if `noise=None`."""
+        """Return a sample (B, T, D), computed from mean, parameters and noise. `noise=None` returns the mean."""
         return mean
 
     def distribution(self, mean, parameters):
         """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,). A context with a
-        KL also defines `prior_distribution`; the KL is `tfd.kl_divergence` of the two distributions."""
+        KL also defines `prior_distribution`, which returns p; the KL is `tfd.kl_divergence(q, p)`."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):
@@ -69,5 +70,5 @@ class Context(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
+        # Without this method, Keras could not serialise a layer whose dtype is a policy object.
         return super().get_config()

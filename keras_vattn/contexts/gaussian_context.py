@@ -12,14 +12,14 @@ PRIORS = ("standard", "mean")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GaussianContext(Context):
-    """Gaussian variational attention: the attended *vector* is a random variable.
+    """Gaussian variational attention, in which the attended *vector* is a random variable.
 
-    Bahuleyan et al. 2018: the posterior of section 3.3 and the priors of section 3.2 (a_t there is c_t here). The mean
-    of `prior="mean"` is the average of the values over the *valid* source positions. Gradients flow through it, as in
-    section 3.4. log sigma is clipped to [-8, 8].
+    The posterior is from Bahuleyan et al. 2018, section 3.3, and the priors are from section 3.2; the paper writes a_t
+    for c_t. With `prior="mean"`, the mean of p is the average of the values over the *valid* source positions, and
+    gradients flow through this average, as in section 3.4. log sigma is clipped to [-8, 8].
 
     In training, c is sampled with independent noise at every step. Inference returns mu, except under
-    `keras_vattn.posterior_draws`. A row without a valid key has a zero context, no noise and no KL.
+    `keras_vattn.posterior_draws`. For a query without a valid key, the context is zero, without noise or KL.
 
     Formula:
         q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2)), quad mu_t = sum_s w_(t,s) "value"_s
@@ -29,8 +29,8 @@ class GaussianContext(Context):
 
     Args:
         prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
-        hidden_units: Width of the tanh layer, an integer, or `None` for the width of the values, as in the published
-            code. Defaults to `None`.
+        hidden_units: Width of the tanh layer, an integer. `None` uses the width of the values, like the published code.
+            Defaults to `None`.
         temperature: Factor on sigma in draws at inference; 0 gives the mean. It affects neither training nor the KL.
             Defaults to 1.0.
         kernel_initializer: Initializer of W_1 and W_2. Defaults to `"glorot_uniform"`.
@@ -40,7 +40,7 @@ class GaussianContext(Context):
         value: (B, S, D).
 
     Returns:
-        The posterior mean (B, T, D); `sample` draws around it.
+        The posterior mean, (B, T, D). The method `sample` draws around this mean.
 
     Raises:
         ValueError: If `prior` is unknown, `temperature` negative or `hidden_units` not positive.
@@ -79,7 +79,7 @@ class GaussianContext(Context):
         return random.normal(shape, seed)
 
     def posterior_parameters(self, mean):
-        # Flattened to rows once, which avoids reshapes between the products.
+        # Flatten to rows once, to avoid reshapes between the two matrix products.
         rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, mean.shape[-1]))
         hidden = ops.tanh(product(rows, self.hidden_kernel) + ops.cast(self.hidden_bias, rows.dtype))
         log_scale = product(hidden, self.log_scale_kernel) + ops.cast(self.log_scale_bias, rows.dtype)
