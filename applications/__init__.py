@@ -1,6 +1,6 @@
-"""The programs built with keras_vattn. They run from a checkout: `python -m applications.NAME COMMAND`."""
+"""Programs built with keras_vattn. To run one from a checkout: `python -m applications.NAME COMMAND`."""
 
 import os
 
-# TensorFlow's start-up messages would bury the programs' output. A value set by the user is not overwritten.
+# Hide TensorFlow's start-up messages, which are longer than the programs' output. A value set by the user remains.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

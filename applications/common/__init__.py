@@ -1,1 +1,1 @@
-"""Code shared by all programs: runs, training, commands, comparisons, tables."""
+"""Code that all programs share: it trains models, stores runs, defines commands, compares models and prints tables."""

@@ -1,4 +1,4 @@
-"""`Application`, the functions of a program that its commands call, and `Run`, a model with its data and options."""
+"""`Application` collects the functions of a program that its commands call; `Run` is a model with data and options."""
 
 import dataclasses
 import importlib.util
@@ -17,11 +17,11 @@ class Run:
     Attributes:
         folder: `RunFolder`.
         options: Options of `train`.
-        data: Dictionary from the name of a split, "train", "valid" and "test", to the encoded split. Empty when a
-            command loads a run.
-        codec: Translates between files and tensors, fitted on the training split: an object with `save(folder)`, which
-            `load_codec` reads; or a dictionary of plain values, stored in codec.json.
-        models: The result of `build`; its `training` is the `keras.Model` that is trained.
+        data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty if a
+            command other than `train` loads the run.
+        codec: Translates between files and tensors; fitted on the training split. Either an object that writes its
+            files in `save(folder)`, which `load_codec` reads, or a dictionary of plain values, stored in codec.json.
+        models: The result of `build`. The attribute `models.training` is the `keras.Model` that is trained.
     """
 
     folder: RunFolder
@@ -32,7 +32,7 @@ class Run:
 
 
 _TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
-# Names that each module of a program defines. A program that decodes has decode.py instead of serve.py.
+# Names that each module of a program defines. Programs that generate text define `generate` in decode.py, not serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -48,45 +48,46 @@ def _read_codec(options, folder):
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """The functions and tables of a program that its commands call; a program may omit those with a default.
+    """The functions and tables of a program that its commands use. A program may omit an attribute that has a default.
 
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
-            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
-            shows whether the data of a run have changed. Raises `InputError` for every mistake of the user.
-        read_other: `read_other(options, evaluation)` returns the data that `evaluate` reports on if its options name
-            files. Defaults to a function that returns `None`.
-        load_codec: `load_codec(options, folder)` returns the codec of a `RunFolder`. Defaults to codec.json.
-        encode: `encode(options, codec, part, training=False)` returns a split as the model reads it. If the result has
-            a dictionary `report`, it is printed and stored in metrics.json. Defaults to the unchanged split.
-        build: `build(options, codec)` returns a functional `keras.Model`, or an object that has it as `training`.
-        columns: `COLUMNS`, `tables.Column`s: the figures of a report, in the order of the tables.
-        curves: `CURVES`, a dictionary from columns of history.csv to their labels: measures of quality, drawn beside
-            the losses and the KLs.
+            and, optionally, "test". The splits consist of plain values, data classes and arrays, because a digest of
+            them shows whether the data of a run have changed. Raises `InputError` for every mistake of the user.
+        read_other: `read_other(options, evaluation)` returns the data of the files that the options of the command
+            `evaluate` name, or `None` if they name no file. Defaults to a function that returns `None`.
+        load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
+            codec.json.
+        encode: `encode(options, codec, part, training=False)` returns the tensors of a split. If the result has an
+            attribute `report`, a dictionary, it is printed and stored in metrics.json. Defaults to the unchanged split.
+        build: `build(options, codec)` returns a functional `keras.Model`, or an object whose `training` is one.
+        columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order of the tables.
+        curves: `CURVES`, a dictionary from columns of history.csv to their labels. These columns are measures of
+            quality, plotted beside the losses and the KLs.
         layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
-            return Markdown, for instance the tables of a paper. The command `uncertainty` uses the
-            `methods.Uncertainty` under the name "uncertainty".
-        evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded split, and
-            outputs that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of
-            training.
-        files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to no files.
-        heading: `heading(record)` returns the line above the tables, for instance the number of examples and the
-            signatures of metrics. Defaults to the name of the split.
-        example_of: `example_of(part)` returns an example input for `generate`, a str, from an encoded split: "" if
-            `generate` needs no input, `None` for no example.
-        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded split, for
-            report.html. Defaults to no samples.
-        summary: `summary(report)` returns sentences on how good the result is, with counts, for the dictionary that
-            `evaluate` returns: the first lines of report.txt and report.html. Defaults to no sentences.
+            return Markdown, for instance the tables of a paper. The command `uncertainty` uses
+            `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
+        evaluate: `evaluate(run, part, evaluation=None)` returns the metrics of an encoded split, a dictionary, and the
+            outputs that are passed to `files` and `report`. `evaluation`: options of the command `evaluate`; `None`
+            at the end of training.
+        files: `files(outputs)` returns a dictionary from names of text files to their lines. Defaults to no files.
+        heading: `heading(record)` returns the line above the tables. It states, for instance, the number of examples
+            and the settings of the metrics. Defaults to the name of the split.
+        example_of: `example_of(part)` returns an example input for `generate`, a str, from an encoded split. It
+            returns "" if `generate` needs no input, and `None` if there is no example.
+        shown: `shown(run, part, outputs)` returns a `shown.Shown` with the samples and alignments of an encoded split
+            that report.html displays. Defaults to no samples.
+        summary: `summary(report)` returns the first lines of report.txt and report.html: sentences, with counts, that
+            say how good the result of `evaluate` is. Defaults to no sentences.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
             lines for report.txt. Report.html shows the PNG files of the folder and of pictures/. Defaults to no lines.
-        compared: `compared(comparison)` returns additional tables of a comparison, a list of Markdown, and draws
-            pictures into its folder. Defaults to no tables.
+        compared: `compared(comparison)` returns additional tables, a list of Markdown, and saves pictures in the
+            folder of the comparison. Defaults to no tables.
         generate: `generate(run, options)` yields an output, a str, for each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
-            default one first; `None` for a run that exports nothing. `options` are the options of `export`, `None` at
-            the end of training. Defaults to `predict`, the model on a batch of its only input.
+            default function first; `None` if the run exports nothing. `options` are those of the command `export`;
+            `None` at the end of training. Defaults to one function, `predict`, which calls a model with a single input.
     """
 
     program: object
@@ -110,13 +111,13 @@ class Application:
     compared: typing.Callable = lambda comparison: []
 
     def build_models(self, options, codec):
-        """Return an object whose `training` is the model that is trained."""
+        """Call `build`; return an object whose attribute `training` is the model to train."""
         models = self.build(options, codec)
         return models if hasattr(models, "training") else types.SimpleNamespace(training=models)
 
     @classmethod
     def of(cls, program):
-        """Import the modules of a program, which also imports TensorFlow."""
+        """Return the `Application` of a `Program`. Its modules are imported here, and with them TensorFlow."""
         from applications.common.serving import model_endpoints
 
         functions = {"endpoints": model_endpoints}

@@ -1,4 +1,4 @@
-"""Pictures of attention weights over words."""
+"""Draws attention weights over words as heat maps."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ import keras_vattn
 
 
 def draw_alignments(alignments, path):
-    """Draw the `Alignment`s of models side by side, save the figure as PNG unless `path` is `None`, and return it.
+    """Return a matplotlib figure with the `Alignment`s of all models side by side, saved at `path` if it is given.
 
     A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `alignments` is a
-    dictionary from the name of a model, "" for a single one, to its `Alignment`s; all models have the same number.
+    dictionary from the name of each model to a list of `Alignment`s, one per example; use "" to show no name.
     """
     panels = []
     for examples in zip(*alignments.values(), strict=True):

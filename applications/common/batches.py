@@ -1,4 +1,4 @@
-"""Batches of arrays, in an order that a resumed run reproduces."""
+"""Splits arrays into batches, in an order that a resumed run reproduces."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,8 +7,8 @@ import tensorflow as tf
 def prefetched(dataset, num_batches=2):
     """Return a dataset that prepares up to `num_batches` batches ahead.
 
-    Autotuning is off: TensorFlow 2.21 tunes a dataset after 10, 20, 40, ... ms, and a finished iteration waits for the
-    next tuning, which doubles its time in the worst case.
+    Autotuning is off because TensorFlow 2.21 tunes a dataset after 10, 20, 40, ... ms, and an iteration that has read
+    its last batch waits for the next tuning. In the worst case this wait doubles the duration of the iteration.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -16,14 +16,14 @@ def prefetched(dataset, num_batches=2):
 
 
 def array_batches(arrays, batch_size, seed=0, first_epoch=None):
-    """Return batches of the rows of arrays.
+    """Return a dataset of batches of examples, either one pass in order or an endless shuffled repetition.
 
     Args:
-        arrays: Nested structure of arrays of N rows each, for instance (inputs, targets).
-        batch_size: Rows of a batch; the last batch of an epoch may have fewer.
-        seed: Seed of the order.
-        first_epoch: `None` for one pass over the rows in order. Otherwise the number of the first epoch: the batches
-            then repeat without end, and their order depends only on the seed and the number of the epoch.
+        arrays: Nested structure of arrays with N examples each, for instance (inputs, targets).
+        batch_size: Examples per batch; the last batch of an epoch may be smaller.
+        seed: Seed of the shuffling.
+        first_epoch: `None` for one pass over the examples in order. An integer is the number of the first epoch: the
+            epochs then follow each other without end, each shuffled by the seed and its own number only.
     """
     with tf.device("CPU:0"):
         arrays = tf.nest.map_structure(tf.constant, arrays)
@@ -40,5 +40,5 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
 
 
 def num_array_batches(arrays, batch_size):
-    """Return the number of batches in an epoch of `array_batches`."""
+    """Return how many batches `array_batches` yields per epoch."""
     return -(-len(tf.nest.flatten(arrays)[0]) // batch_size)

@@ -1,4 +1,4 @@
-"""Options of stochastic attention weights, and the alignments and priors for them. Keras is imported when used."""
+"""Options for stochastic attention weights. Their methods build alignments and priors, and import Keras when called."""
 
 import dataclasses
 from typing import Literal
@@ -9,12 +9,12 @@ from applications.common.options import NotNegative, NotNegativeFloat, Positive,
 
 @dataclasses.dataclass
 class Forms:
-    """Choices in which paper and published code differ, and an ablation of section 4.3."""
+    """Choices on which Fan et al. 2020 and their code differ, and an ablation from section 4.3 of the paper."""
 
     parameterization: Literal["normalized", "raw"] = "normalized"
-    """Mean of a weight before normalization; normalized: softmax(scores), as in the published code; raw: exp(score)."""
+    """Mean of an unnormalized weight. normalized: softmax(scores), as in the authors' code; raw: exp(score)."""
     kl_estimator: Literal["analytic", "sampled"] = "analytic"
-    """analytic: the KL in closed form; sampled: log q - log p at the draw, an ablation."""
+    """analytic: the KL in closed form; sampled: log q - log p of the sampled weights, an ablation."""
 
 
 @dataclasses.dataclass
@@ -33,7 +33,7 @@ class DrawnOptions(Forms):
     """Hidden units of the network that computes the prior from the keys."""
 
     def alignment(self, name, tau=1.0):
-        """Return the alignment with this name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
+        """Return a `keras_vattn` alignment by name: "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
         import keras_vattn
 
         return {
@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior, "contextual" or "fixed", of the alignment "weibull", "lognormal" or "dirichlet"; other
-        keyword arguments go to a contextual prior."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". `kind` is "contextual" (a network
+        that reads the keys, and takes the extra arguments) or "fixed" (its concentration is `alpha`)."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -63,12 +63,12 @@ class BayesianOptions(DrawnOptions):
     """Stochastic weights (Fan et al. 2020)"""
 
     kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL of stochastic weights."""
+    """Factor on the KL of the attention weights."""
     annealing_rate: NotNegativeFloat = 1.0
-    """rho: the factor on the KL grows as sigmoid(rho step); 0 for the full KL from the start."""
+    """rho: the factor on the KL grows as sigmoid(rho * step); 0 for the full KL from the first step."""
 
     def annealing(self):
-        """Return the annealing of the KL, or `None`."""
+        """Return the schedule of the KL weight, or `None` if the full KL applies from the first step."""
         import keras_vattn
 
         return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
@@ -79,28 +79,28 @@ class PosteriorOptions:
     """Inference networks (Deng et al. 2018)"""
 
     tau: PositiveFloat = 0.5
-    """Temperature of the Gumbel-softmax."""
+    """Temperature of the Gumbel-softmax distribution."""
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the attention weights in the model `relaxed`."""
     warm_start: NotNegative = 0
-    """First steps of the model `relaxed`, which draw from p without a KL (algorithm 2 of Deng et al. 2018). They do not
-    train q, and their validation losses are ignored."""
+    """Warm-up steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et al. 2018,
+    algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
-    """Steps after a warm start that train only the inference network, so that an untrained q does not pull a trained p
-    towards itself (--start-from). Their validation losses are ignored."""
+    """Steps after a warm start, or after --start-from, that train only the inference network: an untrained q would
+    pull a trained p towards itself. Validation losses of these steps are ignored."""
     annealing_steps: NotNegative = 0
-    """Steps over which the factor on the KL of models with a posterior grows to 1; 0 for the full KL from the start,
-    as in the paper."""
+    """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
+    step, as in Deng et al. 2018."""
 
     def annealing_of_posterior(self):
-        """Return the annealing of the KL of a model with a posterior, or `None`."""
+        """Return the KL schedule of models with a posterior, or `None` if the full KL applies from the first step."""
         import keras_vattn
 
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if the run ends before all weights of a model with a posterior are trained. The first
-        `first` steps belong to the warm start, or to the run that this one starts from."""
+        """Raise `InputError` if the run ends before it has trained all weights of a model with a posterior. `first` is
+        the number of steps in the warm start, or in the run that `--start-from` names."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; none for the paper's value for the model"""
+    """Attention; none: the value that the paper uses for the model"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None
@@ -123,7 +123,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return `BayesianOptions`: the options that are set, then the dictionary of values published for the model."""
+        """Return `BayesianOptions`; options that are `None` get the values that the paper published for the model."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

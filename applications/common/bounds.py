@@ -1,4 +1,4 @@
-"""Evidence lower bounds of a split of the data, with each term by name."""
+"""Computes the evidence lower bound (ELBO) of a data split, and each of its terms."""
 
 import math
 
@@ -8,17 +8,17 @@ from applications.common.progress import progress
 
 
 def bound_report(step, batches):
-    """Sum the evidence lower bound over batches.
+    """Return the evidence lower bound of all batches, and its terms.
 
     Args:
-        step: Function of the inputs, the targets and the number of a batch. It returns the log-likelihood of each
-            example (B,) in nats, under draws of the posterior or enumerated; the number of tokens of the batch; and a
-            dictionary from names to the mean KL of its examples, as `keras_vattn.divergences` returns it.
+        step: Function of the inputs, the targets and the index of a batch. It returns three values: the log-likelihood
+            of each example (B,) in nats, estimated from posterior samples or enumerated exactly; the number of tokens
+            in the batch; and a dictionary from the name of each KL to its batch mean (`keras_vattn.divergences`).
         batches: Iterable of (inputs, targets).
 
     Returns:
-        Dictionary, in nats per example: "reconstruction_nats", "kl" with each KL by name, their sum "kl_nats",
-        "elbo_nats", and "elbo_perplexity".
+        Dictionary. "reconstruction_nats", "kl_nats" (the sum of the KLs) and "elbo_nats" are in nats per example; "kl"
+        is a dictionary of the single KLs by name; "elbo_perplexity" is a perplexity per token.
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):
@@ -41,5 +41,5 @@ def bound_report(step, batches):
 
 
 def perplexity(nats):
-    """Return exp(`nats`), for nats per token; infinity above the range of float32, the type of TensorBoard."""
+    """Return exp(`nats`) for nats per token; infinity if it exceeds float32, because TensorBoard stores float32."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

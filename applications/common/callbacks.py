@@ -1,8 +1,8 @@
-"""Callbacks of the programs: entries of the log, plateaus, warm starts, and a stop at a loss that is not finite.
+"""Callbacks for resumable runs: they log epochs, detect plateaus, run warm starts and stop at a NaN or infinite loss.
 
-The callbacks of Keras lose state when a run is resumed: `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
-`TerminateOnNaN` lets broken weights be saved, `BackupAndRestore` saves neither seeds nor the step within an epoch, and
-`CSVLogger` has no columns for values that first appear late. The callbacks here read the history of the `Checkpoint`.
+The callbacks of Keras do not support this: on resume `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
+`TerminateOnNaN` does not prevent saving NaN weights, `BackupAndRestore` saves neither seeds nor the step within an
+epoch, and `CSVLogger` omits values that first appear in a later epoch. These callbacks read the `Checkpoint`'s history.
 """
 
 import math
@@ -15,12 +15,12 @@ from applications.common.checkpoint import row_of
 
 
 class EpochLog(keras.callbacks.Callback):
-    """Adds to the log of an epoch its wall time, the median wall time of its training steps, and the learning rate;
-    raises `FloatingPointError` at the first batch whose loss is NaN or infinite.
+    """Logs the wall time of each epoch, the median wall time of a training step, and the learning rate. Raises
+    `FloatingPointError` at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: The `Checkpoint` of this `fit`, for the numbers of epoch and step. It comes after this callback in
-            the list, so that weights with an infinite loss are not saved.
+        checkpoint: `Checkpoint` that counts the epochs and steps of this `fit`. List it after `EpochLog`: weights with
+            an infinite loss are then not saved.
     """
 
     def __init__(self, checkpoint):
@@ -49,10 +49,10 @@ class EpochLog(keras.callbacks.Callback):
 
 
 class Plateau(keras.callbacks.Callback):
-    """Lowers the learning rate (schedule "plateau") and stops the training after epochs without a better score.
+    """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
 
-    It comes before the `Checkpoint` of this `fit`, whose rows include the epochs before a resume. The scores, one for
-    the learning rate and one for early stopping, are functions of a row of the history; smaller is better.
+    List it before the `Checkpoint`, whose history includes the epochs before a resume. `score` decides on the learning
+    rate, `stop_score` on early stopping. Both are functions of the history's row for an epoch; smaller is better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):
@@ -73,7 +73,7 @@ class Plateau(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def ends_after(self, rows):
-        """Return whether early stopping ends the training after these rows of the history."""
+        """Return whether early stopping ends the training, given the history's rows for all epochs so far."""
         limit = self.options.early_stopping
         return limit is not None and epochs_without_better([self.stop_score(row) for row in rows]) >= limit
 
@@ -85,14 +85,14 @@ def epochs_without_better(scores):
 
 
 class WarmStart(keras.callbacks.Callback):
-    """Marks epochs within a warm start in the log, and trains only the inference network for some steps after it.
+    """Trains only the inference network for `num_steps` steps after a warm start of `first` steps.
 
-    These steps restore the other weights after each update. The optimizer receives all gradients, so the first update
-    of the other weights is no larger than later updates.
+    In these steps the other weights are restored after each update. The optimizer still receives their gradients, so
+    that their first real update is no larger than later updates. Epochs that end by then log `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.
-        first: Steps of the optimizer before only the inference network is trained.
+        first: Number of optimizer steps in the warm start.
         num_steps: Number of steps that train only the inference network; may be 0.
     """
 
@@ -125,8 +125,8 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return the callbacks of a model with an inference network, for the `PosteriorOptions` of a `TrainingRun`. The
-    run's models have an attribute `generative`, all other trainable weights. `attention` may have a warm start."""
+    """Return the `WarmStart` callback, if any, that the `PosteriorOptions` of a `TrainingRun` require, as a list.
+    `run.models.generative` are the trainable weights outside of the inference network. `attention` is the layer."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
     if num_steps:
@@ -136,5 +136,5 @@ def posterior_callbacks(run, attention):
 
 
 def after_warm_start(name):
-    """Return a function that reads the column `name` from a row of the history; infinity during a warm start."""
+    """Return a score for `Plateau`: the column `name` of the history's row, or infinity during a warm start."""
     return lambda row: math.inf if row.get("warm_start") else row[name]

@@ -1,9 +1,8 @@
-"""The files that training writes: its state, the history, and the weights that the report uses.
+"""Writes and reads the files of training: its state, the history, and the weights that the report uses.
 
-The state holds every variable that training changes, so that a resumed run gives bit-for-bit the result of an
-uninterrupted one. Variables are restored by position, because Keras numbers names across the process.
-`keras.Model.get_state_tree` cannot be used: it raises if two layers have metrics with the same name, such as the KLs of
-two attention layers.
+The state contains every variable that training changes, so a resumed run reproduces an uninterrupted run bit for bit.
+Variables are restored by position, because Keras numbers names across the process. `keras.Model.get_state_tree` is not
+used because it raises an error if two layers name their metrics alike, as two attention layers name their KLs.
 """
 
 import contextlib
@@ -29,26 +28,26 @@ class Checkpoint(keras.callbacks.Callback):
 
     The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
     including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
-    replaced atomically, the state last: a killed process or a full disk leaves the previous state, and the repeated
-    steps overwrite weights and history that are ahead of it. An epoch of a single step saves no state of its own,
-    unless `checkpoint_steps` is `None`.
+    replaced atomically, the state last. After a killed process or on a full disk, the previous state therefore still
+    exists, and the repeated steps overwrite newer weights and history. Epochs of a single step save their state only
+    every `checkpoint_steps` steps, unless it is `None`.
 
-    A resumed `fit` repeats the uninterrupted one bit for bit if the data depend only on the epoch and the step, if the
-    metrics are sums, such as `keras.metrics.Mean`, and if no layer draws from a global generator. Callbacks that add
-    values to the log, or change the optimizer, come before this callback.
+    A resumed `fit` repeats an uninterrupted `fit` bit for bit on three conditions: the data depend only on the epoch
+    and the step, the metrics are sums, such as `keras.metrics.Mean`, and no layer uses a global random generator. List
+    callbacks that add values to the log, or change the optimizer, before this callback.
 
     Args:
         folder: `RunFolder`.
-        num_steps: Steps of a full epoch. If `fit` ends an epoch earlier, the state is saved as one within the epoch.
-        options: `FitOptions`, for `checkpoint_steps` and `keep`.
-        score: Function of a row of the history that selects the best weights; smaller is better.
+        num_steps: Steps of a full epoch. If `fit` ends before them, the state records the step within the epoch.
+        options: `FitOptions`; `checkpoint_steps` and `keep` are used.
+        score: Function of the history's row for an epoch; the weights with the smallest score are the best.
         cpu_start: Value of `time.process_time()` at the start of the measured CPU time.
 
     Attributes:
         epoch: Number of finished epochs.
         step: Steps taken in the current epoch. A resumed `fit` skips the batches of these steps.
         rows: Rows of the history, one per epoch.
-        epoch_start: Value of `time.monotonic()` when the epoch began, minus its seconds before a resume.
+        epoch_start: Value of `time.monotonic()` when the epoch began, minus the seconds that it ran before a resume.
     """
 
     def __init__(self, folder, num_steps, options, score, cpu_start=0.0):
@@ -65,16 +64,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     @property
     def steps_taken(self):
-        """Steps of the run so far."""
+        """Number of training steps of the run so far."""
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU time of this process plus the time that earlier processes of the run had used at their last
+        """Return the CPU seconds of the run: those of this process, plus those of earlier processes up to their last
         checkpoint."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
-        """Put the saved state into a compiled model whose optimizer is built; `InputError` if it does not fit."""
+        """Load the saved state into a compiled model with a built optimizer; `InputError` if the shapes differ."""
         record, _, arrays, metrics = read_state(self.state_path)
         variables = training_variables(model)
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
@@ -90,10 +89,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Continue the training of another model in a compiled model whose optimizer is built: copy the epoch, the
-        step, and the variables whose names both models have. `state` is a result of `read_state`.
+        """Continue the training of a different model, whose `state` comes from `read_state`, in `model`, compiled and
+        with a built optimizer: copy the epoch, the step, and all variables with a name that occurs in both models.
 
-        The history and the seeds are not copied. A layer that the other model lacks counts its calls from this step.
+        The history and the seeds are not copied. New layers count their training calls from the copied step on.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
@@ -109,16 +108,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # Not earlier: `fit` resets metrics when an epoch begins, and the first step creates some of them.
+            # Restore sums after the first step: `fit` resets metrics at its start, and the step creates some metrics.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # Each replica holds a part of the sum, and outside of replicas `assign_add` is not possible.
+                # With replicas, a sum is split between them, and `assign_add` raises outside of a replica.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1
         if self.step == self.num_steps:
             return
         if batch + 1 == self.params["steps"]:
-            # Validation resets the metrics before the epoch ends.
+            # Read the metrics here, because validation resets them before `on_epoch_end`.
             self._last_metrics = self._metrics_values()
         elif self._is_due():
             self._save(self._metrics_values())
@@ -136,7 +135,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save([])
 
     def write_history(self):
-        """Write the rows. A value that first appears late gets a column in every row."""
+        """Write history.csv. A value that first appears in a later epoch has an empty cell in the rows before it."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -151,7 +150,7 @@ class Checkpoint(keras.callbacks.Callback):
         return [variable.numpy() for variable in _metrics_variables(self.model)]
 
     def _keep_weights(self, row):
-        """Copy the weights of the best epoch so far, or of every epoch; `_save` writes them with the next state."""
+        """Copy the weights if `keep` is "last" or the epoch is the best so far; `_save` writes them with the state."""
         score = float(self.score(row))
         if self.keep == "last" or score < self._best or math.isinf(self._best):
             self._best = math.inf if math.isnan(score) else score
@@ -180,22 +179,22 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def row_of(epoch, logs):
-    """Return the row of the history for the logs of an epoch."""
+    """Return an epoch's row of history.csv: its number, from 1, and its logs as floats."""
     return {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
 
 
 def training_variables(model):
     """Return all variables that training changes: weights, optimizer, counters and states of seed generators."""
-    # `variables` includes the states of the layers' seed generators, `weights` does not.
+    # Unlike `model.weights`, `model.variables` includes the states of the layers' seed generators.
     return [*model.variables, *model.optimizer.variables]
 
 
 def read_state(path):
-    """Return the record of a state of training, the names and arrays of its variables, and the sums of the metrics."""
+    """Read a training state; return its JSON record, the names and the arrays of its variables, and the metric sums."""
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # Earlier versions stored (name, shape, dtype), and the row of an unfinished epoch as a separate entry.
+        # Earlier versions stored variables as (name, shape, dtype), and an unfinished epoch's row under "unfinished".
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]
@@ -203,7 +202,7 @@ def read_state(path):
 
 
 def read_weights(path):
-    """Return the names and arrays of weights.npz, and the record of the epoch that they are from."""
+    """Return the names and the arrays of weights.npz, and the JSON record of the epoch in which they were saved."""
     with _reading(path):
         arrays = _arrays(path)
         names = arrays["names"].tolist()
@@ -218,7 +217,7 @@ def read_arrays(path):
 
 @contextlib.contextmanager
 def _reading(path):
-    """Turn the errors for a damaged file, or a file of another kind, into an `InputError`."""
+    """Raise an `InputError` in place of the errors that NumPy raises for a damaged file or a wrong format."""
     try:
         yield
     except _UNREADABLE as error:
@@ -226,7 +225,7 @@ def _reading(path):
 
 
 def _arrays(path):
-    # If NumPy cannot read a file that it opened itself, it leaves it open.
+    # Open the file here: NumPy does not close a file that it opened itself but cannot read.
     with open(path, "rb") as file, np.load(file) as archive:
         return dict(archive)
 
@@ -241,5 +240,5 @@ def _write_arrays(path, arrays, record):
 
 
 def _metrics_variables(model):
-    # A layer that two layers of the model contain lists its variables twice.
+    # Variables of a layer that two layers share appear twice in `metrics_variables`.
     return list({id(variable): variable for variable in model.metrics_variables}.values())

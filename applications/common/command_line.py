@@ -1,8 +1,8 @@
 """Command line of the programs: `python -m applications.NAME COMMAND --option value`.
 
-Values of options come from the defaults of their classes, the folder of a resumed run, a preset, `--config FILE` (YAML,
-names with underscores), and the command line; later sources override earlier ones. Options are checked before
-TensorFlow is imported.
+Option values come from five sources, in this order: the defaults of the option classes, the folder of a resumed run, a
+preset, `--config FILE` (YAML, names with underscores) and the command line. Later sources override earlier ones.
+Options are checked before TensorFlow is imported.
 """
 
 import argparse
@@ -29,10 +29,10 @@ _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "un
 
 
 def main(program, arguments=None):
-    """Run the command that the first argument names; return an exit status. An expected error is printed as one line.
+    """Run the command that the first argument names; return the exit status.
 
-    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read, 5
-    for a lost worker, 130 for an interruption.
+    Errors with a status of their own are printed as one line: 2 for an `InputError`, 3 for a NaN or infinite loss, 4
+    for a file that cannot be written or read, 5 for a lost worker, 130 for an interruption.
 
     Args:
         program: `Program`.
@@ -55,7 +55,7 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # An error raised by TensorFlow may contain an `InputError` that was raised while reading data.
+        # An `InputError` raised while a dataset reads its files arrives inside an error of TensorFlow.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
             return _fail("a worker was lost; see its output. Restart all, with --resume if the folder exists", 5)
@@ -69,7 +69,7 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function of the options that runs a command: the shared one, or the program's own."""
+    """Return the function that runs the command `name`, called with its options."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -81,8 +81,8 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Return the options of the command `name` from a list of arguments: `--preset NAME` for `train`, `--config FILE`,
-    and options. `--help` raises `SystemExit`."""
+    """Parse the arguments of the command `name`, a list of str; return its options. Besides options, the arguments may
+    contain `--config FILE` and, for `train`, `--preset NAME`. `--help` raises `SystemExit`."""
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -115,7 +115,7 @@ def read_options(program, name, arguments):
     if name != "compare":
         return parse(options_class, default, rest)
     options, rest = parse(options_class, default, rest, return_unknown_args=True)
-    # Options that `compare` does not have are options of `train`.
+    # `compare` passes the options that it does not define to `train`.
     if rest:
         values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
         options.train_values = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
@@ -123,11 +123,11 @@ def read_options(program, name, arguments):
 
 
 def _parse(prog, description, options_class, default, arguments, **options):
-    """Call tyro; turn the message that it prints into an `InputError`."""
+    """Parse arguments with tyro. If tyro prints an error and exits, raise an `InputError` with its message."""
     annotations, words = fields_of(options_class), []
     for argument in arguments:
         option = _option_in(argument if "=" in argument or not words else words[-1])
-        # tyro expects `None` for an optional value; for other options `none` may be one of the choices.
+        # Replace `none` by tyro's `None` only for optional values; for other options `none` may be a choice.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
@@ -141,14 +141,14 @@ def _parse(prog, description, options_class, default, arguments, **options):
     except SystemExit as stop:
         if not stop.code:
             raise
-        # Strip the box around the message, its title and the help text.
+        # tyro prints a box with a title and a help text; extract the message.
         sections = re.split("╭.*╮|[─-]{4,}", re.sub("[│╰╯]", " ", printed.getvalue()))
         text = " ".join(" ".join(sections[1:] or sections).split())
         raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None
 
 
 def _option_in(argument):
-    """Return the name of the option in `--name` or `--name=value`."""
+    """Return the option's name, with underscores, in an argument `--name` or `--name=value`."""
     return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 
@@ -172,4 +172,4 @@ def prepare(program, name, options):
             options.check_run(run_options)
         epochs, done = run_options.fit.epochs, folder.num_epochs()
         if done < epochs and not folder.is_finished(epochs):
-            print(f"the run has not finished: it has {done} of {epochs} epochs", file=sys.stderr)
+            print(f"the run has not finished: {done} of {epochs} epochs are done", file=sys.stderr)

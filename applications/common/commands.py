@@ -1,4 +1,4 @@
-"""The commands that read a run: evaluate, generate or predict, export."""
+"""Implements the commands that load a trained run: `evaluate`, `generate` (or `predict`) and `export`."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from keras_vattn.plots.chart import require_altair
 
 
 def evaluate(application, options):
-    """Report on a split of a run's data, or on other files; write the figures and print them as a table."""
+    """Compute the metrics of a run on a split of its data, or on other files; write and print them."""
     require_altair()
     run = load_run(application, options.run)
     part, split = application.read_other(run.options, options), None
@@ -55,7 +55,7 @@ def evaluate(application, options):
 
 
 def _require_same(path, split, digest):
-    """Raise `InputError` if a file of another command, or a report on other data, would be overwritten."""
+    """Raise `InputError` if `path` exists and is not an earlier report on the same split and data."""
     if path.stem in ("metrics", "report"):
         raise InputError(f"--name: must not be the name of another file of the run. Received: {path.stem!r}")
     if not path.exists():
@@ -66,18 +66,18 @@ def _require_same(path, split, digest):
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--name: {path} is not a report; choose another name.") from error
     if not same:
-        raise InputError(f"--name: {path} has the figures of other data; choose another name.")
+        raise InputError(f"--name: {path} is a report on different data; choose another name.")
 
 
 def generate(application, options):
-    """Print an output for each input."""
+    """Print the output of the model for each input, one per line."""
     run = load_run(application, options.run)
     for line in application.generate(run, options):
         print(line)
 
 
 def export(application, options):
-    """Write the SavedModel of a run, and print its endpoints."""
+    """Write the trained model of a run as a SavedModel, and print its path and the names of its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
     endpoints = application.endpoints(run, options)

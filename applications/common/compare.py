@@ -27,17 +27,17 @@ _NO_BASELINE = "No table of differences: the baseline {} is not among the models
 
 
 class Comparison:
-    """The runs of a comparison, and their results.
+    """Trains and evaluates the runs that the command `compare` puts into its tables.
 
     Attributes:
         application: `Application`.
         options: Options of `compare`.
         folder: `pathlib.Path`.
-        planned: List of `Planned`, the runs in the tables.
-        members: List of `Planned` that only ensembles need.
-        records: Dictionary from the name of a model to the metrics.json of each seed, after training.
-        reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
-        results_before: Dictionary, the content of the results file that this comparison adds to; `None` for a new file.
+        planned: List of `Planned`: the runs that are table rows.
+        members: List of `Planned`: additional runs that serve only as members of ensembles.
+        records: Dictionary from the name of a model to a list with the metrics.json of each seed; set by `train`.
+        reports: Dictionary from the folder of a run to a dictionary of the reports that `evaluate` made, by name.
+        results_before: Previous content of the file `--results`, a dictionary; `None` if there is no such file.
     """
 
     def __init__(self, application, options):
@@ -51,10 +51,10 @@ class Comparison:
         self.reports = {}
 
     def train(self):
-        """Train the missing runs, and read the records."""
+        """Train all runs that are missing or unfinished, then set `records`."""
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
-        # Reading the data once per model reports bad input before any run begins.
+        # Read the data of each model once here, so that bad input raises an error before any training starts.
         digests = {run.name: self._digest_of_data(run.options) for run in runs if run.seed == self.options.first_seed}
         for run in runs:
             if run not in missing:
@@ -70,27 +70,27 @@ class Comparison:
         self.records = self.results_by_model(lambda run: self.read(run, "metrics.json"))
 
     def _in_parallel(self, function, items):
-        """Return the results of a function for each item, `--jobs` at a time. After an exception no call starts."""
+        """Call a function for each item, `--jobs` at a time; return the results. After an exception no call starts."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
     def results_by_model(self, read, runs=None):
-        """Return a dictionary from the name of each model to a list over seeds of `read(run)`; `runs` are `Planned`."""
+        """Return a dictionary from the name of each model to a list of `read(run)` for its runs, one per seed."""
         results = {}
         for run in self.planned if runs is None else runs:
             results.setdefault(run.name, []).append(read(run))
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Run a command that reports on each run, unless it has before; return the reports as `results_by_model` does.
+        """Write a report on each run, unless it is up to date; return the reports as `results_by_model` does.
 
         Args:
-            name: `--name` of the reports, NAME.json in the folder of each run.
-            arguments_of: Function of a `Planned` that returns the other arguments, a list of str; `None` skips the run.
-            command: The command.
-            written: The .json file that a command without `--name` writes into the folder of the run.
-            runs: List of `Planned`. Defaults to `None`, for the runs in the tables.
-            files: Paths among the arguments; if their contents change, the command runs again.
+            name: Name of the reports: the command writes NAME.json into the folder of each run.
+            arguments_of: Function of a `Planned` that returns further arguments, a list of str; `None` skips the run.
+            command: Name of the command that writes the report.
+            written: Name of the .json file, if the command has no option `--name`.
+            runs: List of `Planned`. Defaults to `None`, for the runs in `planned`.
+            files: Paths of files that the command reads; if their contents change, the command runs again.
         """
         runs = [run for run in (self.planned if runs is None else runs) if arguments_of(run) is not None]
         contents, file = [np.fromfile(path, np.uint8) for path in files], written or f"{name}.json"
@@ -115,23 +115,23 @@ class Comparison:
         return self.results_by_model(lambda run: self.reports[run.options.run.out][name], runs)
 
     def read(self, run, name):
-        """Return the content of a .json file of a run."""
+        """Return the content of the .json file `name` in the folder of a run."""
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def shown(self):
-        """Return a dictionary from the names of models to the `Shown` of their runs of the first seed."""
+        """Return a dictionary from the name of each model to the `Shown` of its first seed."""
         first = [run for run in self.planned if run.seed == self.options.first_seed]
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
 
     @property
     def models(self):
-        """Dictionary from the name of each entry of `--models` to its model of `train`."""
+        """Dictionary from each entry of `--models` to the value of `--model` with which it is trained."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # In nmt and captioning this layout is a function, and needs no other data.
+        # In nmt and captioning the layout is a function without `require`; these programs have no option `--other`.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
@@ -141,13 +141,13 @@ class Comparison:
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # The record, because a resume may have changed options; defaults fill in options that old records lack.
+        # Not config.yaml, which a later `--resume` may have changed. Old records lack newer options: use the defaults.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))
 
     def _train(self, run_options):
-        """Train or resume one run; return an error message or `None`."""
+        """Train or resume one run; return an error message, or `None` on success."""
         out = pathlib.Path(run_options.run.out)
         config = self.folder / f"{out.name}.yaml"
         write_text_atomically(config, yaml.safe_dump(_plain_config(run_options), sort_keys=False))
@@ -155,7 +155,7 @@ class Comparison:
         return self._command(out.name, ["train", "--config", str(config), *resume])
 
     def _command(self, name, arguments):
-        """Run a command of the program in another process; return an error message or `None`."""
+        """Run a command of the program in another process; return an error message, or `None` on success."""
         log = self.folder / f"{name}.log"
         print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
         status = self._jobs.run(arguments, log)
@@ -169,7 +169,7 @@ class Comparison:
 
 
 def compare(application, options):
-    """Train the missing runs, then write the tables of figures and differences, and draw the curves."""
+    """Train the missing runs; then write tables with the metrics and their differences, and plot training curves."""
     require_altair()
     comparison = Comparison(application, options)
     comparison.train()
@@ -206,12 +206,12 @@ def compare(application, options):
 
 
 def _plain_config(options):
-    """Return the content of config.yaml with lists instead of tuples."""
+    """Return the dictionary that config.yaml stores for these options, with lists in place of tuples."""
     return json.loads(json.dumps(config_of(options)))
 
 
 def _raise_failures(messages):
-    """Raise `InputError` with the error messages of failed commands, one per line; `None` entries are skipped."""
+    """Raise `InputError` with all error messages, one per line, unless every entry is `None` (success)."""
     failures = list(filter(None, messages))
     if failures:
         raise InputError("\n".join(failures))

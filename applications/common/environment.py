@@ -1,4 +1,4 @@
-"""Versions of the software that a result depends on."""
+"""Records the versions of the software that a result depends on."""
 
 import importlib.metadata
 import pathlib
@@ -11,12 +11,12 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def environment_record():
-    """Return a dictionary of the versions of Python and packages, the commit of the checkout, and whether its files
-    have uncommitted changes; `None` for unknown values."""
+    """Return a dictionary with the versions of Python and the main packages, the Git commit, and whether tracked files
+    have uncommitted changes. Outside of a checkout, the last two are `None`."""
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__
-    # If the package is installed inside the checkout of another project, that commit is not ours.
+    # Skip the commit if the package is installed inside the Git checkout of another project.
     inside = _git("rev-parse", "--show-toplevel") == str(_ROOT)
     record["commit"] = _git("rev-parse", "--verify", "HEAD") if inside else None
     changes = _git("status", "--porcelain", "--untracked-files=no") if record["commit"] else None

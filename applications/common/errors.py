@@ -1,14 +1,14 @@
-"""The error type for mistakes in a user's files and options."""
+"""Defines `InputError`, the error for mistakes in a user's files and options."""
 
 import contextlib
 import itertools
 import zipfile
 import zlib
 
-# Messages of `InputError`s raised in Python code that a graph calls, by the tag that the error of the graph contains.
+# TensorFlow replaces an `InputError` raised inside a graph by its own error. Maps the tag in its text to our message.
 _messages = {}
 _numbers = itertools.count(1)
-# Errors of Keras, NumPy and h5py for a file that is damaged or of another kind.
+# Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.
 _UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
@@ -16,16 +16,16 @@ _UNREADABLE = (
 
 
 class InputError(ValueError):
-    """A file or an option that a program cannot use.
+    """Raised if a program cannot use a file or an option.
 
-    The message is one sentence. It begins with the place, ``file:line`` or the name of the option, and says what was
-    expected. Programs print it without a traceback and exit.
+    The message is one sentence. It begins with ``file:line`` or the name of the option, and says what was expected.
+    Programs print the message without a traceback and exit.
     """
 
 
 @contextlib.contextmanager
 def reading(place, expected="a file that can be read"):
-    """Turn the errors of libraries for a damaged file, or a file of another kind, into an `InputError`."""
+    """Raise an `InputError` in place of the errors that libraries raise for a damaged file or a wrong format."""
     try:
         yield
     except InputError:
@@ -36,14 +36,14 @@ def reading(place, expected="a file that can be read"):
 
 
 def pass_through(error):
-    """Return a tagged message for the error of a graph; `input_error_in` recovers the `InputError` from it."""
+    """Return a tagged message to raise inside a graph; `input_error_in` finds the tag and restores the `InputError`."""
     tag = f"InputError {next(_numbers)}:"
     _messages[tag] = str(error)
     return f"{tag} {error}"
 
 
 def input_error_in(error):
-    """Return the `InputError` whose tagged message an error contains, or `None`."""
+    """Return the `InputError` that `pass_through` tagged and a TensorFlow error contains, or `None`."""
     text = str(error)
     # Iterate over a copy: other threads may add messages.
     return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

@@ -1,4 +1,4 @@
-"""Runs the commands of a program in separate processes, several at a time, which share the cores and GPUs."""
+"""Runs several commands of a program in parallel processes, and divides the cores and GPUs between them."""
 
 import os
 import queue
@@ -18,7 +18,7 @@ class Jobs:
             self._free.put(environment_of(gpus, num_jobs, index))
 
     def run(self, arguments, log):
-        """Run a command, append its output to the file `log`, and return its exit status, negative for a signal."""
+        """Run a command and append its output to the file `log`. Return the exit status; a signal gives -number."""
         environment = self._free.get()
         words = [sys.executable, "-m", "applications.common.jobs", self._program.name, *arguments]
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, and hide them from this process: jobs need their memory."""
+    """Return the names of the GPUs for CUDA_VISIBLE_DEVICES. This process stops using them: jobs need their memory."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -43,12 +43,12 @@ def _gpus():
 
 
 def environment_of(gpus, num_jobs, index):
-    """Return the environment variables of job `index`: an equal share of the cores, and its own GPUs, or a shared GPU
-    if there are more jobs than GPUs."""
+    """Return the environment variables that assign job `index` an equal share of the cores and its own GPUs. If there
+    are more jobs than GPUs, several jobs share one GPU."""
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        size = len(gpus) // num_jobs  # equal for all jobs, for equal numbers of replicas
+        size = len(gpus) // num_jobs  # the same for all jobs, so that all runs use as many replicas
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size :][:size] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -56,7 +56,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # Standard input is a pipe from the comparison; `read` returns when the comparison ends and the pipe is closed.
+    # Standard input is a pipe from the process of `compare`. When it ends, the pipe closes and `read` returns.
     os.read(0, 1)
     os._exit(1)
 

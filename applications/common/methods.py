@@ -1,10 +1,10 @@
-"""Compares stochastic attention with other methods of uncertainty: `uncertainty`, `compare --layout uncertainty`.
+"""Compares stochastic attention with other uncertainty methods, for `uncertainty` and `compare --layout uncertainty`.
 
-The table has a row for the prediction of each model at the mean of its attention, for the same with a temperature
-fitted on validation (Guo et al. 2017), for the mean over draws of dropout (Gal and Ghahramani 2016), of the attention
-and of both, and for an ensemble of the baseline (Lakshminarayanan et al. 2017).
+Table rows of each model: its prediction at the mean of the attention; that prediction with a temperature fitted on
+validation data (Guo et al. 2017); and mean predictions over samples of dropout (Gal and Ghahramani 2016), of attention
+weights, and of both. `compare` adds a row for an ensemble of the baseline (Lakshminarayanan et al. 2017).
 
-Shapes: M draws or members, N examples, C classes.
+Shapes: M samples or ensemble members, N examples, C classes.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# `--name` of the reports that a comparison writes; it differs from the default, so that users do not overwrite them.
+# `compare` names its reports differently from the default of `--name`, so that `uncertainty` does not overwrite them.
 _COMPARED = "uncertainty_compared"
 _REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (
@@ -47,15 +47,15 @@ _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "b
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """The functions of a program for the command `uncertainty`; also a layout of `compare`, `LAYOUTS["uncertainty"]`.
+    """The functions that a program defines for the command `uncertainty`; called, it is a layout of `compare`.
 
     Attributes:
-        predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded split with
-            corrupted inputs.
-        other: Function (options, path, codec=None) that reads a file of out-of-distribution data; its labels are
-            ignored.
+        predictor: Function (run, part, corruption) that returns a `predictor.Predictor` for an encoded split, with
+            inputs corrupted by the amount `corruption`.
+        other: Function (options, path, codec=None) that reads a file of out-of-distribution data. Labels in this file
+            are ignored.
         corruption: The default amount of corruption.
-        refuse: Function of the options of a run that raises `InputError` if the run does not predict classes.
+        refuse: Function of a run's options; raises `InputError` if the run does not predict classes.
     """
 
     predictor: typing.Callable
@@ -64,7 +64,7 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` if a run or a file does not fit the table."""
+        """Raise `InputError` if a run has no classes or no test data, or the file of other data cannot be read."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)
@@ -72,11 +72,11 @@ class Uncertainty:
             raise InputError("The uncertainty table needs test data; temperatures are fitted on validation data.")
 
     def __call__(self, comparison):
-        """Run the command for every run of a `compare.Comparison`, and return its tables."""
+        """Run the command `uncertainty` for every run of a `compare.Comparison`; return the tables."""
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # An ensemble needs only the mean of its members.
+        # Members of an ensemble need no sampled predictions: the ensemble averages their mean predictions.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,
@@ -89,7 +89,7 @@ class Uncertainty:
             for report in reports[name][: options.seeds]:
                 for method, method_figures in report["methods"].items():
                     rows.setdefault(name + method, []).append(method_figures)
-        # With S seeds, member k of the ensemble of seed s is the baseline's run of seed s + k S.
+        # With S seeds, the ensemble for seed s consists of the baseline's runs with the seeds s, s + S, s + 2 S, ...
         baseline_runs = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
             folders = [pathlib.Path(run.options.run.out) for run in baseline_runs[first :: options.seeds]]
@@ -105,7 +105,8 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Write a run's predictions at the mean and the figures of its methods, and print their table."""
+    """Compute the metrics of each uncertainty method for one run; print them as a table, write them as .json, and write
+    the predictions at the mean of the attention as .npz."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
@@ -137,7 +138,7 @@ def uncertainty(application, options):
 
 
 def _read(path):
-    """Return a run's predictions: a dictionary from the name of each set of examples to its arrays."""
+    """Read a run's predictions: a dictionary from the name of each data set ("test", ...) to a dictionary of arrays."""
     sets = {}
     for name, array in read_arrays(path).items():
         first, second = name.split("/")
@@ -146,14 +147,14 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return the figures of each method: a dictionary whose keys are the suffixes of the row names."""
+    """Return the metrics of each method, a dictionary; its keys are appended to the model's name in the table."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
 
 
 def _with_temperature(sets):
-    """Return the mean predictions after temperature scaling, fitted on the validation data."""
+    """Return `sets` with temperature-scaled mean predictions; the temperature is fitted on the validation data."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])
@@ -161,7 +162,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Return the mean predictions of the members in the form of draws from one model."""
+    """Return `sets` in which the predictions of M ensemble members take the place of M samples of one model."""
     return {
         name: x
         | {
@@ -173,8 +174,8 @@ def _ensemble(members):
 
 
 def figures(sets, train_seconds, kind="mean"):
-    """Return the figures of predictions of the `kind` "mean" or a kind of draws. `sets` has the examples "test", and
-    optionally "corrupted" and "other", which the AUROC compares with "test"; a label of -1 is unknown."""
+    """Return the metrics of one sort of predictions: "mean", "dropout", "attention" or "both". `sets` maps "test", and
+    optionally "corrupted" and "other", to predictions; AUROCs compare these two with "test". Label -1: unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

@@ -1,4 +1,4 @@
-"""Optimizer and learning rate schedule for `FitOptions`."""
+"""Builds the optimizer and the learning rate schedule that `FitOptions` describe."""
 
 import keras
 from keras.optimizers import schedules
@@ -8,8 +8,8 @@ from applications.common.errors import InputError
 
 
 def optimizer_of(options, num_batches, num_steps, rate=None):
-    """Return the optimizer of `FitOptions` for a run of `num_steps` steps, `num_batches` per epoch; `rate` overrides
-    the learning rate of the options."""
+    """Return the optimizer that `FitOptions` describe, for a run of `num_steps` steps with `num_batches` per epoch.
+    `rate` overrides the learning rate of the options."""
     rate = options.learning_rate if rate is None else rate
     warmup_steps = options.warmup_steps
     if warmup_steps is None:
@@ -44,7 +44,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         rate,
         global_clipnorm=None if options.clip_value else options.clip_norm,
         clipvalue=options.clip_value,
-        # Keras numbers default names across the process, and `take_over` matches variables by name.
+        # Set the name: Keras would number default names across the process, but `take_over` matches variables by name.
         name=options.optimizer,
         **arguments,
     )
@@ -54,15 +54,14 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
 
 
 def linear_decay(learning_rate, num_steps, warmup_steps):
-    """Return a schedule: the learning rate grows from 0 for `warmup_steps`, then falls linearly to 0 at the last
-    step."""
+    """Return a schedule: the learning rate grows linearly from 0 over `warmup_steps`, then falls linearly to 0."""
     decay = schedules.PolynomialDecay(learning_rate, num_steps - warmup_steps, end_learning_rate=0.0)
     return WarmUp(decay, warmup_steps, warmup_steps)
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """A linear warm-up, and a `LearningRateSchedule` that starts after `first_step` steps. The learning rate grows from
-    0 in `num_increments` equal increments, one every `steps_per_increment` steps; 0 increments for no warm-up."""
+    """Adds a linear warm-up to `schedule`, which itself starts after `first_step` steps. In the warm-up the learning
+    rate grows from 0 in `num_increments` equal increments, one every `steps_per_increment` steps; 0: no warm-up."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

@@ -1,4 +1,4 @@
-"""Values of options: as flat dictionaries, in YAML files, and validated by pydantic."""
+"""Converts options to flat dictionaries and back, reads them from YAML files, and validates them with pydantic."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from applications.common.options import OnDisk
 
 
 def fields_of(options_class):
-    """Return a dictionary from the name of each option, including options of nested groups, to its annotation."""
+    """Return a dictionary from option names to type annotations, including the options of nested groups."""
     annotations = {}
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):
@@ -28,12 +28,12 @@ def fields_of(options_class):
 
 
 def is_file(annotation):
-    """Return whether the value of an option is one or several files that must exist."""
+    """Return whether an option with this annotation names one or several files or folders that must exist."""
     return isinstance(annotation, OnDisk) or any(map(is_file, typing.get_args(annotation)))
 
 
 def is_optional(annotation):
-    """Return whether an option may be `None`."""
+    """Return whether an option with this annotation may be `None`."""
     return type(None) in typing.get_args(annotation)
 
 
@@ -42,7 +42,7 @@ def _items(options):
 
 
 def values_of(options):
-    """Return a flat dictionary of all options, as in config.yaml."""
+    """Return a flat dictionary of all options, including those of nested groups, as config.yaml stores it."""
     values = {}
     for name, value in _items(options):
         values |= values_of(value) if dataclasses.is_dataclass(value) else {name: value}
@@ -50,12 +50,12 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the first value of the option `name` that is not `None`, among several objects with options."""
+    """Return the option `name` of the first of several options objects that sets it; `None` if none sets it."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 
 def with_values(options, values):
-    """Return a copy of options with values from a flat dictionary."""
+    """Return a copy of the options; the flat dictionary `values` overrides the options that it names."""
     changed = {}
     for name, value in _items(options):
         if dataclasses.is_dataclass(value):
@@ -66,7 +66,7 @@ def with_values(options, values):
 
 
 def check(options, files=True):
-    """Raise `InputError` for an invalid value of an option; without `files`, files that options name need not exist."""
+    """Raise `InputError` if an option has an invalid value or, if `files` is true, names a file that does not exist."""
     _validated(type(options), values_of(options), lambda name: f"--{name.replace('_', '-')}", files)
     _check_together(options)
 
@@ -80,8 +80,8 @@ def _check_together(options):
 
 
 def read_values(place, path, options_class):
-    """Return the options in a YAML file, one `name: value` per line, as a flat dictionary. Errors begin with `place`,
-    the command-line option that names the file."""
+    """Read a YAML file of `name: value` lines; return the options as a flat dictionary. Error messages begin with
+    `place`, the command-line option that names the file."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         values = yaml.safe_load(text) or {}
@@ -95,7 +95,7 @@ def read_values(place, path, options_class):
 
 
 def typed(place, values, options_class):
-    """Return a dictionary of option values with lists converted to tuples, and strings to numbers."""
+    """Convert option values read from YAML to the types of the options: lists to tuples, strings to numbers."""
     annotations = fields_of(options_class)
     for name in values:
         if name not in annotations:
@@ -105,7 +105,7 @@ def typed(place, values, options_class):
 
 
 def _plain(value, annotation):
-    """Return a value read from YAML as an option value; YAML reads `none` as text, and `on` and `off` as booleans."""
+    """Undo YAML's conversions of an option value: it reads `none` as text, and `on` and `off` as booleans."""
     if isinstance(value, bool) and "on" in typing.get_args(annotation):
         return "on" if value else "off"
     return None if value in ("none", "None") and is_optional(annotation) else value

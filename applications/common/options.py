@@ -1,8 +1,8 @@
-"""Options of the programs: nested data classes, whose field names form one flat set on the command line, in YAML files
-and in config.yaml.
+"""Defines the options of the programs as nested data classes. On the command line and in YAML files all options are in
+one flat list, so every field name is unique.
 
-An annotation states the valid values of an option, for pydantic. A class's method `check` checks several options
-together. This module does not import TensorFlow, so that invalid options are rejected before it is loaded.
+pydantic validates each value against the annotation of its field. A method `check` validates several options together.
+This module does not import TensorFlow, so programs reject invalid options before TensorFlow is loaded.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: pydantic raises an error with the message `words` unless `holds(value)`."""
+    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error that says `words`."""
 
     def validate(value):
         if not holds(value):
@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path. It is checked only if the context of pydantic is true: a run's files may be gone."""
+    """A `condition` on a path, checked only if pydantic's context is true. A loaded run may name deleted files."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -45,7 +45,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# Pipes are allowed, too.
+# `is_file` would reject pipes.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[
@@ -56,7 +56,7 @@ TrainedRun = Annotated[str, OnDisk(_IS_RUN, lambda path: (path / "config.yaml").
 
 
 def group(options_class, **defaults):
-    """Return the dataclass field of a nested group of options; `defaults` override defaults of the class."""
+    """Return a dataclass field for a nested group of options; `defaults` override the defaults of `options_class`."""
     return dataclasses.field(default_factory=lambda: options_class(**defaults))
 
 
@@ -67,19 +67,19 @@ class RunOptions:
     out: str
     """Folder of the run."""
     resume: bool = False
-    """Continue the run in the folder; its options need not be repeated."""
+    """Continue the run in the folder --out; its options need not be repeated."""
     overwrite: bool = False
-    """Start again: the run in the folder is renamed, and deleted when the new run has finished."""
+    """Start again: rename the existing run in the folder --out, and delete it when the new run has finished."""
     start_from: str | None = None
-    """Finished run whose training this run continues: its shared weights, optimizer, steps and schedules. Its epochs
-    count towards --epochs."""
+    """Folder of a finished run. The new run copies its optimizer, its step and the weights of layers that both models
+    contain, and continues its schedules; its epochs count towards --epochs."""
     seed: Seed = 0
-    """Seed of the initial weights, the noise and the order of the batches."""
+    """Seed of the initial weights, the random noise and the order of the batches."""
     export: bool = True
-    """Write a SavedModel at the end."""
+    """Write a SavedModel at the end of training."""
 
     def layer_seed(self, index):
-        """Return the seed of a stochastic layer: models with the same seed share their noise, other seeds do not."""
+        """Return the seed of stochastic layer `index`. Layers share their noise only if seed and index are the same."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
@@ -92,7 +92,7 @@ class FitOptions:
     """Training"""
 
     batch_size: Positive = 32
-    """Examples of a batch."""
+    """Number of examples per batch."""
     epochs: Positive = 10
     """Number of passes over the training data."""
     max_steps: Positive | None = None
@@ -104,41 +104,42 @@ class FitOptions:
     learning_rate: PositiveFloat = 1e-3
     """Learning rate of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
-    """Decoupled weight decay; none for the optimizer's default: 0.004 for adamw, 0 for the others."""
+    """Decoupled weight decay; none for the default of the optimizer: 0.004 for adamw, 0 for all others."""
     schedule: Literal["constant", "exponential", "linear", "cosine", "plateau"] = "constant"
-    """Learning rate schedule. exponential: multiply by learning_rate_decay after every epoch; linear, cosine: decay to
-    0 at the last step; plateau: multiply after more than `patience` epochs without a lower validation loss."""
+    """Learning rate schedule. exponential: multiply by learning_rate_decay every decay_every epochs; linear, cosine:
+    decay to 0 at the last step; plateau: multiply by learning_rate_decay after more than `patience` epochs without a
+    lower validation loss."""
     learning_rate_decay: Share = 0.5
-    """Factor on the learning rate in the schedules exponential and plateau."""
+    """Factor on the learning rate at each decay, in the schedules exponential and plateau."""
     decay_after: NotNegative = 0
     """Epochs before the first decay of the schedule exponential."""
     decay_every: Positive = 1
     """Epochs between two decays of the schedule exponential."""
     patience: NotNegative = 0
-    """Epochs without a lower validation loss that the schedule plateau tolerates."""
+    """Epochs without a lower validation loss before the schedule plateau lowers the learning rate."""
     warmup_steps: NotNegative = 0
-    """Steps over which the learning rate grows from 0."""
+    """Warm-up: the learning rate grows from 0 over this many steps."""
     warmup_epochs: NotNegative = 0
-    """Warm up over this many epochs instead, one increment per epoch."""
+    """Alternative to --warmup-steps: the learning rate grows over this many epochs, in one increment per epoch."""
     clip_norm: PositiveFloat | None = 5.0
-    """Largest norm of the gradient of all weights; none for no limit."""
+    """Clip the gradient of all weights together to this norm; none: no clipping."""
     clip_value: PositiveFloat | None = None
-    """Largest absolute value of each element of the gradient; replaces clip_norm."""
+    """Clip each element of the gradients to this absolute value; if set, --clip-norm is ignored."""
     early_stopping: Positive | None = None
     """Stop after this many epochs without a lower validation loss."""
     keep: Literal["best", "last"] = "best"
-    """Weights for the report and the export. best: of the epoch with the lowest validation loss; last: of the last."""
+    """Weights for report and export; best: of the epoch with the lowest validation loss; last: of the last epoch."""
     checkpoint_steps: Positive | None = 500
-    """Save the state of training every this many steps, in addition to after each epoch; none for epochs only."""
+    """Save the state of training after each epoch, and also every this many steps; none: only after each epoch."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
-    """Compile the training step with XLA; auto: on a GPU, if all layers allow it; on: always, LSTMs without cuDNN."""
+    """Compile the training step with XLA. auto: on a GPU, if all layers allow it; on: always, and without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
-    """Compute in half precision; weights and losses are float32."""
+    """Compute in this half precision; weights and losses remain float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
-    """Split each batch between copies of the model. mirrored: on all GPUs of this machine; multi_worker: on the
-    machines that TF_CONFIG names; run the same command on each machine."""
+    """Split each batch between copies of the model. mirrored: copies on all GPUs of this machine; multi_worker: copies
+    on the machines that TF_CONFIG names; run the same command on each machine."""
 
     def check(self):
         if self.warmup_steps and self.schedule == "plateau":
@@ -154,17 +155,17 @@ class FitOptions:
 
     @property
     def use_cudnn(self):
-        """`use_cudnn` of LSTMs; XLA cannot compile cuDNN."""
+        """Argument `use_cudnn` of LSTM layers: `False` with XLA, which cannot compile cuDNN."""
         return False if self.jit == "on" else "auto"
 
     @property
     def jit_compile(self):
-        """`jit_compile` of `keras.Model.compile`."""
+        """Argument `jit_compile` of `keras.Model.compile`."""
         return {"auto": "auto" if self.strategy == "none" else False, "on": True, "off": False}[self.jit]
 
 
 def check_workers(text):
-    """Raise `InputError` unless the text is a TF_CONFIG that names the workers and this process."""
+    """Raise `InputError` if the text is not a valid TF_CONFIG: JSON that names all workers and this process."""
     try:
         config = json.loads(text)
         workers, task = config["cluster"][config["task"]["type"]], config["task"]
@@ -181,21 +182,21 @@ def check_workers(text):
 
 @dataclasses.dataclass
 class EvaluateOptions:
-    """Report on a split of a run's data."""
+    """Compute the metrics of a trained run on a split of its data."""
 
     run: TrainedRun
     """Folder of the run."""
     split: Literal["valid", "test"] = "valid"
-    """Split of the run's data."""
+    """Data split to evaluate on."""
     name: FileName | None = None
-    """Name of the .json file; evaluation_SPLIT by default."""
+    """Name of the report, without .json; evaluation_SPLIT by default."""
     out: str | None = None
-    """Folder of the report; the run's folder by default."""
+    """Folder in which the report is written; the run's folder by default."""
 
 
 @dataclasses.dataclass
 class GenerateOptions:
-    """Read lines from a file or standard input, and print an output for each."""
+    """Read lines from a file or standard input, and print the model's output for each line."""
 
     run: TrainedRun
     """Folder of the run."""
@@ -205,12 +206,12 @@ class GenerateOptions:
 
 @dataclasses.dataclass
 class ExportOptions:
-    """Write the SavedModel of a run."""
+    """Write the model of a trained run as a SavedModel."""
 
     run: TrainedRun
     """Folder of the run."""
     out: str | None = None
-    """Folder of the SavedModel; saved_model in the run's folder by default."""
+    """Folder in which the SavedModel is written; RUN/saved_model by default."""
 
     def check(self):
         path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
@@ -220,34 +221,34 @@ class ExportOptions:
 
 @dataclasses.dataclass
 class CompareOptions:
-    """Train models with several seeds on the same data, and print tables with differences and intervals. Options of
-    `train` apply to every run."""
+    """Train models with several seeds on the same data, and print tables with differences and intervals. All options
+    of `train` are accepted and apply to every run."""
 
-    # Values of the options of `train` that are set on the command line.
+    # The options of `train` that the command line sets.
     train_values = {}
 
     out: str = "runs/compare"
-    """Folder for the folders of all runs. Finished runs are not trained again; shorter runs are continued."""
+    """Folder in which each run gets a folder. Finished runs are not trained again; shorter runs are continued."""
     models: tuple[str, ...] = ()
-    """MODEL[@START][:option=value,...]. MODEL@START trains START, then MODEL from it (`train --start-from`); options
-    of `train` after the colon apply to this entry only."""
+    """Models to train, each written MODEL[@START][:option=value,...]. MODEL@START first trains the model START, then
+    continues with MODEL (`train --start-from`). Options of `train` after the colon apply to this model only."""
     baseline: str = ""
-    """Model that the others are compared with."""
+    """Model with which all other models are compared."""
     seeds: Positive = 3
-    """Number of seeds, 0, 1, 2, ...; models are compared pairwise at the same seed."""
+    """Number of runs of each model, with the seeds 0, 1, 2, ...; differences are taken between runs of one seed."""
     first_seed: Seed = 0
-    """The first seed."""
+    """Seed of the first run, if not 0."""
     preset: str | None = None
-    """Preset of `train` for every run."""
+    """Name of a preset of `train` that applies to every run."""
     options: File | None = None
     """YAML file with options of `train` for every run, as `train --config` reads it."""
     start_epochs: Positive | None = None
-    """Epochs of START, part of the epochs of MODEL@START; half of them by default. `max_steps` is scaled with them."""
+    """For MODEL@START: number of epochs, out of --epochs, that train START; half by default. --max-steps is scaled."""
     results: str | None = None
-    """Also write the command, the options and the figures of every run into this .json, a small file to commit with the
-    code. Runs of other models in an existing file of the same command are preserved."""
+    """Also write the command, the options and the metrics of every run into this .json file, which is small enough to
+    commit. If the file exists, runs of models that are not in --models remain in it."""
     jobs: Positive = 1
-    """Runs trained at the same time, in processes that share the cores and the GPUs."""
+    """Number of runs to train in parallel, in processes that share the cores and the GPUs."""
 
     def check(self):
         if not self.models:
@@ -261,16 +262,16 @@ class CompareOptions:
 
 @dataclasses.dataclass
 class UncertaintyOptions:
-    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare sampled predictions of a run with its mean prediction, on test, other and corrupted data."""
 
     run: TrainedRun
     """Folder of the run."""
     name: FileName = "uncertainty"
-    """Name of the .json file of figures, and of the .npz file of predictions at the mean."""
+    """Name, without extension, of the .json file of metrics and the .npz file of predictions at the mean attention."""
     out: str | None = None
-    """Folder of both files; the run's folder by default."""
+    """Folder in which both files are written; the run's folder by default."""
     num_draws: NoneOrSeveral | None = None
-    """Number of draws, at least 2, or 0; the run's number by default."""
+    """Number of sampled predictions, at least 2, or 0 for none; by default as many as in the run's own report."""
 
 
 @dataclasses.dataclass
@@ -278,11 +279,11 @@ class CompareClassesOptions(CompareOptions):
     """Options of `compare` for the layout uncertainty."""
 
     ensemble: NoneOrSeveral = 5
-    """Members of each ensemble of the baseline in the layout uncertainty, with different seeds; 0 for no ensembles."""
+    """Layout uncertainty: train ensembles of the baseline with this many members, one seed each; 0: no ensembles."""
 
     @property
     def num_members(self):
-        """Number of runs of each ensemble; 0 without the layout uncertainty."""
+        """Number of members of each ensemble; 0 if the layout uncertainty is not selected."""
         return self.ensemble if "uncertainty" in self.layout else 0
 
     def check(self):

@@ -1,4 +1,4 @@
-"""Writes report.html, one file with tables, pictures, samples and alignments of a run, evaluation or comparison."""
+"""Writes report.html, one file that shows the tables, pictures, samples and alignments of a run or a comparison."""
 
 import base64
 import dataclasses
@@ -16,7 +16,7 @@ from keras_vattn.plots.chart import require_altair, styled
 from keras_vattn.plots.interactive_alignment import alignment_chart
 
 MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS = 24, 60, 24
-# The chart is as wide as the window; its drop-down lists are above it.
+# JavaScript that displays the chart. `bind` puts the chart's drop-down lists into the element "#choices".
 _START = """
 const spec = JSON.parse(document.querySelector("figure script").textContent);
 vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
@@ -25,8 +25,8 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 
 @dataclasses.dataclass
 class Page:
-    """The content of report.html: a title, a line below it, tables in Markdown, sentences above the tables, paths of
-    PNG files, samples and alignments, and dictionaries of values in collapsible sections."""
+    """The content of report.html. `heading` is a line below the title; `tables` are Markdown; `summary` are sentences
+    above them; `pictures` are paths of PNG files; `details` maps titles of collapsible sections to dictionaries."""
 
     title: str
     heading: str
@@ -38,25 +38,25 @@ class Page:
 
 
 def pictures_in(folder):
-    """Return the PNG files in the folder of a run or a comparison, and in its folder pictures/."""
+    """Return the PNG files in the folder of a run or a comparison, and in its subfolder pictures/."""
     return [*sorted(folder.glob("*.png")), *sorted(folder.glob("pictures/*.png"))]
 
 
 def write_page(path, page):
-    """Write a `Page` into a self-contained HTML file that loads nothing from the network."""
+    """Write a `Page` as one HTML file, which loads nothing from the network."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
     nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
         page=page,
-        # Only tables and paragraphs are rendered; all other Markdown stays text.
+        # Render only tables and paragraphs as Markdown, so that text with special characters appears unchanged.
         tables=markdown_it.MarkdownIt("zero").enable("table").render(page.tables),
         pictures=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in page.pictures],
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
-        # The value is positive because the template divides by it.
+        # At least 1e-9, because the template divides by this value.
         most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,
@@ -67,7 +67,7 @@ def write_page(path, page):
 
 
 def _drawable(alignments):
-    """Return the first alignments with finite weights, with numbered titles."""
+    """Return up to `MOST_ALIGNMENTS` alignments, those without NaN or infinity, with numbered titles."""
     finite = [
         alignment
         for alignment in alignments
@@ -79,7 +79,7 @@ def _drawable(alignments):
 
 
 def _chart(alignments):
-    """Return the specification of an interactive chart of a list of alignments."""
+    """Return the Vega-Lite specification of an interactive chart that shows a list of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
     return styled(chart).to_dict(validate=False) | {"datasets": datasets}

@@ -1,4 +1,4 @@
-"""Figures of the papers, in papers.yaml, which the layouts of `compare` show beside ours."""
+"""Reads the published results in papers.yaml, which the layouts of `compare` print beside our results."""
 
 import functools
 import pathlib
@@ -11,14 +11,15 @@ from applications.common.tables import main_table, titled
 @functools.cache
 def _papers():
     text = pathlib.Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8")
-    # `BaseLoader` reads figures as strings, which preserves trailing zeros.
+    # `BaseLoader` reads numbers as strings, which preserves trailing zeros.
     return yaml.load(text, yaml.BaseLoader)
 
 
 def published_figure(paper, name, head):
-    """Return the figure in the column `head` of a table of papers.yaml, a str; "-" if the paper has no such figure.
+    """Return the published number, a str, in the column `head` of the table `paper`; "-" if there is none.
 
-    `name` is an entry of `compare`, MODEL[@START][:options]; a table may have lines with options and starts.
+    `name` is an entry of `compare --models`: MODEL[@START][:options]. The table row is the first of these in
+    papers.yaml: the whole `name`, `name` without the options, or MODEL alone.
     """
     table, model = _papers()[paper], name.partition(":")[0]
     line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])
@@ -26,15 +27,14 @@ def published_figure(paper, name, head):
 
 
 def data_of_both(paper, records):
-    """Return a phrase for a title: the data of the paper's figures and of ours."""
+    """Return a phrase for the title of a table that names the data set of the paper, and the size of our data."""
     record = next(iter(records.values()))[0]
-    # The first entry is the number of examples.
+    # The first key names the unit that is counted, for instance "sentences".
     unit, count = next(iter(record["data"]["train"].items()))
     return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"
 
 
 def with_paper(title, paper, columns, records, **first):
-    """Return a `main_table` with its title, and beside each column the paper's, from the table `paper` in
-    papers.yaml."""
+    """Return a titled `main_table` that shows the numbers of the table `paper` in papers.yaml beside ours."""
     text = main_table(columns, records, published=functools.partial(published_figure, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

@@ -1,4 +1,4 @@
-"""The list of runs in a comparison, computed before TensorFlow is loaded."""
+"""Lists and checks the runs that `compare` trains, before TensorFlow is loaded."""
 
 import dataclasses
 import pathlib
@@ -21,9 +21,9 @@ class Planned:
 
     Attributes:
         name: Entry of `--models`: MODEL[@START][:option=value,...].
-        seed: Its seed.
-        options: Options of `train`.
-        start: Options of the run that it starts from, or `None`.
+        seed: Seed of the run.
+        options: Options of `train` for the run.
+        start: Options of `train` for the run of START; `None` if the name has no START.
         is_member: Whether the run is used only as a member of an ensemble.
     """
 
@@ -35,8 +35,8 @@ class Planned:
 
 
 def plan(program, options):
-    """Return the runs of a comparison, model by model, then seed by seed. Raises `InputError` for an invalid name or
-    option, and for a folder that contains a run with other options."""
+    """Return the `Planned` runs of a comparison, grouped by model. Raises `InputError` for an invalid name or option,
+    and if the folder of a run already contains a run with different options."""
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
@@ -61,7 +61,7 @@ def plan(program, options):
                 raise InputError("--strategy multi_worker: run `train` instead, on all workers at once.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # A run that starts from another cannot be extended, because its start would not be extended.
+                # --epochs of MODEL@START must not change, because the finished run of START depends on it.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)
@@ -69,7 +69,7 @@ def plan(program, options):
 
 
 def _require_of_all(place, values):
-    """Return option values, or raise `InputError` for an option that differs between runs."""
+    """Return `values` unchanged, or raise `InputError` if they contain an option that `compare` sets for each run."""
     per_run = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if per_run:
         raise InputError(f"{place}: `compare` sets {', '.join(per_run)} of each run; omit them here.")
@@ -99,7 +99,7 @@ def _planned(program, options, default, name, seed, option="--models"):
     epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
-        raise InputError(f"{option}: {name} needs more than the {first} epochs of its start. Received: {epochs}")
+        raise InputError(f"{option}: {name} needs more --epochs than the {first} of its start. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
         raise InputError(f"{option}: {name} has no step left for its start. Received: --max-steps {max_steps}")
     out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")

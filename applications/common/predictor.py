@@ -1,6 +1,6 @@
-"""Predictions of a classifier, at the mean of its attention and from draws.
+"""Computes predictions of a classifier, with the mean attention and with sampled attention or dropout.
 
-Shapes: M draws, N examples, C classes.
+Shapes: M samples, N examples, C classes.
 """
 
 import dataclasses
@@ -14,25 +14,25 @@ import tensorflow as tf
 
 import keras_vattn
 
-# A fixed seed of draws, so that equal runs have equal reports.
+# Sampling always uses this seed, so that repeated runs write identical reports.
 _SEED = 0
-# Number of timed batches.
+# Target for the number of batches to time.
 _TIMED = 4
 
 
 @dataclasses.dataclass
 class Predictor:
-    """A model, and examples whose classes it predicts.
+    """Predicts the classes of a set of examples with one model.
 
     Attributes:
-        labels: Right classes (N,), -1 for an unknown class.
+        labels: True classes (N,), -1 for an unknown class.
         batches: `tf.data.Dataset` of the examples: inputs, or tuples whose first element is the inputs.
-        model: `keras.Model` that predicts with the attention at its mean.
-        probabilities: Function from the outputs for all batches to probabilities (..., N, C).
-        drawn: `keras.Model` with stochastic attention; `None` if the attention is deterministic.
-        drops: Whether the model has dropout.
-        max_rows: As for `keras_vattn.posterior_predictive`.
-        samplers: Traced samplers, shared by the predictors of several splits: {(model, kind): `keras_vattn.Sampler`}.
+        model: `keras.Model` that predicts with the mean of the attention.
+        probabilities: Function from the model's outputs, concatenated over batches, to probabilities (..., N, C).
+        drawn: `keras.Model` that samples its attention weights; `None` if the attention is deterministic.
+        drops: Whether the model has dropout layers.
+        max_rows: Argument `max_rows` of `keras_vattn.posterior_predictive`.
+        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors share it, so each is traced only once.
     """
 
     labels: np.ndarray
@@ -46,13 +46,13 @@ class Predictor:
 
     @property
     def kinds(self):
-        """The model's kinds of randomness: "dropout" or "attention" if it has one, or both and "both"."""
+        """List of what can be sampled in the model: "dropout", "attention" and, if the model has the two, "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds
 
     def draws(self, num_draws, kind):
-        """Return draws (M, N, C) of the probabilities for one of the `kinds`."""
+        """Return sampled probabilities (M, N, C), with M = `num_draws`; `kind` is an element of `kinds`."""
         return self.probabilities(self._drawn(self.batches, num_draws, kind))
 
     def _drawn(self, batches, num_draws, kind):
@@ -66,12 +66,12 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and in M draws of each
-        kind (M, N, C), if `num_draws` is not 0; and of the mean milliseconds per batch, "mean_ms" and so on."""
+        """Return a dictionary: "labels"; "mean", probabilities (1, N, C) with mean attention; if `num_draws` is not 0,
+        sampled probabilities (M, N, C) for each of the `kinds`; and their milliseconds per batch, KIND_ms."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
-        # About four evenly spaced batches are timed, because batches may be sorted by size.
+        # Time about four evenly spaced batches rather than the first ones, because batches may be sorted by size.
         step = -(-sum(1 for _ in self.batches) // _TIMED)
         results, timed_batches = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
         count = sum(1 for _ in timed_batches)

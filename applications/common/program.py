@@ -1,4 +1,4 @@
-"""A program without TensorFlow: its commands, their options, its presets."""
+"""Describes a program's commands, options and presets, without importing TensorFlow."""
 
 import dataclasses
 import importlib
@@ -14,10 +14,11 @@ from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_aside_unused, require_unlocked, require_writable
 
-# Options that a resumed run may change, because they affect neither the model nor its data.
+# Options that may change when a run is resumed, because they affect neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions in config.yaml. A value here that is not `None` is required: others changed the model.
+# Options of earlier versions that a config.yaml may contain. `None`: the option is ignored. Otherwise it must be equal
+# to the value here, which is how this version works; other values were different models.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
@@ -26,20 +27,19 @@ DROPPED |= {"feature_units": None, "regions": "grid", "split_punctuation": True,
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program, `python -m NAME COMMAND`.
+    """A program, called as `python -m NAME COMMAND`.
 
     Attributes:
-        name: Package of the program, for instance "applications.ved". Its module `train` defines the function `train`
-            of the options, its other modules the functions of `Application`; its folder presets/ contains the presets
-            of `train`.
-        commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of
-            their options. The options of `train` have `model` and the groups `run` (`RunOptions`) and `fit`
-            (`FitOptions`). A program may add commands: a command calls the function with its name, in the module with
-            its name, with the options.
-        may_change: Additional options of `train` that a resumed run may change.
-        codec_options: Options that the codec depends on; a run and the run that it starts from must agree in them. The
-            class of the options may have a property `resolved`, a dictionary of options whose default depends on the
-            data.
+        name: Package of the program, for instance "applications.ved". Its module `train` defines a function
+            `train(options)`, its other modules define the functions of `Application`, and its folder presets/ contains
+            presets of `train`.
+        commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the classes of
+            their options. The options of `train` include `model` and the groups `run` (`RunOptions`) and `fit`
+            (`FitOptions`). A program may add commands: the command `name` calls the function `name` in the module
+            `name`, with the options.
+        may_change: Names of additional options of `train` that may change when a run is resumed.
+        codec_options: Names of options that the codec depends on. With --start-from, both runs must agree in them. If
+            defaults depend on the data, the options class has a property `resolved`, a dictionary of their values.
         old_models: Dictionary from names of models in earlier versions to the options that replace them.
     """
 
@@ -61,12 +61,12 @@ class Program:
 
     @property
     def models(self):
-        """Names of the models of `train`."""
+        """Names of the models that `train` accepts."""
         return typing.get_args(typing.get_type_hints(self.options)["model"])
 
     @property
     def changeable(self):
-        """Names of all options that a resumed run may change."""
+        """Names of all options that may change when a run is resumed."""
         return (*MAY_CHANGE, *self.may_change, *self._dropped)
 
     @property
@@ -75,7 +75,7 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary from the names of the presets to their files; `None` for "small", which is the defaults."""
+        """Dictionary from the names of the presets to their files; "small" has no file, because it is the default."""
         package = importlib.util.find_spec(self.name)
         if package is None:
             raise TypeError(
@@ -85,23 +85,23 @@ class Program:
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
     def application(self):
-        """Import and return the `Application` of the program, which imports TensorFlow."""
+        """Return the `Application` of the program. This call imports TensorFlow."""
         return Application.of(self)
 
     def function(self, command):
-        """Import and return the function of `train`, or of a command that only this program has."""
+        """Import and return the function that runs `train`, or a command that only this program defines."""
         name = command.replace("-", "_")
         return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 
     def preset_values(self, name):
-        """Return the values of a preset as a flat dictionary."""
+        """Return the options that a preset sets, as a flat dictionary."""
         presets = self.presets
         if name not in presets:
             raise InputError(f"--preset: expected one of {', '.join(presets)}. Received: {name}")
         return {} if presets[name] is None else read_values("--preset", presets[name], self.options)
 
     def options_of(self, folder):
-        """Return the options of a run from its config.yaml, without checking that the files named there exist."""
+        """Read a run's options from its config.yaml. Files that the options name need not exist any more."""
         options = self._typed_options(folder)
         try:
             check(options, files=False)
@@ -110,7 +110,7 @@ class Program:
         return options
 
     def updated(self, config):
-        """Return the config.yaml of an earlier version, with missing options added and old names of models replaced."""
+        """Update a config.yaml of an earlier version: add the missing options, and replace old names of models."""
         return config_of(self.default) | config | self.old_models.get(config.get("model"), {})
 
     def _typed_options(self, folder):
@@ -125,14 +125,14 @@ class Program:
         return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
-        """Raise `InputError` for options of `train` that are invalid, or that do not fit the run in the folder."""
+        """Raise `InputError` for options of `train` that are invalid, or that contradict the run in the folder."""
         check(options)
         run, stored = options.run, None
         is_shared = options.fit.strategy == "multi_worker"
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Not with several workers, which start together: the first one locks the folder and writes into it.
+            # Skipped with several workers: they start together, and the first worker has then locked the folder.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)
@@ -144,7 +144,7 @@ class Program:
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
             raise InputError(f"--epochs: the run already has {done} epochs. Received: {options.fit.epochs}")
-        # A run with a saved state no longer needs the run that it started from.
+        # Once a run has saved its state, it no longer reads the run that --start-from names.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
 
@@ -161,7 +161,7 @@ class Program:
         require_aside_unused(out)
 
     def _check_start(self, options):
-        """Raise `InputError` unless there is a finished run to start from, with the same codec and schedule."""
+        """Raise `InputError` unless --start-from names a finished run with the same codec and schedule."""
         start = RunFolder.load(options.run.start_from)
         old_options = self.options_of(start)
         old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))
@@ -185,5 +185,5 @@ class Program:
 
 
 def config_of(options):
-    """Return the content of config.yaml: the options of `train` without `resume` and `overwrite`."""
+    """Return the dictionary to store in config.yaml: the options of `train` except `resume` and `overwrite`."""
     return {name: value for name, value in values_of(options).items() if name not in ("resume", "overwrite")}

@@ -1,13 +1,13 @@
-"""Progress of operations that take longer than a few seconds, written to standard error."""
+"""Writes the progress of operations that last longer than a few seconds to standard error."""
 
 import sys
 import time
 
 
 def progress(items, title):
-    """Yield the items of an iterable, and write how many are finished; with a known length also the remaining time.
+    """Yield the items of an iterable, and write how many are done and, if its length is known, the remaining time.
 
-    On a terminal the line is updated in place; a file gets a line every five seconds. Lines begin with the title.
+    On a terminal, one line is updated in place; otherwise a line is written every five seconds. It begins with `title`.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()

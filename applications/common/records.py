@@ -1,4 +1,4 @@
-"""JSON files of a run that commands read."""
+"""Reads the JSON files of a run, with an `InputError` for a damaged file or a missing key."""
 
 import json
 
@@ -6,7 +6,7 @@ from applications.common.errors import InputError
 
 
 class Record(dict):
-    """The dictionary in a JSON file; reading a missing entry raises an `InputError` that names the file."""
+    """A dictionary read from a JSON file; a missing key raises an `InputError` that names the file."""
 
     path = None
 
@@ -15,8 +15,8 @@ class Record(dict):
 
 
 def read_record(path, mend="Restore the file, or train the run again.", or_none=False):
-    """Return the `Record` in a JSON file, or `None` for null if `or_none` is set. The text `mend` ends the `InputError`
-    for a file that cannot be read."""
+    """Read a JSON file; return a `Record`, or `None` if the file contains null and `or_none` is true. If the file
+    cannot be read, raise an `InputError` whose message ends with the text `mend`."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

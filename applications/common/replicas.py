@@ -1,8 +1,8 @@
-"""Training with several replicas: the strategy of a run, and what its workers must agree on.
+"""Trains on several replicas: creates the strategy, and checks that all workers agree.
 
 Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
-with the same callbacks. Only their folders differ: the first worker writes into the folder of the run, the others into
-temporary folders. `agree` is a barrier: all workers read the folder of a resumed run before the first one changes it.
+with the same callbacks. Only the folders differ: the first worker writes into the folder of the run, all other workers
+write into temporary folders. `agree` is a barrier, so that all workers have read a run's folder before it changes.
 See tests/applications/common/test_replicas.py.
 """
 
@@ -24,13 +24,13 @@ from applications.common.errors import InputError
 
 @functools.cache
 def strategy_of(kind):
-    """Return the `tf.distribute.Strategy` of `FitOptions.strategy`, one per process. Call it before any computation.
+    """Return the `tf.distribute.Strategy` for a value of `--strategy`; call this before any TensorFlow computation.
 
-    With several workers it returns once all of them have connected.
+    The result is cached. With several workers, the function returns when all workers have connected.
     """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)
-        # TensorFlow waits indefinitely, ignoring Ctrl-C, and treats SIGTERM as a preemption notice.
+        # TensorFlow waits indefinitely, ignores Ctrl-C, and takes SIGTERM as a preemption notice: reset both signals.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         signal.signal(signal.SIGINT, interrupted)
@@ -42,22 +42,22 @@ def strategy_of(kind):
 
 
 def worker_folder(path, keep=False):
-    """Return a temporary folder for the files of a worker that is not the first. With `keep`, it contains a copy of the
-    files of the run that is resumed."""
+    """Return a temporary folder for a worker other than the first. With `keep`, copy the run in `path` into it, so that
+    the worker can resume the run."""
     temporary = tempfile.mkdtemp(prefix="worker-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     folder = pathlib.Path(temporary, "run")
     if keep:
-        # A worker does not read the results of a finished run, nor the logs.
+        # Do not copy models and logs, which no worker reads.
         shutil.copytree(path, folder, ignore=shutil.ignore_patterns("model.keras", "saved_model", "logs", "epochs"))
     return str(folder)
 
 
 def agree(strategy, values):
-    """Wait for the other workers of a strategy, if any, and raise `InputError` unless all workers have the same values.
+    """Wait until all workers of a strategy call this function; raise `InputError` if their `values` differ.
 
-    `values` is a dictionary from names, the same in all workers, to values or functions that return them. If the name
-    begins with `--`, the error shows the value.
+    `values` is a dictionary with the same keys in all workers. Its values may be functions that return the value. If a
+    key begins with `--`, the error message shows the value.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
@@ -66,7 +66,7 @@ def agree(strategy, values):
     gathered = strategy.gather(digests, axis=0).numpy().T
     different = [index for index, worker_digests in enumerate(gathered) if len(set(worker_digests.tolist())) > 1]
     if different:
-        # A second barrier, so that no worker exits before all of them have the digests.
+        # This second barrier prevents a worker from exiting before all workers have received the digests.
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digests, axis=0)
         names = [*values]
@@ -75,8 +75,8 @@ def agree(strategy, values):
 
 
 class SharedLog(keras.callbacks.Callback):
-    """Copies the log of the first worker to all workers, so that they take the same decisions: losses may differ
-    between workers in the last bit, and times differ anyway."""
+    """Copies the first worker's log of each epoch to all workers. Without it, losses may differ in the last bit, and
+    early stopping could decide differently in each worker."""
 
     def __init__(self, strategy):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The report of a run: its table, its page, and the commands to run next."""
+"""Writes the report of a run: a table of metrics, notes, a web page, and the commands to run next."""
 
 import shlex
 
@@ -7,13 +7,13 @@ from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
 
-# A posterior with a smaller KL on validation has collapsed to its prior.
+# If a validation KL is smaller, the report says that the posterior has collapsed to its prior.
 COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun`, after its pictures are drawn. `record` is the content of
-    metrics.json, `lines` are lines of the program. A run with endpoints can be exported."""
+    """Write report.txt and report.html of a `TrainingRun`, which show the PNG files already in its folder. `record` is
+    the content of metrics.json, `lines` come from `Application.report`; `has_endpoints`: `export` is possible."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
@@ -34,7 +34,7 @@ def write_report(run, record, shown, lines, has_endpoints):
 
 
 def trained(record):
-    """Return a line with the training time of a run and the number of its parameters."""
+    """Return a line that states how long a run was trained, and how many parameters its model has."""
     best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
     start = f"started by {options['start_from']}, the rest " if options["start_from"] else ""
@@ -44,14 +44,14 @@ def trained(record):
 
 
 def counts_of(name, report):
-    """Return a line with the numbers of examples of a split, used and skipped."""
+    """Return a line that counts the used and the skipped examples of the split `name`."""
     counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
     return f"{name}: {', '.join(counts)}"
 
 
 def collapsed_posteriors(row):
-    """Return a line for each latent variable whose posterior has collapsed to its prior, or as close to the prior as it
-    can get, from a row of the history."""
+    """Return a line for each latent variable whose validation KL, in a row of the history, is nearly 0 or, if the KL
+    has a positive minimum ("floor"), nearly at this minimum."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None
@@ -65,7 +65,7 @@ def collapsed_posteriors(row):
 
 
 def next_steps(run, record, has_endpoints):
-    """Return the commands to run next."""
+    """Return lines that suggest commands to run after training."""
     program, path, steps = run.application.program, run.folder.path, []
     start, run_option = f"python -m {program.name}", f"--run {shlex.quote(str(path))}"
     example = run.application.example_of(run.data[record["split"]])

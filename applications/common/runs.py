@@ -1,4 +1,4 @@
-"""Run folders: the files of a training run, for resuming it after a crash and for other commands."""
+"""Reads and writes run folders: the files of a training run, which `train --resume` and other commands read."""
 
 import collections.abc
 import contextlib
@@ -19,22 +19,23 @@ from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
-# The weights for the report; written after each epoch.
+# Weights that the report uses; written after each epoch.
 WEIGHTS = "weights.npz"
-# The state of training.
+# State of training, for `train --resume`.
 CHECKPOINT = "checkpoints/checkpoint.npz"
-# One row per epoch.
+# Losses and metrics, one row per epoch.
 HISTORY = "history.csv"
-# The codec, if it consists of plain values.
+# The codec, if the program stores it as plain values.
 CODEC = "codec.json"
 
 
 class RunFolder:
-    """Folder of one training run, with a `config.yaml` in it; `open` starts or resumes a run, `load` reads one.
+    """The folder of one training run, which contains a `config.yaml`. Use `open` to start or resume a run, and `load`
+    to read one.
 
     Args:
         path: Folder of an existing run.
-        config: Dictionary of plain values, the options of the run.
+        config: Dictionary of plain values: the options of the run.
 
     Example:
 
@@ -52,7 +53,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        Raises `InputError` if `check` does, or if another process writes to the folder.
+        The arguments are those of `check`. Raises `InputError` if `check` does, or if another process has the lock.
         """
         path = pathlib.Path(path)
         try:
@@ -68,14 +69,14 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Raise `InputError` if `open` would; return the stored options, or `None`.
+        """Raise `InputError` if `open` cannot use the folder; return the options stored in it, or `None` if it is new.
 
         Args:
-            path: Folder.
-            config: Dictionary of options.
-            resume: Whether the folder must already contain this run.
-            may_differ: Names of options that a resumed run may change; their new values are stored.
-            update: Function that adds the options missing in a config.yaml of an earlier version.
+            path: Folder of the run.
+            config: Dictionary of the requested options.
+            resume: Whether to continue an existing run; if false, the folder must be new or empty.
+            may_differ: Names of options that may change when a run is resumed; `open` stores their new values.
+            update: Function that adds missing options to a config.yaml of an earlier version.
         """
         path = pathlib.Path(path)
         stored = _read_config(path)
@@ -95,7 +96,7 @@ class RunFolder:
                 "another folder."
             )
         else:
-            # Through YAML, which turns tuples into lists.
+            # Convert both to YAML and back, because YAML turns tuples into lists.
             old, new = (yaml.safe_load(_dump(values)) for values in (update(stored), config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
             differing = [f"{x}: {a} in the folder, {b} requested" for x, (a, b) in words.items() if a != b]
@@ -108,20 +109,20 @@ class RunFolder:
 
     @classmethod
     def load(cls, path):
-        """Return the run in a folder; `InputError` if the folder contains no run."""
+        """Return the `RunFolder` at a path; raise `InputError` if it contains no run."""
         config = _read_config(pathlib.Path(path))
         if config is None:
             raise InputError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path, config)
 
     def file(self, name):
-        """Return the path of a file in the folder, and create its parent folder."""
+        """Return the path of the file `name` in this folder; create the parent folder of the file."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def num_epochs(self):
-        """Return the number of epochs trained so far, including the epochs of the run that it started from."""
+        """Return the number of epochs trained so far, including those of the run that --start-from named."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 
@@ -149,18 +150,18 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # A run that is being continued still has the report for fewer epochs.
-            # The option stop_after of earlier versions stopped a run before `epochs`.
+            # While a run is continued for more epochs, the report of its earlier, fewer epochs still exists.
+            # In earlier versions, the option stop_after ended a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
     def has_data(self):
-        """Return whether the digest of the data is stored, so that the run can be resumed."""
+        """Return whether the folder contains a digest of the data. If so, the run can be resumed."""
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Store the digest of the data; this is the last file written before training."""
+        """Store the digest of the data. Call it last before training: the file marks a folder that can be resumed."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):
@@ -174,7 +175,7 @@ class RunFolder:
 
 
 def digest_of(value):
-    """Return the digest of nested dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
+    """Return a SHA-256 digest of nested dictionaries, sets, lists, tuples, data classes, str, numbers and arrays."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()
@@ -201,7 +202,7 @@ def _feed(digest, value):
 
 
 def write_text_atomically(path, text):
-    """Write a UTF-8 file. At any time the file is either the old one or the new one; a full disk leaves the old one."""
+    """Write a UTF-8 file atomically: if the process is killed or the disk is full, the old file remains."""
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
 
@@ -212,15 +213,15 @@ def write_lines(path, lines):
 
 
 def write_json(path, value, indent=2):
-    """Write plain values, NumPy numbers and arrays, paths and data classes as JSON, atomically. NaN and infinity, which
-    JSON does not have, become null. With `indent=None` the file is one line."""
+    """Write plain values, NumPy numbers and arrays, paths and data classes as JSON, atomically. NaN and infinity become
+    null, because JSON cannot represent them. With `indent=None` the file is one line."""
     write_text_atomically(path, json.dumps(_plain(value), indent=indent, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yield a temporary path beside `path`. It replaces `path` if the block succeeds, and is deleted if it fails. An
-    `OSError`, for instance for a full disk, names `path`."""
+    """Yield a temporary path beside `path`. If the block succeeds, the temporary file replaces `path`; otherwise it is
+    deleted. An `OSError`, such as a full disk, names `path` rather than the temporary file."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     try:
@@ -234,7 +235,7 @@ def replacing(path):
             error.filename = str(path)
         raise
     finally:
-        # A second error, on a read-only disk, would hide the first one.
+        # On a read-only disk, deleting raises a second error, which would hide the first error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -245,7 +246,7 @@ def replacing(path):
 
 
 def _read_config(path):
-    """Return the options of the run in a folder, or `None`."""
+    """Return the dictionary in config.yaml, or `None` if the folder has no such file."""
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -266,6 +267,6 @@ def _words(options, name):
 
 
 def _plain(value, inf_nan="null"):
-    """Return a value as dictionaries, lists, str, numbers, booleans and `None`; converts NumPy numbers and arrays,
-    tuples, paths and data classes."""
+    """Convert NumPy numbers and arrays, tuples, paths and data classes to dictionaries, lists, str, numbers, booleans
+    and `None`."""
     return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

@@ -1,4 +1,4 @@
-"""Initial weights that do not depend on the order in which layers are created."""
+"""Draws initial weights that do not depend on the order in which layers are created."""
 
 import zlib
 
@@ -6,10 +6,10 @@ import keras
 
 
 def draw_initial_weights(layers, seed):
-    """Redraw the initial weights of built layers, so that they depend only on `seed` and on the name of the layer.
+    """Initialize the weights of built layers again, so that they depend only on `seed` and on the name of the layer.
 
-    Nested models are included. The weights come from a copy of each layer, built from its config. Every layer needs an
-    explicit name, because Keras numbers unnamed layers in the order of their creation.
+    Nested models are included. The new weights are those of a copy of the layer, built from its config. Every layer
+    needs an explicit name, because Keras numbers unnamed layers in the order of their creation.
     """
     for layer in layers:
         if isinstance(layer, keras.Model):

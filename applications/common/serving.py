@@ -1,4 +1,4 @@
-"""Exported modules: functions that are traced once, and SavedModels."""
+"""Traces functions of a model and exports them as a SavedModel."""
 
 import inspect
 import math
@@ -10,22 +10,22 @@ import keras_vattn
 
 
 def in_graph(*signature):
-    """Return a decorator that traces a function of tensors for this signature only.
+    """Return a decorator that traces a function once, for tensors that match this signature.
 
-    AutoGraph is off, because it doubles the time of the first call: Python control flow must not depend on tensors.
+    AutoGraph is off because it doubles the time of the first call, so Python control flow must not depend on tensors.
     """
     return tf.function(input_signature=signature, autograph=False)
 
 
 def with_names(function, *names):
-    """Return a function with renamed arguments; TensorFlow names the inputs of a signature after them."""
+    """Rename the arguments of a function and return it. TensorFlow uses argument names as names of signature inputs."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
     return function
 
 
 class Untracked:
-    """Excludes an object or a function from the SavedModel, which needs only the variables of a Keras model."""
+    """Wraps an object, such as a Keras model, so that a `tf.Module` that refers to it does not save it."""
 
     def __init__(self, value):
         self.value = value
@@ -35,9 +35,8 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return a function that computes log of the mean of exp(`log_probabilities`) over draws of a model's stochastic
-    layers. Its arguments are the number of a batch, which selects the draws, and the arguments of
-    `log_probabilities`."""
+    """Return a function (batch_index, *arguments) that averages probabilities over samples of the stochastic layers. It
+    returns log(mean(exp(`log_probabilities(*arguments)`))); `batch_index` is the seed of the samples."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):
@@ -52,17 +51,17 @@ def mean_of_draws(model, log_probabilities, num_draws):
 
 
 def noise_of(model, drops, draws=None):
-    """Return the `keras_vattn.Sampler` of a model, or `None` if there is nothing to draw.
+    """Return a `keras_vattn.Sampler` for a model, or `None` if the model is deterministic.
 
-    With `draws`, the attention is drawn; this is the default if the model has stochastic layers. Otherwise the dropout
-    is drawn, if the model has dropout (`drops`).
+    With `draws`, the attention is sampled; this is the default if the model has stochastic layers. Otherwise dropout is
+    sampled, if the model has dropout (`drops`).
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
 
 
 def model_endpoints(run, options=None):
-    """Return a module whose `predict` calls the model on a batch of its inputs, and the name of this function."""
+    """Return a `tf.Module` with a function `predict`, which calls the model, and the names of its functions."""
     model, module = run.models.training, tf.Module()
     module.weights = [variable.value for variable in model.variables]
 

@@ -1,10 +1,10 @@
-"""The examples in report.html: samples to read, and interactive alignments."""
+"""Stores the examples that report.html displays: text samples and attention weights."""
 
 import dataclasses
 
 import numpy as np
 
-# The file in the folder of a run that stores them; `compare` reads it.
+# File in a run's folder that stores the examples; `compare` reads it.
 SHOWN = "shown.json"
 _MOST_SAMPLES = 100
 
@@ -14,11 +14,11 @@ class Alignment:
     """Attention weights over a sentence, or over the neighbours of a node.
 
     Attributes:
-        title: Title in the list of alignment plots.
-        target: The T output words.
-        weights: Dictionary from the names of panels to arrays (T, S), (heads, T, S) or (layers, heads, T, S).
-        spread: Dictionary from the names of panels to standard deviations over draws.
-        source: The S words of the source.
+        title: Title of the example in the drop-down list of plots.
+        target: T output words, the rows of the plot.
+        weights: Dictionary from the title of a panel to weights (T, S), (heads, T, S) or (layers, heads, T, S).
+        spread: Dictionary from the title of a panel to standard deviations over samples of the weights.
+        source: S input words, the columns of the plot.
     """
 
     title: str
@@ -30,11 +30,11 @@ class Alignment:
 
 @dataclasses.dataclass
 class Shown:
-    """Examples from a split of the data.
+    """Examples from a data split that a report displays.
 
     Attributes:
-        samples: List of samples, each a list of (label, text). A text with uncertainties is a list of (word, nats). If
-            a sample can be checked, its last line is a `verdict`.
+        samples: List of samples, each a list of (label, text) lines. A text with uncertainties is a list of (word,
+            nats) instead of a str. If the right answer is known, the last line is a `verdict`.
         alignments: List of `Alignment`.
     """
 
@@ -42,21 +42,21 @@ class Shown:
     alignments: list = dataclasses.field(default_factory=list)
 
     def record(self):
-        """Return the content of shown.json: plain values, rounded, with at most 100 random samples."""
+        """Return the content of shown.json: plain values, rounded, with up to 100 random samples."""
         samples = [self.samples[row] for row in random_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}
 
     @classmethod
     def of(cls, record):
-        """Return the `Shown` of a `record`; alignments of images in older records, without a source, are skipped."""
+        """Return the `Shown` that `record` stored. Older versions stored images without a source; they are skipped."""
         names = [field.name for field in dataclasses.fields(Alignment)]
         alignments = [Alignment(*map(each.get, names)) for each in record["alignments"] if each["source"] is not None]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
 
 
 def verdict(fault):
-    """Return the last line of a sample that can be checked. `fault` describes the mistake; "" for a right sample."""
+    """Return a (label, text) line that judges a sample. `fault` describes the mistake; "" if the sample is right."""
     return "judged", f"wrong: {fault}" if fault else "right"
 
 
@@ -71,28 +71,28 @@ def _rounded(value):
 
 
 def random_rows(count, maximum):
-    """Return the indices of up to `maximum` random rows out of `count`, sorted; the seed is fixed."""
+    """Return up to `maximum` random indices below `count`, sorted. The seed is fixed."""
     return np.sort(np.random.default_rng(0).permutation(count)[:maximum])
 
 
 def sample_lines(samples, maximum):
-    """Return up to `maximum` random samples as lines of report.txt, followed by a blank line."""
+    """Return up to `maximum` random samples as lines for report.txt, and a blank line after them."""
     rows = random_rows(len(samples), maximum)
     return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
 
 
 def evenly(count, maximum):
-    """Return the indices of up to `maximum` evenly spaced rows out of `count`."""
+    """Return up to `maximum` evenly spaced indices below `count`."""
     return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 
 def joined(shown_by_model):
-    """Return one `Shown` for several models, given as a dictionary from names. A sample has the lines of all models,
-    and alignments of the same words are shown side by side."""
+    """Merge the `Shown`s of several models, a dictionary by name, into one. A merged sample contains the lines of all
+    models; alignments of the same sentence become panels of one plot."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
-            # Several samples with the same source are matched by position.
+            # If several samples have the same source, match them between models by their order.
             num_before = sum(other[0] == sample[0] for other in shown.samples[:place])
             lines = samples.setdefault(repr((sample[0], num_before)), {})
             for line in sample:
@@ -108,7 +108,7 @@ def joined(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
-        # A line that all models share, such as the source, keeps its label.
+        # Add names of models to a label, unless all models have the same line, such as the source.
         return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]

@@ -1,4 +1,4 @@
-"""Confidence intervals and tests over seeds, and scores of subsets of a corpus."""
+"""Computes confidence intervals and tests over seeds, and corpus scores for bootstrap resampling."""
 
 import typing
 import warnings
@@ -8,7 +8,7 @@ import scipy.stats
 
 
 class Interval(typing.NamedTuple):
-    """A mean with its 95% confidence interval; `low` and `high` are NaN for a single value."""
+    """A mean with the limits of its 95% confidence interval; the limits are NaN if there is only one value."""
 
     mean: float
     low: float
@@ -16,36 +16,36 @@ class Interval(typing.NamedTuple):
 
 
 def corpus_score(metric, hypotheses, references):
-    """Return a function of an array of rows: the corpus score of these translations by a metric of sacrebleu."""
-    # A corpus score is computed from the sums of the counts of sentences. sacrebleu resamples the same way.
+    """Return a function from an array of sentence indices to the sacrebleu corpus score of these translations."""
+    # A corpus score is a function of summed sentence counts. sacrebleu's own resampling uses these private methods.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
 def mean_with_error(nats):
-    """Return the mean of an array of nats and its standard error, in the format of the reports."""
+    """Return a dictionary with the mean of an array in nats, "nats", and the standard error of this mean."""
     return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
 
 
 def mean_interval(values):
-    """Return the `Interval` of the values of several seeds, a list of numbers, by Student's t distribution."""
+    """Return the `Interval` of a list of values, one per seed, by Student's t distribution."""
     with warnings.catch_warnings():
-        # A single value has no interval, and the interval of equal values has width 0.
+        # SciPy warns for a single value, which has no interval, and for equal values, whose interval has width 0.
         warnings.simplefilter("ignore", RuntimeWarning)
         interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval()
     return Interval(*map(float, (np.mean(values), *interval)))
 
 
 def paired_interval(first, second):
-    """Return the `Interval` of the differences first - second, for two lists of values at the same seeds."""
+    """Return the `Interval` of the differences first - second between two lists of values for the same seeds."""
     if len(first) != len(second):
         raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
     return mean_interval(np.subtract(first, second))
 
 
 def paired_p(first, second):
-    """Return the two-sided p of the paired t-test over seeds: 1 if all differences are 0, NaN for a single difference
-    and for equal differences other than 0."""
+    """Return the two-sided p-value of a paired t-test over seeds. It is 1 if all differences are 0, and NaN if there is
+    one difference, or if all are the same but not 0."""
     differences = np.subtract(first, second)
     if len(differences) < 2 or np.ptp(differences) < 1e-12:
         return 1.0 if len(differences) > 1 and not differences.any() else float("nan")
@@ -53,7 +53,7 @@ def paired_p(first, second):
 
 
 def holm(p_values):
-    """Return p-values corrected for their number (Holm 1979), in the same order; NaN stays NaN and is not counted."""
+    """Correct p-values for multiple tests (Holm 1979); return them in the same order. NaN values are not counted."""
     p_values = np.asarray(p_values, np.float64)
     indices = np.flatnonzero(~np.isnan(p_values))
     order = indices[np.argsort(p_values[indices], kind="stable")]

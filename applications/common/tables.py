@@ -1,4 +1,4 @@
-"""Tables in Markdown: figures of one run, figures of several models over seeds, and differences."""
+"""Writes Markdown tables: the metrics of one run, of several models over seeds, and differences between models."""
 
 import dataclasses
 import math
@@ -7,22 +7,22 @@ import typing
 
 from applications.common.significance import mean_interval, paired_interval
 
-# Weights with a smaller standard deviation are effectively deterministic.
+# Tables call attention weights "effectively deterministic" if their standard deviation is smaller.
 DETERMINISTIC = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table: one figure of a run's record, the content of metrics.json.
+    """A table column that shows one metric from each run's record, the content of metrics.json.
 
     Attributes:
         title: Heading of the column, with the unit.
-        of: Path of the figure in the record, such as "report.likelihood.perplexity", or a function of the record.
+        of: Path of the metric in the record, such as "report.likelihood.perplexity", or a function of the record.
         digits: Digits after the decimal point.
-        scale: Factor on the figure, for instance 100 for per cent.
-        logarithm: Whether differences are differences of logarithms, as for perplexities.
+        scale: Factor by which the metric is multiplied, for instance 100 for per cent.
+        logarithm: Whether the table of differences compares logarithms, as for perplexities.
         differs: Whether the table of differences includes the column.
-        against: Path of the baseline's figure in differences. Defaults to `None`, for `of`.
+        against: Path of the baseline's metric that differences subtract. Defaults to `None`, for the path `of`.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Column:
     against: str | None = None
 
     def value(self, record):
-        """Return the figure of a record, a number or a str; `None` if it is missing."""
+        """Return the column's metric in a record, a number or a str; `None` if the record lacks it."""
         value = self.of(record) if callable(self.of) else record
         for name in () if callable(self.of) else self.of.split("."):
             if isinstance(value, list):
@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return the mean of values with its interval; for str the first value; a dash if a value is missing."""
+        """Return the text of a cell for one value per seed: the mean with its interval, the first str, or a dash."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -52,7 +52,7 @@ class Column:
         return interval_text(mean_interval(values), self.digits)
 
     def difference(self, values, baseline_values):
-        """Return the mean of paired differences with its interval."""
+        """Return the text of a cell: the mean paired difference to the baseline with its interval, or a dash."""
         if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:
@@ -61,20 +61,20 @@ class Column:
 
 
 def figures_of(columns, record):
-    """Return the table of one run, with a line for each figure in its record."""
+    """Return the table of one run, with a row for each column whose metric the record contains."""
     cells = [(column.title, column.cell([column.value(record)])) for column in columns]
     return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
 
 
 def main_table(columns, records, first=("model",), first_of=lambda name: (name,), published=lambda name, head: "-"):
-    """Return the table of models: means over seeds with 95% intervals.
+    """Return a table with a row per model that shows means over seeds with 95% intervals.
 
     Args:
-        columns: `Column`s; columns without a figure of any model are left out.
-        records: Dictionary from the name of a model to the records of its seeds.
-        first: Headings of the first columns.
-        first_of: Function of the name of a model that returns the cells of these columns.
-        published: Function of the name of a model and the title of a column that returns a paper's figure, or "-".
+        columns: `Column`s; a column is omitted if no record contains its metric.
+        records: Dictionary from the name of a model to a list of records, one per seed.
+        first: Headings of the columns to the left of the metrics.
+        first_of: Function from the name of a model to the cells in the columns `first`.
+        published: Function from the name of a model and the title of a column to a paper's number, or "-".
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _available(columns, records):
@@ -86,7 +86,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
 
 def difference_table(columns, records, baseline):
-    """Return the table of paired differences over seeds between each model and the baseline."""
+    """Return a table with a row per model: paired differences to the baseline, averaged over seeds."""
     cells = {"model": [name for name in records if name != baseline]}
     for column in (column for column in _available(columns, records) if column.differs):
         baseline_column = dataclasses.replace(column, of=column.against or column.of)
@@ -103,12 +103,12 @@ def _available(columns, records):
 
 
 def titled(title, text):
-    """Return a table with a title above it."""
+    """Return Markdown: a title, a blank line and a table."""
     return f"{title}\n\n{text}"
 
 
 def table(heads, rows):
-    """Return a Markdown table of headings and rows of cells, with padded columns."""
+    """Return a Markdown table with the headings `heads`; cells are padded to the width of their column."""
     lines = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -116,7 +116,7 @@ def table(heads, rows):
 
 
 def interval_text(interval, digits=3):
-    """Return a mean with its interval as text, or only the mean if the interval is NaN."""
+    """Format an `Interval` as "mean [low, high]", or as "mean" if the limits are NaN."""
     mean, low, high = interval
     if low != low:
         return f"{mean:.{digits}f}"
@@ -124,7 +124,7 @@ def interval_text(interval, digits=3):
 
 
 def title_from(name, title_of):
-    """Return the title of an entry of `compare`, MODEL[@START][:options]; `title_of` returns the title of a model."""
+    """Return a title for an entry of `compare --models`, MODEL[@START][:options]; `title_of` maps models to titles."""
     model, at, rest = name.partition("@")
     start, colon, options = (rest if at else model).partition(":")
     title = title_of(model.partition(":")[0]) + (f", from {title_of(start)}" if at else "")
@@ -132,12 +132,12 @@ def title_from(name, title_of):
 
 
 def out_of(share, count):
-    """Return a fraction of examples as counts: "1,092 of 1,200"."""
+    """Format a fraction `share` of `count` examples as two counts, such as "1,092 of 1,200"."""
     return f"{round(share * count):,} of {count:,}"
 
 
 def spread(deviation):
-    """Return the standard deviation of drawn weights as text, with a remark if it is nearly 0; `None` stays `None`."""
+    """Format a standard deviation of sampled attention weights; add a remark if it is nearly 0. `None` if unknown."""
     if deviation is None:
         return None
     return f"{deviation:.1e}, effectively deterministic" if deviation < DETERMINISTIC else f"{deviation:.4f}"

@@ -1,4 +1,4 @@
-"""The training run of any program: from options to a complete run folder."""
+"""Trains a model of any program, from options to a complete run folder."""
 
 import functools
 import math
@@ -29,8 +29,8 @@ from keras_vattn.plots.chart import require_altair
 
 
 class TrainingRun(Run):
-    """A `Run` during training. The function `train(options)` of a program calls, in this order, `read`, `build`,
-    `schedule`, `open`, `fit` and `finish`; after `build` it sets initial weights and compiles the model.
+    """A `Run` during training. A program's function `train(options)` calls the methods `read`, `build`, `schedule`,
+    `open`, `fit` and `finish` in this order. After `build` it also sets the initial weights and compiles the model.
 
     Args:
         program: `Program`.
@@ -45,7 +45,7 @@ class TrainingRun(Run):
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
-        # After `agree` the first worker may change the folder.
+        # Check the options before `agree` is done and the first worker may change the folder of the run.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})
@@ -55,13 +55,13 @@ class TrainingRun(Run):
         set_up(options)
 
     def read(self, fit_codec=None):
-        """Read and encode the data, and return the training and the validation split.
+        """Read and encode the data; return the training and the validation split.
 
-        `fit_codec`, if given, is a function of the options and the training split that returns the codec. It is not
-        called if a run is resumed or starts from another run, whose codec is loaded instead.
+        `fit_codec(options, training_split)`, if given, returns the codec. A resumed run does not call it but loads its
+        codec, and a run with --start-from loads the codec of the run that it starts from.
         """
         application, options = self.application, self.options
-        # Word vectors and pretrained weights do not count as data.
+        # Options that name word vectors and pretrained weights do not replace the built-in data.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
         source = "" if named else "; no data files given; using built-in data"
@@ -85,24 +85,24 @@ class TrainingRun(Run):
         return self.data["train"], self.data["valid"]
 
     def build(self):
-        """Build the models, and return the `keras.Model` that is trained."""
+        """Build the models; return the `keras.Model` to train."""
         with self.scope():
             self.models = self.application.build_models(self.options, self.codec)
         return self.models.training
 
     def scope(self):
-        """Return the context in which the model is built and compiled."""
+        """Return the strategy's context manager, in which the model must be built and compiled."""
         return self.strategy.scope()
 
     @property
     def is_new(self):
-        """Whether the run has no saved state, so that its model needs initial weights."""
-        # A run that was killed before its first checkpoint starts again, with its own initial weights.
+        """Whether the run has no saved state. If so, its model needs initial weights."""
+        # A folder without a checkpoint also counts as new: its process was killed before the first checkpoint.
         return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
-        """Compute the number of steps of the run from the number of training batches per epoch; `learning_rate`
-        overrides the option. Raises `InputError` for options that do not fit, before any expensive work."""
+        """Compute `num_steps` from the number of training batches per epoch; `learning_rate` overrides the option.
+        Raises `InputError` before any expensive work if the options and the number of steps contradict each other."""
         options = self.options
         if not num_batches:
             raise InputError("The data contain no training examples.")
@@ -114,19 +114,19 @@ class TrainingRun(Run):
 
     @functools.cached_property
     def _start(self):
-        """The state of the run that this run starts from, as `read_state` returns it."""
+        """The result of `read_state` for the run that --start-from names."""
         return read_state(pathlib.Path(self.options.run.start_from, runs.CHECKPOINT))
 
     @property
     def first_step(self):
-        """Number of steps taken by the run that this run starts from."""
+        """Number of steps taken by the run that --start-from names; 0 without this option."""
         if self.options.run.start_from is None:
             return 0
         record, *_ = self._start
         return record["epoch"] * self.num_batches + record["step"]
 
     def open(self):
-        """Create the folder of the run, or check that an existing one fits, once the model has its initial weights."""
+        """Create the run's folder, or check an existing folder. Call this after setting the initial weights."""
         options, program = self.options, self.application.program
         if self.is_new and options.run.start_from is not None:
             print(f"{self._num_shared_weights()} weights are copied from {options.run.start_from}", flush=True)
@@ -139,7 +139,7 @@ class TrainingRun(Run):
             self.codec.save(self.folder)
         else:
             runs.write_json(self.folder.file(runs.CODEC), self.codec)
-        # After the codec, because a folder with this file can be resumed.
+        # Store the digest after the codec, because this file marks a folder that can be resumed.
         self.folder.remember_data(self._digest)
         self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
         for name, report in self._reports.items():
@@ -147,7 +147,7 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return the number of weights copied from the run that this one starts from; `InputError` for other shapes."""
+        """Return how many weights `fit` will copy from the run --start-from; `InputError` if their shapes differ."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
@@ -161,21 +161,20 @@ class TrainingRun(Run):
         return len(shared)
 
     def optimizer(self):
-        """Return the optimizer for the options."""
+        """Return a new optimizer, as the options describe it."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
     def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
-        """Restore the state of training into the compiled model, and train it to the end of the run. Replicas share
-        each batch.
+        """Restore the saved state, if any, into the compiled model, and train it to the end of the run.
 
         Args:
-            batches_from: Function of the number of an epoch, counted from 0, that returns the training batches from
-                this epoch on.
+            batches_from: Function from the index of an epoch, from 0, to a dataset of training batches that starts with
+                this epoch. Each batch is split between the replicas.
             valid: Validation batches.
-            callbacks: Callbacks of the program, which may add values to the rows of the history.
-            score: Function of a row of the history, for the best weights and the schedule "plateau"; smaller is better.
-                Defaults to the validation loss.
-            patience_score: The same for early stopping. Defaults to `None`, for `score`.
+            callbacks: Callbacks of the program; their additions to the logs are stored in the history.
+            score: Function of a row of the history; smaller is better. It selects the best weights and controls the
+                schedule "plateau". Defaults to the validation loss.
+            patience_score: Function of a row of the history for early stopping. Defaults to `None`, for `score`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
         # Creating variables during tracing causes a retrace.
@@ -193,7 +192,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # The epoch that --max-steps cut short continues, and its row is replaced.
+            # If --max-steps had ended an epoch early, that epoch continues; remove the row of its first part.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
@@ -206,7 +205,7 @@ class TrainingRun(Run):
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
-            # All epochs of a `fit` have the same number of steps; a resumed epoch and a shorter last one are separate.
+            # Keras's `fit` runs the same number of steps in each epoch, so a shorter epoch needs a `fit` of its own.
             is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
             model.fit(
@@ -225,7 +224,7 @@ class TrainingRun(Run):
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def finish(self):
-        """Report on the trained model and write all files of a finished run (only in the first worker)."""
+        """Evaluate the trained model and write all files of a finished run. Only the first worker does so."""
         application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return
@@ -234,7 +233,7 @@ class TrainingRun(Run):
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)
-        # Save without the optimizer, whose state is in the checkpoint.
+        # Save the model without its optimizer: the checkpoint contains the state of the optimizer.
         model.optimizer, model.compiled = None, False
         with runs.replacing(folder.file("model.keras")) as temporary:
             model.save(temporary)
@@ -248,10 +247,10 @@ class TrainingRun(Run):
             "report": figures,
             "epoch": best["epoch"],
             "history": best["row"],
-            # Without the first epoch, which includes tracing.
+            # Exclude the first epoch, because its time includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of all threads, including the report.
+            # CPU time of all threads, from the start of the process to the end of this evaluation.
             "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
             "steps": self.checkpoint.steps_taken,
@@ -278,14 +277,14 @@ class TrainingRun(Run):
 
 
 def set_up(options):
-    """Set the seeds and the dtype policy of this process. Call it before any computation."""
+    """Set the random seeds and the dtype policy of this process. Call this before any computation."""
     precision = options.fit.mixed_precision
     keras.config.set_dtype_policy("float32" if precision == "none" else f"mixed_{precision}")
     keras.utils.set_random_seed(options.run.seed)
 
 
 def load_run(application, path):
-    """Load the `Run` in a folder with its weights, but without its data."""
+    """Load a trained run from its folder; return a `Run` whose `data` is empty."""
     folder = runs.RunFolder.load(path)
     options = application.program.options_of(folder)
     folder.require_weights()
@@ -297,7 +296,7 @@ def load_run(application, path):
 
 
 def put_weights(model, path):
-    """Load the weights of a file into a model; return the record of their epoch. Other shapes raise `InputError`."""
+    """Load weights.npz into a model, and return the JSON record in it. Raise `InputError` if shapes differ."""
     _, weights, record = read_weights(path)
     if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in model.weights]:
         raise InputError(f"{path} does not fit the model in config.yaml. Restore both files, or train a new run.")

@@ -1,4 +1,4 @@
-"""Draws training curves."""
+"""Plots losses, KLs and quality metrics over the epochs."""
 
 import numpy as np
 
@@ -7,17 +7,17 @@ from keras_vattn.plots.text import write
 
 
 def training_curves(histories, curves, path=None):
-    """Draw losses, KLs and measures of quality over the epochs, with one panel each and one curve per model (Bahuleyan
+    """Plot each loss, KL and quality metric over the epochs in a panel of its own, with one curve per model (Bahuleyan
     et al. 2018, figures 4 and 5).
 
     Args:
-        histories: Dictionary from the name of a model to the histories of its seeds, each a list of rows of
-            history.csv. Several seeds are drawn as their mean with a band of one standard deviation.
-        curves: Dictionary from a column of history.csv to its label, for measures of quality.
-        path: PNG file. Defaults to `None`, for no file.
+        histories: Dictionary from the name of a model to a list of histories, one per seed. A history is the list of
+            rows of history.csv. With several seeds, the curve is their mean, and a band shows one standard deviation.
+        curves: Dictionary from columns of history.csv with quality metrics to labels.
+        path: PNG file to write. Defaults to `None`, for no file.
 
     Returns:
-        A `matplotlib.figure.Figure`, or `None` if no history has such a column.
+        A `matplotlib.figure.Figure`, or `None` if no column can be plotted.
     """
     labels = _labels(histories, curves)
     if not labels:
@@ -41,7 +41,7 @@ def training_curves(histories, curves, path=None):
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Without an offset, tick labels show the values themselves.
+        # Tick labels show the values themselves, not their differences to an offset.
         axes.ticklabel_format(axis="y", useOffset=False)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
@@ -54,7 +54,7 @@ def training_curves(histories, curves, path=None):
 
 
 def _labels(histories, curves):
-    """Return a dictionary from the columns of losses, KLs and the program's measures of quality to their labels."""
+    """Return a dictionary from the columns of history.csv to plot (losses, KLs, `curves`) to their labels."""
     rows = [row for seeds in histories.values() for rows in seeds for row in rows]
     columns = {name for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
@@ -67,15 +67,15 @@ def _labels(histories, curves):
 
 
 def value_of(row, column):
-    """Return the value in a column of a row of history.csv, or `None` if it is missing or not finite. For a KL with a
-    floor, return its part above the floor."""
+    """Return a value from a row of history.csv, or `None` if it is missing, NaN or infinite. If a KL has a positive
+    minimum ("floor"), return the KL minus this minimum."""
     above = row.get(f"{column}_above_floor")
     value = row.get(column) if above is None else above
     return value if value is not None and np.isfinite(value) else None
 
 
 def _curve(seeds, column):
-    """Return the epochs, the means over seeds, and their standard deviations."""
+    """Return the epochs of a curve, and the column's mean and standard deviation over seeds at each epoch."""
     values = {}
     for row in sorted((row for rows in seeds for row in rows), key=lambda row: row["epoch"]):
         if value_of(row, column) is not None:

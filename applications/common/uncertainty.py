@@ -1,6 +1,6 @@
-"""Metrics of draws of a prediction, and gradient norms of the two terms of a loss.
+"""Computes uncertainty metrics from sampled predictions, and gradient norms of the likelihood and of the KL.
 
-Shapes: M draws, N examples, C classes.
+Shapes: M samples, N examples, C classes.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return metrics of the mean of draws (M, N, C) of probabilities, for the right classes (N,)."""
+    """Return metrics of sampled probabilities (M, N, C), averaged over M, given the true classes `labels` (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -22,7 +22,8 @@ def calibration(draws, labels):
 
 
 def means(draws):
-    """Return mean entropy of the mean of draws (M, N, C), and mean mutual information, in nats."""
+    """Return the predictive entropy and the mutual information of sampled probabilities (M, N, C), each averaged over
+    the examples, in nats."""
     return {
         "entropy": float(metrics.predictive_entropy(draws).mean()),
         "mutual_information": float(metrics.mutual_information(draws).mean()),
@@ -30,9 +31,9 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return the norms of the gradients of the log-likelihood of one batch in training mode, and of the weighted KL.
+    """Return the norms of two gradients for one batch: "likelihood", computed in training mode, and "kl", weighted.
 
-    `value_of` is a function from the model's outputs to the log-likelihood of each example; `drops`: it has dropout.
+    `value_of` maps the model's outputs to the log-likelihood of each example. `drops`: whether the model has dropout.
     """
     variables = [variable.value for variable in model.trainable_variables]
     noise = contextlib.nullcontext()
@@ -40,7 +41,7 @@ def gradient_norms(model, inputs, value_of, drops):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
-        # Annealing counts training steps, which a loaded model has lost; in inference the KL has its full weight.
+        # Compute the KL in inference, with its full weight: a loaded model has no step count for the annealing.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     norms = {}

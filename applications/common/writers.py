@@ -1,8 +1,8 @@
-"""Locks run folders, so that one process at a time writes into each, and moves overwritten runs aside.
+"""Locks run folders, so that only one process writes into a folder, and renames runs that are being overwritten.
 
-The lock is a `flock` on the folder itself: it adds no file, stays with a folder that is renamed, and the operating
-system releases it when the process ends in any way. Some file systems have no such locks. This module does not import
-TensorFlow.
+The lock is a `flock` on the folder itself: it adds no file, remains if the folder is renamed, and the operating system
+releases it when the process ends for any reason. On file systems without `flock` the folder is not locked. This module
+does not import TensorFlow.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import tempfile
 
 from applications.common.errors import InputError
 
-# File descriptors of the folders that this process has locked.
+# File descriptors of folders that this process has locked.
 _locked = []
 
 
@@ -36,8 +36,8 @@ def unlock():
 
 
 def _flock(path, operation):
-    """Return a file descriptor that locks a folder."""
-    # Subprocesses do not inherit the lock, because Python closes the descriptor in them.
+    """Open a folder, lock it with `flock`, and return its file descriptor."""
+    # Python does not pass this descriptor on to subprocesses, so they cannot hold the lock.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
@@ -47,13 +47,13 @@ def _flock(path, operation):
             f"{path} is being written by another process. Wait until it has ended, or choose another folder."
         ) from error
     except OSError:
-        # Some network file systems cannot lock folders.
+        # Continue without a lock on network file systems that cannot lock folders.
         pass
     return descriptor
 
 
 def require_writable(option, path):
-    """Raise `InputError`, which names the option, if a folder cannot be written or created."""
+    """Raise an `InputError` that names `option` if a folder cannot be written or created."""
     path = pathlib.Path(path).absolute()
     if path.exists() and not path.is_dir():
         raise InputError(f"{option}: {path} is a file. Name a folder.")
@@ -67,15 +67,15 @@ def require_writable(option, path):
 
 
 def aside_of(path):
-    """Return the path to which the run in a folder is moved while a new run is trained there."""
+    """Return the path to which `--overwrite` renames the old run in a folder while it trains the new run."""
     path = pathlib.Path(path).absolute()
     return path.with_name(f"{path.name}.overwritten")
 
 
 def set_aside(path):
-    """Rename the folder of a run that is overwritten. `delete_aside` deletes it when the new run has finished.
+    """Rename the folder of a run that `--overwrite` replaces; `delete_aside` deletes it when the new run has finished.
 
-    If a finished run is already aside, an unfinished run in the folder is deleted instead.
+    If the folder contains an unfinished run, and a finished run is already renamed, delete the unfinished run instead.
     """
     path, aside = pathlib.Path(path), aside_of(path)
     if not _is_run(path):
@@ -90,7 +90,7 @@ def set_aside(path):
 
 
 def delete_aside(path):
-    """Delete the run that was moved aside for the finished run in a folder, if possible."""
+    """Delete the old run that `set_aside` renamed. Errors are ignored: the folder then remains."""
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):
@@ -99,14 +99,14 @@ def delete_aside(path):
 
 def _delete(folder):
     require_unlocked(folder)
-    # Delete config.yaml last, so that the folder still counts as a run if the process is killed.
+    # Delete config.yaml last: if the process is killed before, the folder still counts as a run and can be deleted.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     folder.rmdir()
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if the path to which the run in a folder would be moved contains anything other than a run."""
+    """Raise `InputError` if the path `aside_of(path)` exists and is not a run: it must not be deleted."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: the old run would be moved to {aside}, which is not a run; rename that.")

@@ -1,1 +1,1 @@
-"""Code shared by programs on text: files, tokens, batches, word vectors, metrics of sentences."""
+"""Code that all programs on text share: it reads files, tokenizes, batches, loads word vectors and rates sentences."""

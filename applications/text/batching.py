@@ -1,6 +1,6 @@
-"""Batches of sentence pairs in a few fixed shapes, in an order that a resumed run reproduces.
+"""Groups sentence pairs into batches of a few fixed shapes, in an order that a resumed run reproduces.
 
-Shapes: B rows of a batch, S source tokens, T target tokens (the words of the target, and start or end).
+Shapes: B pairs in a batch, S source tokens, T target tokens (the target's words, and a start or end token).
 """
 
 import weakref
@@ -12,9 +12,9 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Maximum number of batch shapes, including a smaller last batch. XLA compiles a step once per shape.
+# Maximum number of batch shapes, because XLA compiles a step once per shape. A smaller last batch counts as a shape.
 MAX_SHAPES = 8
-# Maximum number of candidates for the end of a bucket.
+# `bucket_shapes` considers at most this many positions in the sorted pairs as the end of a bucket.
 MAX_CUTS = 512
 
 
@@ -24,15 +24,16 @@ def num_batches(num_rows, batch_size):
 
 
 def num_buckets(num_rows, batch_size):
-    """Return the maximum number of shapes of full batches; a smaller last batch has its own shape."""
+    """Return how many shapes full batches may have: `MAX_SHAPES`, less one if an epoch also has a smaller batch."""
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
-    """Return the padded lengths (S, T) of at most `max_parts` buckets, one row each, increasing in both columns.
+    """Return the padded lengths (S, T) of at most `max_parts` buckets: an int32 array (buckets, 2), increasing.
 
-    The pairs are sorted by the larger of two ranks, of the source length and of the target length, and cut so that
-    the sum of S x T is smallest. The last bucket fits every pair.
+    Each pair has a rank by its source length and a rank by its target length. Pairs are sorted by the larger rank,
+    because a pair fits a bucket only if both its lengths do. The sorted pairs are cut into buckets such that the sum of
+    S x T over all pairs, the total padded size, is smallest. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
@@ -48,37 +49,36 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Return the rows of a batch rotated by half a batch; rows next to each other may have the same source."""
+    """Assign each row of a batch a different row: rotate by half a batch, because adjacent rows may share a source."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 
 def has_other(source):
-    """Return whether each row of a batch of sources (B, S) differs from its replacement in `other_sentence`."""
+    """Return, for each source in a batch (B, S), whether `other_sentence` assigns it a different source."""
     return tf.reduce_any(source != other_sentence(source), axis=1)
 
 
 def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
-    """Return batches of `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
+    """Return a dataset of batches `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 
-    `target_input` is the start id and the target; `target` is the target and the end id. Rows of similar length share a
-    batch. A batch is padded to the bucket of its longest row, and the smaller batch of an epoch has the longest rows:
-    all epochs together have at most `MAX_SHAPES` shapes.
+    `target_input` begins with the start id, `target` ends with the end id. Pairs of similar length share a batch, which
+    is padded to the bucket of its longest pair. The smaller batch of an epoch, if any, contains the longest pairs. All
+    epochs together therefore have at most `MAX_SHAPES` shapes.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. Rows are read batch by batch.
-        batch_size: Rows of a batch.
-        seed: Integer.
-        first_epoch: `None` for one pass, from the shortest bucket to the longest, rows in order within a bucket.
-            Otherwise the number of the first epoch: batches without end, with random rows in a random order that
-            depends only on the seed and the number of the epoch.
+        batch_size: Number of pairs per batch.
+        seed: Integer, for the order of the pairs and of the batches.
+        first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. An integer is the
+            number of the first epoch: the dataset is endless, and shuffled by the seed and the number of the epoch.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)
     shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
-    # The smallest bucket that each row fits into.
+    # Assign each pair the smallest bucket that it fits into.
     buckets = (lengths[:, None] <= shapes).all(axis=2).argmax(axis=1).astype(np.int32)
     per_epoch = num_batches(len(sources), batch_size)
-    # The order of the rows is computed on the CPU, whatever device the model trains on.
+    # Compute the order of the pairs on the CPU, even if the model trains on another device.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets)
 
@@ -86,7 +86,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         order = tf.range(len(sources))
         if epoch is not None:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
-        # A stable sort: rows of a bucket stay in random order; the last ones start the first batch of the next bucket.
+        # The sort is stable, so pairs in the same bucket remain shuffled. A batch may span two adjacent buckets.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
         filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
         batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
@@ -99,7 +99,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
         return teacher_forced(*sides, shapes[buckets[rows].max()])
 
-    # A weak reference, because TensorFlow never releases a function that it calls, and would keep the files open.
+    # Pass TensorFlow a weak reference: it never releases a function that it calls, so the data files would stay open.
     reader = weakref.ref(read)
 
     def batch_of_rows(rows):
@@ -113,14 +113,14 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     else:
         batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
     dataset = prefetched(batches.map(batch_of_rows))
-    # Iterators and derived datasets hold a reference to the dataset, and so to the reader.
+    # Keep the reader alive as long as this dataset, to which iterators and derived datasets refer.
     dataset.reader = read
     return dataset
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):
-    """Return the int32 arrays source (B, S), target_input and target (B, T) for lists of ids, padded to the longest
-    row, or to the `shape` (S, T) if it is larger."""
+    """Pad a batch of id lists; return int32 arrays source (B, S), target_input (B, T) and target (B, T). S and T are
+    the longest lengths in the batch, or those of `shape` if it is larger."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)
@@ -130,7 +130,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Return lists of ids as a padded int32 array (B, T): T is the longest row, at least 1 and `length`."""
+    """Return lists of ids as a padded int32 array (B, T). T is the largest of 1, `length` and the longest list."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
@@ -138,14 +138,13 @@ def padded(rows, length=1):
 
 
 def cheapest_cuts(counts, costs, max_parts):
-    """Return the last positions, increasing, of the cheapest partition of n positions into at most `max_parts`
-    intervals.
+    """Partition n positions into at most `max_parts` intervals of minimum total cost; return the last position of each.
 
-    `counts` (n,) are the members at each position. `costs` (n,), increasing, is the cost per member of an interval that
-    ends there.
+    `counts[i]` items lie at position i. Every item in an interval that ends at position j costs `costs[j]`; `costs`
+    (n,) increase.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
-    # part[i, j]: the cost of the interval of positions i to j.
+    # part[i, j]: cost of an interval from position i to position j.
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
@@ -163,5 +162,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return (rows, 2): the number of tokens of the source, at least 1, and of the target with its start or end."""
+    """Return an array (pairs, 2): source tokens, at least 1, and target tokens, including the start or the end."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

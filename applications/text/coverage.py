@@ -1,32 +1,31 @@
-"""Risk-coverage curves of generated sentences: the quality of the sentences that a model is most certain of."""
+"""Computes risk-coverage curves: the quality of the generated sentences of which a model is most certain."""
 
 import numpy as np
 
 from applications.common.significance import mean_interval, paired_interval
 from applications.common.tables import interval_text, table, titled
 
-# Coverages, in tenths.
+# Points of a curve: the fraction of sentences that is scored, in tenths.
 TENTHS = range(1, 11)
-# Number of random orders that the order "random" averages over.
+# The curve for the order "random" is an average over this many permutations.
 NUM_ORDERS = 20
 
 
 def coverage_report(sentences, scores, noise):
-    """Return how the quality of sentences depends on their uncertainty.
+    """Return how the quality of generated sentences depends on the model's uncertainty about them.
 
-    The sentences are sorted from the most to the least certain: by mutual information, by entropy, by negative log p
-    per word under the mean weights, and at random; ties are in random order. A curve is the quality of the first 10%,
-    20%, ... 100% of the sentences, and its area the mean of the ten.
+    The sentences are sorted from most to least certain, by each measure of uncertainty: mutual information, entropy,
+    and -log p per word under the mean weights. A random order is the control; ties are in random order. The curve of
+    an order is the quality of its first 10%, 20%, ... 100% of sentences; its area is the mean of these ten values.
 
     Args:
-        sentences: Results of `uncertainty.written_of`.
-        scores: Dictionary from the name of a metric to a function of an array of rows that scores these sentences.
-        noise: The source of draws, "attention" or "dropout"; `None` for no draws, and then there is no mutual
-            information.
+        sentences: List of dictionaries from `uncertainty.written_of`.
+        scores: Dictionary from the name of a metric to a function that scores the sentences with the given indices.
+        noise: What was sampled for the mutual information, "attention" or "dropout"; `None` if nothing was sampled.
 
     Returns:
-        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats per word, and "quality", for
-        each metric and each order {"area", "curve"}.
+        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats per word, and "quality", a
+        dictionary {metric: {order: {"area": ..., "curve": ...}}}.
     """
     column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731
     uncertainties = {name: column(name) for name in ("mutual_information", "entropy") if name in sentences[0]}
@@ -45,9 +44,9 @@ def coverage_report(sentences, scores, noise):
 
 
 def coverage_lines(reports, metrics):
-    """Return the Markdown tables of `reports`, a dictionary from a model to the `coverage_report` of each seed.
+    """Return a list of Markdown tables, one per metric. `reports` maps a model to a list of its `coverage_report`s.
 
-    `metrics` is a dictionary from a metric to the title of its table and a factor; unreported metrics are skipped.
+    `metrics` maps each metric to the title of its table and a factor. Metrics that a report lacks are skipped.
     """
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []
@@ -74,7 +73,7 @@ def coverage_lines(reports, metrics):
 
 
 def compared_coverage(comparison, metrics):
-    """Evaluate every run of a `Comparison` with --uncertainty, and return the tables of `coverage_lines`."""
+    """Run `evaluate --uncertainty` for every run of a `Comparison`; return the tables of `coverage_lines`."""
 
     def arguments(run):
         return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]

@@ -1,4 +1,4 @@
-"""Pretrained word vectors for a vocabulary, from their published formats."""
+"""Reads pretrained word vectors in their published formats (GloVe, word2vec, .npz)."""
 
 import gzip
 import pathlib
@@ -14,19 +14,19 @@ RANDOM_SCALE = 0.1
 def load_embeddings(path, vocabulary, dimension, seed=0):
     """Return an embedding matrix for the vocabulary, filled from a file of word vectors.
 
-    An .npz contains an array `vectors` (N, D); the only file words*.txt in its folder has one word per line. All other
-    files are text, plain or .gz: a word and its D numbers per line, with the header line of word2vec or without
-    (GloVe). Words are matched with case; the first vector of a word counts.
+    An .npz file contains an array `vectors` (N, D); its folder must contain one file words*.txt, with one word per
+    line. All other files are text, plain or .gz: each line contains a word and its D numbers. The first line may be the
+    header of word2vec. Matching is case-sensitive; if the file repeats a word, its first vector is used.
 
     Args:
-        path: The file.
+        path: File of word vectors.
         vocabulary: `Vocabulary`.
         dimension: The dimension D that the model expects.
-        seed: Integer, for the vectors of missing words.
+        seed: Integer, for the random vectors of missing words.
 
     Returns:
-        `(matrix, num_known)`: float32 (V, D) with zeros for padding, id 0, and normal(0, 0.1) draws for words without a
-        vector; and the number of words with a vector.
+        `(matrix, num_known)`. The matrix is float32 (V, D): zeros for padding, id 0, and normal(0, 0.1) noise for words
+        that the file lacks. `num_known` is the number of words that the file contains.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -34,7 +34,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
-    filled = {0}  # Padding stays zero even if the file has the word "<pad>".
+    filled = {0}  # The vector of the padding remains 0 even if the file contains the word "<pad>".
     vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
     with reading(path, f"vectors of dimension {dimension}"):
         for line, word, vector in vectors_of(path, dimension):
@@ -50,7 +50,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
 
 
 def _text_vectors(path, dimension):
-    """Yield the number, the word and the vector of each line, as bytes."""
+    """Yield (line number, word, list of numbers) for each line, the last two as bytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         require_text(path, file)
         for number, line in enumerate(file, start=1):
@@ -64,7 +64,7 @@ def _text_vectors(path, dimension):
                     continue
             if len(fields) <= dimension:
                 raise ValueError(f"line {number} with {len(fields) - 1} numbers")
-            # The numbers are split off from the right, because words may contain spaces (GloVe 840B).
+            # Count the numbers from the right, because words may contain spaces (GloVe 840B).
             yield number, b" ".join(fields[:-dimension]), fields[-dimension:]
 
 
@@ -73,7 +73,7 @@ def _npz_vectors(path, dimension):
     if len(word_files) != 1:
         raise InputError(f"{path}: its words, one per line, must be in a single file words*.txt in the same folder")
     words = word_files[0].read_bytes().splitlines()
-    # Without pickle: unpickling would run code from the file.
+    # Refuse pickled arrays, because unpickling would run code from the file.
     with np.load(path, allow_pickle=False) as arrays:
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):

@@ -1,7 +1,7 @@
-"""Metrics of generated text.
+"""Computes metrics of generated text: Dist-n, entropy, self-BLEU and BLEU.
 
-Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. *Draws* are a list with one
-entry per input, each a list of sentences sampled for this input. Entropy is in nats; BLEU is between 0 and 100.
+Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. The argument `draws` is a list
+that contains, for each input, a list of sampled sentences. Entropy is in nats; BLEU is between 0 and 100.
 """
 
 import collections
@@ -14,11 +14,11 @@ import scipy.stats
 
 
 def distinct(draws, n, published=False):
-    """Return Dist-n: the fraction of distinct n-grams in the draws for an input, averaged over inputs.
+    """Return Dist-n: the fraction of distinct n-grams in an input's sampled sentences, averaged over inputs.
 
-    An input without n-grams counts as 0. By default n-grams lie inside one draw, and are divided by the number of
-    n-grams. `published` is the computation in the code of Bahuleyan et al. 2018: the tokens of all draws are one
-    sequence, so that n-grams cross draws, and they are divided by the number of *tokens*.
+    An input without n-grams counts as 0. By default n-grams lie inside one sentence, and their distinct count is
+    divided by the number of n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018: an
+    input's sentences are concatenated, so n-grams may span two sentences, and the divisor is the number of *tokens*.
     """
 
     def share(sentences):
@@ -33,19 +33,20 @@ def distinct(draws, n, published=False):
 
 
 def unigram_entropy(draws):
-    """Return the entropy, in nats, of the words drawn for an input, pooled over its draws; averaged over inputs.
+    """Return the entropy, in nats, of the words in all sampled sentences of an input, averaged over inputs.
 
-    An input whose draws are all empty counts as 0.
+    An input whose sentences are all empty counts as 0.
     """
     counts = [collections.Counter(" ".join(sentences).split()) for sentences in draws]
     return float(np.mean([scipy.stats.entropy(list(count.values())) if count else 0.0 for count in counts]))
 
 
 def self_bleu(draws):
-    """Return the similarity of the draws for an input, two or more: the BLEU-4 of each draw against the others.
+    """Return the self-BLEU, which measures how similar an input's sampled sentences (at least two) are.
 
-    The BLEU is the sentence BLEU of sacrebleu (exponential smoothing, effective order): 100 for equal draws. It is
-    averaged over the draws of an input, then over inputs. An empty draw scores 0.
+    Each sentence is compared with all further sentences of the input by sacrebleu's sentence BLEU-4 (exponential
+    smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The result is the mean over the
+    sentences of an input, then over inputs.
     """
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 
@@ -57,18 +58,17 @@ def self_bleu(draws):
 
 
 class BleuResult(typing.NamedTuple):
-    """A corpus BLEU in per cent, and sacrebleu's signature with the n-gram order."""
+    """A corpus BLEU in per cent, and sacrebleu's signature, which describes the settings, with the n-gram order."""
 
     score: float
     signature: str
 
 
 def bleu_table(hypotheses, references, lowercase=False):
-    """Return BLEU-1 to BLEU-4 of tokenised hypotheses with lists of references: a dictionary from orders to
-    `BleuResult`s.
+    """Return BLEU-1 to BLEU-4, a dictionary from n to `BleuResult`. Hypotheses are tokenized sentences; `references`
+    contains a list of reference sentences for each hypothesis.
 
-    BLEU-n is the geometric mean of the precisions up to order n. `lowercase` compares in lower case, in the signature
-    case:lc.
+    BLEU-n is the geometric mean of the n-gram precisions up to order n. `lowercase` ignores case (signature: case:lc).
     """
     # sacrebleu expects one list per reference number, with None for hypotheses that have fewer references.
     streams, table = list(itertools.zip_longest(*references)), {}
@@ -80,8 +80,8 @@ def bleu_table(hypotheses, references, lowercase=False):
 
 
 def group_references(sources, targets):
-    """Return all distinct targets of each source: a dictionary, in the order of first occurrence."""
-    # A dict serves as an ordered set.
+    """Return a dictionary from each distinct source to the list of its distinct targets, in order of occurrence."""
+    # The inner dictionaries serve as ordered sets.
     groups = collections.defaultdict(dict)
     for source, target in zip(sources, targets, strict=True):
         groups[source][target] = None

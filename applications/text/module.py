@@ -1,4 +1,4 @@
-"""The exported module of a program on pairs of sentences, without decoding."""
+"""Defines the base class of modules that programs on sentence pairs export. Decoding is up to the subclasses."""
 
 import tensorflow as tf
 
@@ -7,14 +7,14 @@ from applications.text.text import PAD, START, UNKNOWN
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 TEXTS = tf.TensorSpec([None], tf.string)
-# Ids that decoding never generates: padding, a second start, and the token for unknown words.
+# Ids that decoding must not generate: padding, the start, and the token for unknown words.
 FORBIDDEN = (PAD, START, UNKNOWN)
 
 
 class PairModule(tf.Module):
-    """Base class of exported modules: the text encoders and the model's variables of a `Run`. Subclasses add endpoints.
+    """Base class of exported modules. It contains the text encoders and the model's variables of a `Run`.
 
-    Endpoints take strings; `evaluate` calls the functions on ids that they use.
+    Subclasses add endpoints that take strings. The endpoints call methods that take ids, which `evaluate` also calls.
     """
 
     def __init__(self, run, max_source_length, max_target_length):
@@ -26,13 +26,13 @@ class PairModule(tf.Module):
 
     @in_graph(TEXTS, TEXTS)
     def score(self, texts, targets):
-        """Return log p(target | text) in nats (B,), and the number of tokens with the end of the sentence."""
+        """Return "log_likelihood", log p(target | text) in nats (B,), and "num_tokens" (B,), which counts the end."""
         target_input, target, num_tokens = self.target_encoder.encode_targets(targets, self._max_target_length)
         value = self.log_likelihood(self._encode(texts), target_input, target)
         return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}
 
     def log_likelihood(self, source, target_input, target):
-        """Return log p of ids in nats, per sentence (B,) or per word (B, T)."""
+        """Return log p(target | source) in nats for batches of ids, per sentence (B,) or per word (B, T)."""
         raise NotImplementedError
 
     def _encode(self, texts):

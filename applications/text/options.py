@@ -1,4 +1,4 @@
-"""Options shared by programs on pairs of sentences."""
+"""Defines the options that all programs on pairs of sentences share."""
 
 import dataclasses
 from typing import Annotated
@@ -10,48 +10,48 @@ from applications.common.errors import InputError
 
 PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
-# Seed of splits of the data; it is fixed, so that models with different seeds are compared on the same data.
+# Random data splits always use this seed, so that models with different seeds are compared on the same data.
 DATA_SEED = 0
-# Larger than the number of special tokens.
+# A vocabulary must be larger than its four special tokens.
 VocabularySize = Annotated[int, Field(gt=4)]
 
 
 @dataclasses.dataclass
 class PairOptions:
-    """Pairs of sentences; built-in pairs by default"""
+    """Pairs of sentences; by default built-in pairs are used"""
 
     train_source: common.File | None = None
-    """Training sources, one per line, plain or .gz; needs train_target."""
+    """File of training sources, one per line, plain or .gz; requires --train-target."""
     train_target: common.File | None = None
-    """Training targets, one per line."""
+    """File of training targets, one per line."""
     train_table: common.File | None = None
-    """Training pairs instead of two files: a CSV or TSV with named columns, plain or .gz."""
+    """Table of training pairs, used instead of two files: CSV or TSV with named columns, plain or .gz."""
     valid_source: common.File | None = None
-    """Validation sources; without validation pairs, a part of the training pairs is held out."""
+    """File of validation sources. If no validation pairs are given, some training pairs are held out."""
     valid_target: common.File | None = None
-    """Validation targets."""
+    """File of validation targets."""
     valid_table: common.File | None = None
-    """Validation pairs, a table."""
+    """Table of validation pairs, used instead of two files."""
     test_source: common.File | None = None
-    """Test sources, used only at the end of training and by `evaluate`."""
+    """File of test sources. Test pairs are used only for the report after training, and by `evaluate`."""
     test_target: common.File | None = None
-    """Test targets."""
+    """File of test targets."""
     test_table: common.File | None = None
-    """Test pairs, a table."""
+    """Table of test pairs, used instead of two files."""
     source_column: str = "source"
     """Name of the source column in tables."""
     target_column: str = "target"
     """Name of the target column in tables."""
     group_column: str | None = None
-    """Column of a table with group labels (an article, a conversation); validation is split off by whole groups."""
+    """Column of a table with group labels, such as an article's title; held-out validation pairs are whole groups."""
     valid_fraction: common.Fraction = 0.1
-    """Fraction of the training pairs to hold out if there are no validation pairs."""
+    """Fraction of the training pairs to hold out for validation if no validation pairs are given."""
     max_train_pairs: common.Positive | None = None
     """Use at most this many training pairs, chosen at random."""
     max_valid_pairs: common.Positive | None = None
     """Use at most this many validation pairs."""
     skip_invalid: bool = False
-    """Skip and count pairs with an empty side or invalid UTF-8, instead of stopping; also applies to `evaluate`."""
+    """Skip and count pairs with an empty sentence or invalid UTF-8, also in `evaluate`; by default they are errors."""
     lowercase: bool = True
     """Convert all text to lower case."""
 
@@ -63,27 +63,27 @@ class PairOptions:
 
     @property
     def has_training_pairs(self):
-        """Whether training pairs are named; if not, the built-in pairs are used."""
+        """Whether the options name training pairs. If not, the built-in pairs are used."""
         return self.train_source is not None or self.train_table is not None
 
 
 @dataclasses.dataclass
 class EvaluatePairsOptions(common.EvaluateOptions):
-    """Report on a split of a run's data, or on other pairs of sentences."""
+    """Compute the metrics of a run on a split of its data, or on other pairs of sentences."""
 
     source: common.File | None = None
-    """Report on other pairs: sources, one per line, plain or .gz; needs target."""
+    """To evaluate on other pairs: file of their sources, one per line, plain or .gz; requires --target."""
     target: common.File | None = None
-    """Targets of the other pairs, one per line."""
+    """To evaluate on other pairs: file of their targets, one per line."""
     table: common.File | None = None
-    """Other pairs: a table with the same columns as the training table."""
+    """To evaluate on other pairs: table of the pairs, with the same columns as the training table."""
 
     def check(self):
         _named_files(self)
 
     @property
     def names_other(self):
-        """Whether to report on other pairs."""
+        """Whether the options name other pairs to evaluate on."""
         return self.source is not None or self.table is not None
 
 
@@ -92,7 +92,7 @@ class DecodeOptions:
     """Decoding of validation inputs during training"""
 
     decode_every: common.NotNegative = 1
-    """Decode validation inputs after every this many epochs; 0 for never."""
+    """Decode validation inputs once every this many epochs; 0: never."""
     num_decoded: common.Positive = 100
     """Number of validation inputs to decode."""
 
@@ -106,10 +106,10 @@ class UncertaintyOptions:
     """Uncertainty of generated sentences"""
 
     uncertainty: bool = False
-    """Also report the uncertainty of generated sentences: likelihood, entropy and mutual information."""
+    """Also report how uncertain the model is about its sentences: likelihood, entropy and mutual information."""
     num_draws: common.NoneOrSeveral | None = None
-    """Number of draws for the uncertainty, of the attention or, if it is deterministic, of the dropout; 10 by default,
-    0 for no draws."""
+    """Number of samples of the attention for the uncertainty, or of the dropout if the attention is deterministic; 10
+    by default, 0 for none."""
 
     def check(self):
         if self.num_draws is not None and not self.uncertainty:
@@ -117,7 +117,8 @@ class UncertaintyOptions:
 
 
 def _named_files(options, prefix=""):
-    """Return the files that are named, among the source, target and table of a split: two sides, a table, or none."""
+    """Return which files of a split the options name: ["source", "target"], ["table"] or []. Raise `InputError` for any
+    other combination."""
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]
     flag = "--" + prefix.replace("_", "-")
     if "table" in named and len(named) > 1:

@@ -1,4 +1,4 @@
-"""Pairs of sentences: how programs read, encode and batch them, and read the lines of a user."""
+"""Reads, encodes and batches pairs of sentences, and reads a user's lines for generation."""
 
 import dataclasses
 import sys
@@ -12,12 +12,12 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Return the `ParallelText` of a split in `PairOptions`, or `None`."""
+    """Read the files of a split ("train", "valid", "test") that `PairOptions` name; `None` if they name none."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
-    """Return the `ParallelText` of the files in `EvaluatePairsOptions`, or `None`."""
+    """Read the files that `EvaluatePairsOptions` name; return a `ParallelText`, or `None` if they name none."""
     return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
@@ -29,13 +29,13 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return whether a report uses the built-in pairs, for `PairOptions` and, optionally, `EvaluatePairsOptions`."""
+    """Return whether neither `PairOptions` nor `EvaluatePairsOptions` name files, so that built-in pairs are used."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 
 @dataclasses.dataclass
 class EncodedPairs:
-    """Pairs and their ids; `report` counts pairs, tokens, unknown tokens and truncated sentences."""
+    """Pairs of sentences, and their ids. `report` counts pairs, tokens, unknown tokens and truncated sentences."""
 
     pairs: ParallelText
     sources: IdRows
@@ -44,7 +44,7 @@ class EncodedPairs:
 
     @classmethod
     def encode(cls, codec, pairs, max_source_length, max_target_length):
-        """Encode pairs with the encoders `source` and `target` of a codec."""
+        """Encode a `ParallelText` with `codec.source` and `codec.target`, which are `TextEncoder`s."""
         sources, source_counts = codec.source.encode_numpy(pairs.sources, max_source_length)
         targets, target_counts = codec.target.encode_numpy(pairs.targets, max_target_length)
         report = {"pairs": len(pairs), "skipped": pairs.skipped}
@@ -56,7 +56,7 @@ class EncodedPairs:
         return len(self.sources)
 
     def rows(self, indices):
-        """Return the pairs with these indices."""
+        """Return the `EncodedPairs` with these indices."""
         sides = self.sources.take(indices), self.targets.take(indices)
         return EncodedPairs(self.pairs.rows(indices), *sides, self.report)
 
@@ -65,17 +65,18 @@ class EncodedPairs:
         return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None):
-        """Return batches: one pass over the pairs or, for training, an endless dataset starting with `first_epoch`."""
+        """Return `bucketed_dataset` of these pairs: one pass or, with `first_epoch`, endless and shuffled."""
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
     def training_batches(self, options, first_epoch=None):
-        """Return the batches of a model that also reads the target: ({"source", "target_input", "target"}, target)."""
+        """Return batches ({"source", "target_input", "target"}, target), for models with the target as an input."""
         batches = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the lines of `GenerateOptions`, and the `IdRows` of lines with a word; print how many tokens are lost."""
+    """Return the lines that `GenerateOptions` name, and the ids of lines that are not blank, `IdRows`. Print how many
+    lines are truncated and how many tokens are unknown, if any."""
     lines = read_input(options)
     ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:
@@ -88,11 +89,11 @@ def read_inputs(options, encoder, max_length):
 
 
 def write_samples(path, rows):
-    """Write samples.txt, and return the lines of five random samples for report.txt.
+    """Write up to 200 random samples to samples.txt; return the lines of five random samples for report.txt.
 
-    `rows` are the samples, each a list of (label, sentence). Each sentence takes one line.
+    `rows` is a list of samples. A sample is a list of (label, sentence), each written as one line.
     """
-    # A text from a table may contain line breaks.
+    # Sentences from a table may contain line breaks, which would split the line.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")

@@ -1,4 +1,4 @@
-"""Perplexity of target words, as a metric in training and in a report."""
+"""Computes the perplexity per target word, during training and for reports."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ from applications.text.text import PAD
 
 @keras.saving.register_keras_serializable(package="applications.text")
 class WordPerplexity(keras_vattn.Perplexity):
-    """Perplexity of a model whose output is the log-likelihood of each word in `y_true`; without the KL."""
+    """Keras metric: perplexity per word, without the KL. The model must output log p of each word of `y_true`."""
 
     def __init__(self, name="perplexity", **options):
         super().__init__(name=name, **options)
@@ -23,14 +23,14 @@ class WordPerplexity(keras_vattn.Perplexity):
 
 
 def likelihood_report(log_likelihood, batches):
-    """Return the perplexity of the targets of batches, the mean nats per sentence, and the number of tokens.
+    """Return a dictionary: "perplexity" per token, "nats", the mean -log p of a sentence, and "num_tokens".
 
-    `log_likelihood` is a function of the inputs, the target (B, T) and the number of a batch; its values are summed.
+    `log_likelihood(inputs, target, batch_index)` returns log p of the target (B, T) in nats; all its values are summed.
     """
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):
         total += float(tf.reduce_sum(log_likelihood(inputs, target, number)))
-        # The end of a sentence counts as a token.
+        # The end of a sentence is a token of the target, so it is counted.
         tokens += int(tf.math.count_nonzero(target))
         rows += len(target)
     return {"perplexity": perplexity(-total / tokens), "nats": -total / rows, "num_tokens": tokens}

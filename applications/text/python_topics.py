@@ -1,6 +1,6 @@
-"""English sentences from the topics of Python's documentation, collected by `tools.make_topic_sentences`.
+"""Reads `python_topics.tsv.gz`: English sentences from Python's documentation, by topic.
 
-`python_topics.tsv.gz` is a table with the columns topic and sentence.
+`tools.make_topic_sentences` wrote this table, which has the columns topic and sentence.
 """
 
 import functools
@@ -10,7 +10,7 @@ import pathlib
 
 @functools.cache
 def topics():
-    """Return a dictionary from each topic to its sentences, in order."""
+    """Return a dictionary from each topic to the list of its sentences, in the order of the documentation."""
     content = gzip.decompress(pathlib.Path(__file__).with_name("python_topics.tsv.gz").read_bytes()).decode()
     sentences = {}
     for line in content.removesuffix("\n").split("\n")[1:]:

@@ -1,9 +1,8 @@
 """Reads sentences and pairs of sentences from files, and splits pairs into training and held-out data.
 
-A reader checks its whole input before it returns, and raises `InputError` with the file and, if possible, the line.
-Files may end in .gz; a byte-order mark is dropped. With `skip_invalid`, a reader skips and counts rows that have a
-sentence without a word, invalid UTF-8 or, in a table, a wrong number of fields; `None` means that the command has no
-such option, and error messages do not mention it.
+A reader checks its whole input before it returns. An `InputError` names the file and, if possible, the line. Files may
+end in .gz; a byte-order mark is removed. If `skip_invalid` is true, rows with an empty sentence, invalid UTF-8 or a
+wrong number of fields are skipped and counted. If it is `None`, error messages do not suggest --skip-invalid.
 """
 
 import csv
@@ -25,19 +24,19 @@ from pydantic import TypeAdapter, ValidationError
 from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, take_rows
 
-# Only a line feed ends a line; U+2028, for instance, may occur inside a sentence. An invalid UTF-8 byte becomes a lone
-# surrogate.
+# Only a line feed ends a line, because other separators, such as U+2028, may occur inside a sentence. An invalid UTF-8
+# byte is read as a lone surrogate.
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
 _GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-# Unicode categories of white space and of invisible characters.
+# Unicode categories of white space and invisible characters.
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
-# The default is 131,072 characters.
+# By default, csv raises an error for fields of more than 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
 
 def has_word(text):
-    """Return whether a text has a visible character; otherwise it is a blank line or an empty field.
+    """Return whether a text contains a visible character. A text without one counts as blank.
 
     >>> has_word("?"), has_word(" \\t\\0 \\u200b")
     (True, False)
@@ -46,20 +45,20 @@ def has_word(text):
 
 
 def repair_hint(skip_invalid):
-    """Return the end of an error message about a line: how to repair it."""
+    """Return the end of an error message about an invalid line, which says how to repair it."""
     return "fix the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
 
 @dataclasses.dataclass
 class ParallelText:
-    """Pairs of sentences, one per row. A column is a list or, if read from a file, `TextRows`.
+    """Pairs of sentences, stored as columns. A column is a list or, if it was read from a file, `TextRows`.
 
     Args:
         sources: The sentences that the model reads.
         targets: The sentences that the model learns to write.
-        groups: Labels; a split keeps rows with the same label together. Defaults to the sources, so that all targets of
-            a source are in the same split.
-        skipped: Number of rows that the reader skipped.
+        groups: A label per pair. Pairs with the same label are always in the same data split. Defaults to the sources,
+            so that all targets of a source are in the same split.
+        skipped: Number of invalid pairs that the reader skipped.
     """
 
     sources: list | TextRows
@@ -75,14 +74,14 @@ class ParallelText:
         return len(self.sources)
 
     def rows(self, indices):
-        """Return a copy with only these rows."""
+        """Return a `ParallelText` that contains only the pairs with these indices."""
         columns = {name: column for name, column in vars(self).items() if isinstance(column, list | TextRows)}
         selected = {id(column): take_rows(column, indices) for column in columns.values()}
         return dataclasses.replace(self, **{name: selected[id(column)] for name, column in columns.items()})
 
 
 def read_parallel(source_path, target_path, skip_invalid=None):
-    """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
+    """Read two text files; return a `ParallelText`. Line n of the first file is the source of line n of the second."""
     paths = source_path, target_path
 
     def pairs():
@@ -101,10 +100,10 @@ def read_parallel(source_path, target_path, skip_invalid=None):
 
 
 def read_table(path, source_column, target_column, group_column=None, skip_invalid=None):
-    """Return the `ParallelText` of two named columns of a table with a header line.
+    """Read two columns of a table with a header line, and return a `ParallelText`.
 
-    A .csv has commas and double quotes, and quoted fields may span lines; a .tsv has tabs and no quoting. Blank lines
-    between rows are ignored. The values of `group_column` (an article, a conversation) are the groups.
+    In a .csv, commas separate fields, and a field in double quotes may span lines. In a .tsv, tabs separate fields, and
+    quotes have no meaning. Blank lines are ignored. `group_column` names the column of the group labels, if any.
     """
     rows = table_rows(path, skip_invalid=skip_invalid)
     header_line, header = next(rows, (1, []))
@@ -131,9 +130,9 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 
 
 def read_sentences(path, column="text", skip_invalid=None):
-    """Return the sentences of a file, and the number of skipped lines.
+    """Return the sentences in a file, and the number of skipped lines.
 
-    In a table, whose name ends in .csv or .tsv, the sentences are a column; other files have one sentence per line.
+    If the name of the file ends in .csv or .tsv, the sentences are the column `column`; otherwise each line is one.
     """
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
@@ -144,7 +143,7 @@ def read_sentences(path, column="text", skip_invalid=None):
 
 
 def read_lines(path):
-    """Return the lines of a file with inputs for generation; lines may be blank."""
+    """Return all lines of a text file, including blank lines."""
     return list(_file_lines(path))
 
 
@@ -159,10 +158,10 @@ def read_json(path):
 
 
 def json_entries(path, content, name, kind, layout):
-    """Return the list under `name` in the content of a JSON file, with entries validated by pydantic.
+    """Return the list `content[name]` from the content of a JSON file, after pydantic has validated its elements.
 
-    `kind` is the type of an entry, for instance a `TypedDict` of the fields that are used; `layout` describes the
-    expected content in the `InputError`.
+    `kind` is the type of an element, for instance a `TypedDict` of the fields that are used. `layout` is the text with
+    which the `InputError` describes the expected content.
     """
     entries = content.get(name) if isinstance(content, dict) else None
     try:
@@ -174,12 +173,13 @@ def json_entries(path, content, name, kind, layout):
 
 
 def read_input(options, is_text=True):
-    """Return the lines that `GenerateOptions` name, text or names, from a file or standard input."""
+    """Return the input lines that `GenerateOptions` name, from a file or standard input. If `is_text`, a file that is
+    not plain text raises an `InputError`."""
     if options.input is not None:
         return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)
     lines = list(_checked_lines("standard input", file))
-    # Detach the buffer, so that standard input stays open.
+    # Detach the buffer, because deleting the wrapper would close standard input.
     file.detach()
     if not lines:
         raise InputError("standard input: expected at least one line")
@@ -187,7 +187,7 @@ def read_input(options, is_text=True):
 
 
 def aligned(lines, answers, blank=""):
-    """Yield the next answer for each line with a word, and `blank` for a blank line, so that answers match their lines.
+    """Yield one output per input line: `blank` for a blank line, and the next answer for any other line.
 
     >>> list(aligned(["one", "", "two"], ["eins", "zwei"]))
     ['eins', '', 'zwei']
@@ -197,17 +197,17 @@ def aligned(lines, answers, blank=""):
 
 
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
-    """Return `(train, held_out)`, two parts of a `ParallelText` in the order of its rows; each group is in one of them.
+    """Split a `ParallelText` into `(train, held_out)`, without dividing a group. The pairs remain in order.
 
-    Random groups are held out as long as they fit; the first group is held out even if it is too large. The same seed
-    and text give the same split on every machine. Skipped rows are counted in `train`.
+    Groups are selected in random order, and a group is held out if it fits into the remaining size. The first group is
+    always held out, even if it is too large. The split depends only on the seed and the text, not on the machine.
 
     Args:
         text: `ParallelText`.
-        fraction: Fraction of the rows to hold out.
+        fraction: Fraction of the pairs to hold out.
         seed: Integer.
-        maximum: Largest number of rows to hold out, or `None`.
-        option, group: For the `InputError`, the option that requests the split, and a description of groups.
+        maximum: Largest number of pairs to hold out, or `None` for no limit.
+        option, group: For the `InputError`: the option that requests the split, and what defines a group.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)
@@ -228,9 +228,10 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Split a text as `split_by_group` does, without any sentence of the side `read` in both parts, ignoring case."""
+    """Split a text as `split_by_group` does. Then remove pairs from the training split if their sentence on the side
+    `read` ("sources" or "targets") is also held out, ignoring case."""
     rest, held_out = split_by_group(text, fraction, seed, maximum)
-    # Groups such as articles and conversations may share a sentence.
+    # Different groups, such as conversations, may contain the same sentence.
     held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}
     is_new = np.fromiter((folded(sentence) not in held_sentences for sentence in getattr(rest, read)), bool, len(rest))
     rest = rest.rows(np.flatnonzero(is_new))
@@ -240,7 +241,7 @@ def hold_out(text, fraction, seed, maximum=None, read="sources"):
 
 
 def folded(sentence):
-    """Return the words of a sentence in lower case; sentences with the same words may be equal for a model."""
+    """Return a sentence in lower case, with single spaces, to compare it with other sentences."""
     return " ".join(sentence.lower().split())
 
 
@@ -249,7 +250,7 @@ def _suffix(path):
 
 
 def _text_lines(path, skip_invalid=None):
-    """Return the `_file_lines` of plain text. Other formats are refused: their quotes and braces would become words."""
+    """Return `_file_lines` of a plain text file. Refuse JSON and CSV, whose quotes and braces would count as words."""
     kind = _suffix(path)
     if kind in (".json", ".jsonl", ".csv"):
         raise InputError(f"{path}: expected plain text; write the texts into a .txt, one per line. Received: {kind}")
@@ -257,7 +258,7 @@ def _text_lines(path, skip_invalid=None):
 
 
 def _file_lines(path, skip_invalid=None):
-    """Yield the lines of a file. If invalid lines are skipped, an invalid UTF-8 byte stays as a lone surrogate."""
+    """Yield the lines of a text file. If `skip_invalid` is true, invalid UTF-8 bytes become lone surrogates."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -270,13 +271,13 @@ def _file_lines(path, skip_invalid=None):
 
 
 def require_text(path, file):
-    """Raise `InputError` unless the start of a binary file looks like lines of UTF-8."""
+    """Raise `InputError` if a file, opened in binary mode, is empty, compressed, UTF-16, or has old Mac line ends."""
     start = file.peek(1)
     if not start:
         raise InputError(f"{path}: the file is empty")
     if start.startswith(_GZIP):
         raise InputError(f"{path}: the file is compressed; its name must end in .gz")
-    # In UTF-16 without a byte-order mark every second byte of English text is 0.
+    # UTF-16 may lack a byte-order mark; then one of the first two bytes of English text is 0.
     if start.startswith(_UTF_16) or b"\0" in start[:2]:
         raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
     lines = start.strip()
@@ -292,16 +293,16 @@ def _checked_lines(place, file, skip_invalid=None):
 
 
 def table_rows(path, kind=None, skip_invalid=None):
-    """Yield (number of the row's first line, fields) for the header and every row that is not blank.
+    """Yield (line number, fields) for the header of a table and for each row that is not blank.
 
-    `kind` is ".csv" or ".tsv" if the name of the file does not end in it.
+    `kind` is ".csv" or ".tsv"; by default it is the end of the file name.
     """
     lines = _file_lines(path, skip_invalid)
     suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
         raise InputError(f"{path}: the name of a table must end in .csv or .tsv, optionally followed by .gz")
-    # Without strict an unclosed quote would turn the rest of the file into one field.
+    # `strict` raises an error for an unclosed quote, which would otherwise turn the rest of the file into one field.
     form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader, first_line = csv.reader((line + "\n" for line in lines), **form), 1
     try:
@@ -316,9 +317,9 @@ def table_rows(path, kind=None, skip_invalid=None):
 
 
 def _read_columns(paths, rows, skip_invalid):
-    """Return the `TextRows` of each field, stripped of white space, and the number of skipped rows.
+    """Return a list of columns, `TextRows` without surrounding white space, and the number of skipped rows.
 
-    `paths` are the files of the fields, and `rows` yields (number of the line, fields).
+    `rows` yields (line number, fields). `paths` lists the file of each field, for error messages.
     """
     skipped = 0
 

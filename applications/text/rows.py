@@ -1,6 +1,7 @@
-"""Sequences of sentences and of their ids: up to about a million pairs in memory, larger data sets in temporary files.
+"""Stores sequences of sentences, or of their ids, in memory or, above `MOST_IN_MEMORY`, in temporary files.
 
-An unnamed file in the folder TMPDIR holds the bytes; 12 bytes per row stay in memory.
+The limit corresponds to about a million pairs. The file is unnamed and in the folder TMPDIR; an index of 12 bytes per
+row remains in memory.
 """
 
 import array
@@ -16,23 +17,23 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Maximum bytes of a column in memory; a sentence takes about 150.
+# Maximum size of a column in memory, in bytes; a sentence needs about 150 bytes.
 MOST_IN_MEMORY = 2**28
 
 
 class _Writer:
-    """Collects rows until `finish` is called."""
+    """Collects the bytes of rows, and returns them from `finish`."""
 
     def __init__(self):
         self._sizes = array.array("i")
-        # Without `dir` Python silently uses another folder if it cannot write to TMPDIR.
+        # Pass `dir`, because Python otherwise silently uses a different folder if it cannot write to TMPDIR.
         folder = os.environ.get("TMPDIR") or None
         self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY, dir=folder)  # noqa: SIM115
-        # Close the file after an error, or Python warns of an open file.
+        # If an error prevents `finish`, close the file here; Python would warn about an open file.
         weakref.finalize(self, self._file.close)
 
     def extend(self, content, sizes):
-        """Add several concatenated rows, with these sizes in bytes."""
+        """Append rows: `content` is their concatenated bytes, and `sizes` lists the number of bytes of each row."""
         self._sizes.extend(sizes)
         try:
             self._file.write(content)
@@ -44,7 +45,7 @@ class _Writer:
             ) from error
 
     def finish(self):
-        """Return the bytes of all rows, and the start (int64) and the size (int32) of each row."""
+        """Return three values: the bytes of all rows, the start of each row (int64), and its size (int32)."""
         sizes = np.array(self._sizes, np.int32)
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         with self._file as file:
@@ -56,9 +57,9 @@ class _Writer:
 
 
 class Rows(collections.abc.Sequence):
-    """A sequence of rows; its slices are lists.
+    """A sequence of rows that are stored as bytes. A slice is a list.
 
-    A subclass defines `_encoded` and `_decoded`, which convert a row to bytes and back.
+    A subclass defines `_encoded`, which converts a row to bytes, and `_decoded`, which converts bytes to a row.
     """
 
     def __init__(self, writer):
@@ -66,12 +67,12 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def of(cls, rows):
-        """Return the rows of an iterable."""
+        """Convert an iterable to an instance of this class; an instance is returned unchanged."""
         return rows if isinstance(rows, cls) else cls.columns(zip(rows), 1)[0]
 
     @classmethod
     def columns(cls, rows, number):
-        """Return the columns of an iterable of tuples, as a list."""
+        """Return a list of `number` columns, instances of this class, from an iterable of tuples."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):
@@ -94,7 +95,7 @@ class Rows(collections.abc.Sequence):
         return len(self) == len(other) and all(map(operator.eq, map(self._encoded, self), map(self._encoded, other)))
 
     def take(self, indices):
-        """Return the rows with these indices, in that order, without copying them."""
+        """Return the rows at `indices`, in the order of `indices`; the stored bytes are shared, not copied."""
         take_rows = copy.copy(self)
         take_rows._starts, take_rows._sizes = self._starts[indices], self._sizes[indices]
         return take_rows
@@ -112,7 +113,7 @@ class IdRows(Rows):
 
     @classmethod
     def joined(cls, parts):
-        """Return the rows of an iterable of (ids of consecutive rows, int32; their lengths)."""
+        """Return the `IdRows` of an iterable of (ids, lengths): `ids` are int32 and concatenate rows with `lengths`."""
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())
@@ -138,12 +139,12 @@ def take_rows(column, indices):
 
 
 def distinct(column):
-    """Return the distinct rows of a column of str, in the order of first occurrence."""
+    """Return the distinct str of a column, in the order of their first occurrence."""
     hashes = np.fromiter(map(hash, column), np.int64, len(column))
     return take_rows(column, np.sort(np.unique(hashes, return_index=True)[1]))
 
 
 def ranks(values):
-    """Return the rank of each value among the distinct values, ascending, an int64 array."""
+    """Return, for each value, its index in the sorted list of distinct values: an int64 array."""
     place = {value: rank for rank, value in enumerate(sorted(set(values)))}
     return np.array([place[value] for value in values], np.int64)

@@ -1,6 +1,6 @@
-"""Converts strings to word ids and back, in graph, so that an exported model takes and returns strings.
+"""Converts strings to word ids and back inside the TensorFlow graph, so exported models take and return strings.
 
-Shapes: B sentences, T tokens of the longest sentence.
+Shapes: B sentences, T tokens in the longest sentence.
 """
 
 import collections
@@ -20,7 +20,7 @@ PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
 
 _SPACE = r"[\s\p{Z}\p{Cc}]+"
-# "<unk>" in a corpus stays one token.
+# If a corpus contains "<unk>", do not split it at its angle brackets.
 _PUNCTUATION = r"<unk>|[\p{P}\p{S}]"
 _TREEBANK_ESCAPES = (
     (r"(?i)-lrb-", "("),
@@ -41,9 +41,9 @@ class Tokenizer(tf.Module):
     backquotes, ...) become the characters that they denote.
 
     Args:
-        lowercase: Whether text is lower-cased.
-        split_punctuation: Whether every punctuation mark or symbol is a separate token; set it to `False` for text that
-            is already tokenised.
+        lowercase: Whether to convert text to lower case.
+        split_punctuation: Whether every punctuation mark or symbol is a separate token. Use `False` for text that is
+            already tokenized.
     """
 
     def __init__(self, lowercase=True, split_punctuation=True):
@@ -52,13 +52,13 @@ class Tokenizer(tf.Module):
         self.split_punctuation = split_punctuation
 
     def tokenize(self, strings):
-        """Return the tokens of strings (B,), a `tf.RaggedTensor` (B, None)."""
+        """Split strings (B,) into tokens, a `tf.RaggedTensor` (B, None) of strings."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Before lower-casing, which truncates a string at a NUL character.
+        # Remove control characters before lower-casing, which truncates a string at a NUL character.
         strings = tf.strings.regex_replace(strings, r"\p{Cc}", " ")
         if self.lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
-        # After lower-casing, which can produce decomposed letters.
+        # Normalize after lower-casing, which can decompose letters.
         strings = tensorflow_text.normalize_utf8(strings, "NFC")
         for escape, character in _TREEBANK_ESCAPES:
             strings = tf.strings.regex_replace(strings, escape, character)
@@ -67,12 +67,12 @@ class Tokenizer(tf.Module):
         return tensorflow_text.regex_split(strings, _SPACE)
 
     def token_lists(self, strings):
-        """Return the tokens of each str of a list, a list of lists of str. Eager only."""
+        """Split each str of a list into tokens: a list of lists of str. Works only in eager mode."""
         rows = (row for chunk in chunks(strings) for row in self.tokenize(tf.constant(chunk, tf.string)).to_list())
         return [[token.decode() for token in row] for row in rows]
 
     def count(self, strings):
-        """Return the number of occurrences of each token in a sequence of str, a `collections.Counter`. Eager only."""
+        """Count the tokens in a sequence of str; return a `collections.Counter`. Works only in eager mode."""
         counts = collections.Counter()
         for chunk in chunks(strings):
             counts.update(self.tokenize(tf.constant(chunk, tf.string)).flat_values.numpy())
@@ -80,13 +80,14 @@ class Tokenizer(tf.Module):
 
 
 class Vocabulary:
-    """The words that a model knows, by id: `<pad>` 0, `<unk>` 1, `<start>` 2, `<end>` 3, then words.
+    """Maps tokens to ids: `<pad>` is 0, `<unk>` is 1, `<start>` is 2, `<end>` is 3, and words begin at 4.
 
     Args:
-        words: List of the words from id 4 on: distinct, not empty, without white space.
+        words: List of words, in the order of their ids: distinct, not empty, without white space.
 
     Attributes:
-        tokens, ids: List of all tokens by id, and dictionary from tokens to ids.
+        tokens: List of all tokens, in the order of their ids.
+        ids: Dictionary from tokens to ids.
     """
 
     def __init__(self, words):
@@ -98,20 +99,21 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, counts, max_size, min_count=1):
-        """Return the vocabulary of the most frequent words of the *training* text; ties are in alphabetical order.
+        """Return the vocabulary of the most frequent words; words with the same count are in alphabetical order.
 
-        `counts` is a dictionary from tokens to their number, and `max_size` includes the four special tokens.
+        `counts` is a dictionary from the tokens of the *training* text to their counts. `max_size` includes the four
+        special tokens.
         """
         words = [(-count, word) for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS]
         return cls([word for _, word in sorted(words)[: max_size - len(SPECIAL_TOKENS)]])
 
     def save(self, path):
-        """Write one token per line, UTF-8, in the order of ids."""
+        """Write a UTF-8 text file with one token per line, in the order of the ids."""
         write_text_atomically(path, "".join(f"{token}\n" for token in self.tokens))
 
     @classmethod
     def load(cls, path):
-        """Read a file written by `save`; other files raise `InputError`."""
+        """Read a file that `save` wrote; raise `InputError` if it is not a valid vocabulary."""
         path = pathlib.Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such vocabulary")
@@ -129,7 +131,7 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class EncodingReport:
-    """Numbers of truncated sentences, and of unknown and all tokens after truncation."""
+    """Counts the truncated sentences and, after truncation, the unknown tokens and all tokens of a data set."""
 
     num_truncated: int
     num_unknown: int
@@ -137,33 +139,33 @@ class EncodingReport:
 
 
 class TextEncoder(tf.Module):
-    """Converts strings to ids and ids to strings. As a `tf.Module`, it is exported with the object that contains it."""
+    """Converts strings to ids and back. It is a `tf.Module`, so a SavedModel can contain it."""
 
     def __init__(self, tokenizer, vocabulary):
         super().__init__(name="text_encoder")
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.vocabulary_size = len(vocabulary)
-        # String tensors must be on the CPU, and a GPU may be the default device.
+        # String tensors must be on the CPU, but the default device may be a GPU.
         with tf.device("CPU:0"):
             self.token_of_id = tf.constant(vocabulary.tokens)
             pairs = tf.lookup.KeyValueTensorInitializer(self.token_of_id, tf.range(len(vocabulary), dtype=tf.int64))
             self.id_of_token = tf.lookup.StaticHashTable(pairs, default_value=UNKNOWN)
 
     def encode_ragged(self, strings):
-        """Return the ids of strings (B,), not truncated, without special tokens: an int32 `tf.RaggedTensor` (B,
-        None)."""
+        """Convert strings (B,) to ids without special tokens or truncation: an int32 `tf.RaggedTensor` (B, None)."""
         tokens = self.tokenizer.tokenize(strings)
         return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
 
     def encode(self, strings, max_length=None):
-        """Return at most `max_length` ids of each string (B,): int32 (B, T), T >= 1, padded with 0."""
+        """Convert strings (B,) to at most `max_length` ids each: int32 (B, T) with T >= 1, padded with 0."""
         padded = self.encode_ragged(strings)[:, :max_length].to_tensor(default_value=PAD)
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
     def encode_targets(self, strings, max_length):
-        """Return `<start>` and at most `max_length` words (B, T), the words and `<end>` (B, T), their number (B,)."""
+        """Convert strings (B,) to a decoder's inputs (B, T), which begin with `<start>`, its targets (B, T), which end
+        with `<end>`, and the numbers of target tokens (B,). Each string is truncated to `max_length` words."""
         ids = self.encode(strings, max_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         padded = tf.pad(ids, [[0, 0], [0, 1]])
@@ -171,7 +173,7 @@ class TextEncoder(tf.Module):
         return tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1), target, lengths + 1
 
     def encode_numpy(self, strings, max_length=None):
-        """Return the ids of a whole data set, `IdRows`, and an `EncodingReport`. Eager only."""
+        """Convert all strings of a data set to `IdRows`; also return an `EncodingReport`. Works only in eager mode."""
         report = EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
 
         def encoded():
@@ -187,15 +189,15 @@ class TextEncoder(tf.Module):
         return IdRows.joined(encoded()), report
 
     def tokens(self, ids):
-        """Return the tokens of integer ids, strings of the same shape."""
+        """Convert integer ids of any shape to their tokens, strings of this shape."""
         with tf.device("CPU:0"):
             return tf.gather(self.token_of_id, ids)
 
     def decode(self, ids):
         """Convert integer ids (..., T) to sentences: strings of the shape (...).
 
-        A sentence ends before the first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens are
-        joined by a space.
+        A sentence contains the tokens before the first `<end>`, joined by spaces, without `<pad>` and `<start>`.
+        Unknown words appear as `<unk>`.
         """
         ids = tf.cast(ids, tf.int32)
         is_end = tf.cast(tf.equal(ids, END), tf.int32)
@@ -209,5 +211,5 @@ class TextEncoder(tf.Module):
 
 
 def chunks(strings):
-    """Yield the chunks of a data set that are encoded at once."""
+    """Yield a data set in slices of `_CHUNK` strings, and report progress. Each slice is encoded in one call."""
     return (strings[start : start + _CHUNK] for start in progress(range(0, len(strings), _CHUNK), "encoding"))

@@ -1,6 +1,6 @@
-"""Uncertainty of a model about the sentences that it has generated.
+"""Computes how uncertain a model is about the sentences that it has generated.
 
-Shapes: B sentences, T tokens with the end, V words, M draws.
+Shapes: B sentences, T tokens including the end, V words in the vocabulary, M samples of the noise.
 """
 
 import numpy as np
@@ -11,28 +11,29 @@ from applications.text.text import PAD, START
 from keras_vattn import random
 from keras_vattn.metrics import sequence_uncertainty
 
-# Figures per sentence without draws, figures per sentence that need draws, and figures per word.
+# Measures per sentence that need no sampling, measures per sentence that need sampling, and measures per word.
 PLAIN = ("num_words", "log_likelihood", "entropy")
 DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
 OF_WORDS = ("word_entropy", "word_mutual_information")
 
 
 def require_noise(noise, num_draws):
-    """Raise `InputError` if the user requests draws of a deterministic model."""
+    """Raise `InputError` if the user requests samples, but the model has neither stochastic layers nor dropout."""
     if num_draws and noise is None:
         raise InputError(f"--num-draws: must be 0, as the model has no noise and no dropout. Received: {num_draws}")
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
-    """Return the figures of `keras_vattn.metrics.sequence_uncertainty` of generated sentences, and "log_likelihood"
-    (B,), log p without noise; in graph.
+    """Return uncertainty measures of generated sentences, a dictionary of tensors. Runs in graph mode.
+
+    The dictionary contains the results of `keras_vattn.metrics.sequence_uncertainty`, and "log_likelihood" (B,), which
+    is log p of the sentence without noise.
 
     Args:
-        log_words: Function that returns log p (B, T, V) of every word given the words of `target` before it.
+        log_words: Function that returns log p (B, T, V) of every word, given the words before it in `target`.
         target: Generated ids (B, T), with padding after the end.
-        noise: `keras_vattn.Sampler` whose draws are fixed over a sentence; `None` for `PLAIN` figures and word
-            entropies.
-        num_samples: M.
+        noise: `keras_vattn.Sampler` that samples once per sentence. `None`: only measures that need no sampling.
+        num_samples: Number of samples, M.
         seed: Integer, or a scalar tensor.
     """
     counted = tf.not_equal(target, PAD)
@@ -51,15 +52,15 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return the decoder inputs for teacher forcing on generated ids (B, T): the start and all ids but the last."""
+    """Return decoder inputs (B, T) that feed generated ids (B, T) back: the start id, then all ids but the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 
 
 def written_of(texts, words, figures):
-    """Return a dictionary for each sentence of a batch: its "text", its "words" with the end, and its figures.
+    """Return a list with a dictionary for each sentence: "text", "words" (including the end) and all measures.
 
-    `texts` are strings (B,), `words` strings (B, T), and `figures` the result of `uncertainty_of`.
+    `texts` are strings (B,), `words` are strings (B, T), and `figures` is the result of `uncertainty_of`.
     """
     figures = {name: np.array(x) for name, x in figures.items()}
     if "log_likelihoods" in figures:
@@ -73,14 +74,15 @@ def written_of(texts, words, figures):
 
 
 def words_with_nats(sentence):
-    """Return (word, nats) for each word of a result of `written_of`: mutual information, or entropy without draws."""
+    """Return a list of (word, nats) for a sentence from `written_of`. The nats are the word's mutual information, or
+    its entropy if nothing was sampled."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
     return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 
 
 def lines_of(sentences):
-    """Return the lines of the tab-separated table that `generate` writes: a header, then one line per sentence, blank
-    for `None`. Within a column, spaces separate the words of a sentence or their figures."""
+    """Return lines of a tab-separated table for `generate`: a header, then one line per sentence, blank for `None`.
+    Columns with one value per word separate the values by spaces."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

@@ -1,1 +1,1 @@
-"""Code shared by programs on images: images, features of their regions, rendered scenes."""
+"""Code that all programs on images share: it reads images, computes features of image regions and renders scenes."""

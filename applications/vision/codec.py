@@ -1,6 +1,6 @@
-"""The codec of a run: images, the features of their regions, and the extractor that computes them.
+"""Converts images to the region features that a model reads.
 
-Shapes: N images, B of a batch, R regions, D width of a region's features.
+Shapes: N images, B images in a batch, R regions, D features of a region.
 """
 
 import dataclasses
@@ -24,39 +24,39 @@ _CONFIG = "regions.json"
 # Attributes of a `RegionCodec` that regions.json stores.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
-# Maximum number of float32 features in memory (256 MB); features of a larger file are read batch by batch.
+# Maximum number of float32 features in memory (256 MB). If a file contains more, they are read batch by batch.
 _MOST_IN_MEMORY = 2**26
-# Batches that are read in parallel, and batches in the queue; fixed, so that memory does not depend on the machine.
+# Numbers of batches to read in parallel and to prefetch. They are fixed, so that memory use is the same everywhere.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
-# Side of the smallest box that is drawn, as a fraction of the side of the image.
+# Minimum side of a box in a picture, as a fraction of the side of the image.
 _SMALLEST_BOX = 0.01
-# Number of images for the standard deviation of the features.
+# The standard deviation of the features is computed from this many images.
 _NUM_SCALE = 256
 
 
 @dataclasses.dataclass
 class Sources:
-    """The sources of regions: features in a file (`regions`), or otherwise features computed from `images`. Pictures of
-    the attention need `images`."""
+    """Where region features come from: from a file (`regions`) or, if this is `None`, from a network that reads
+    `images`. Pictures of the attention always need `images`."""
 
     images: Images | None
     regions: Regions | None
 
     @property
     def source(self):
-        """The regions, or the images if there are no regions."""
+        """`regions`, or `images` if `regions` is `None`."""
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return the `Sources` of some ids; other images are not read. An id without an image raises `InputError`."""
+        """Return `Sources` in which only the images with these ids are read; an unknown id raises `InputError`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` that `RegionOptions` name. The default is the built-in scenes: their images, and exact
-    features of `attributes` of their objects unless a network computes features."""
+    """Return the `Sources` that `RegionOptions` name, by default built-in scenes. Unless a network computes features
+    from their images, the features of scenes encode `attributes` of the objects exactly."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
         regions = None if options.network else scenes.regions_of(rendered, attributes)
@@ -69,9 +69,9 @@ def open_sources(options, num_scenes, attributes, size=64):
 
 
 class RegionCodec:
-    """Converts images to the regions that the model of a run reads: at most R, of width D, perhaps with boxes.
+    """Converts images to model inputs: `width` features for up to `max_regions` regions, and boxes if `use_boxes`.
 
-    `scale` is the standard deviation of training features. Images are refused if the run has no `Extractor`.
+    `scale` is the standard deviation of training features. Without `extractor`, sources must contain features.
     """
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
@@ -84,8 +84,8 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return the codec for `RegionOptions`, `Sources` and the ids of the training images. The network words is
-        trained here; `words` is a dictionary from some of the ids to the words about the image."""
+        """Return a codec that is fitted on the training images `ids`. With --network words, this trains the network to
+        detect the words in `words`, a dictionary from ids to the words about the image."""
         if sources.regions is not None:
             extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))
@@ -100,7 +100,7 @@ class RegionCodec:
         return codec
 
     def save(self, folder):
-        """Write the codec into the folder of a run."""
+        """Write the codec, with its extractor, into a `RunFolder`."""
         if self.extractor is not None:
             self.extractor.save(folder.path / _EXTRACTOR)
         config = {name: getattr(self, name) for name in _PLAIN}
@@ -108,20 +108,20 @@ class RegionCodec:
 
     @classmethod
     def load(cls, folder):
-        """Read the codec from the folder of a run."""
+        """Read a codec from a `RunFolder`."""
         config = read_record(folder.path / _CONFIG)
         extractor = Extractor.load(folder.path / _EXTRACTOR) if config["has_extractor"] else None
         return cls(**{name: config[name] for name in _PLAIN}, extractor=extractor)
 
     @property
     def model_width(self):
-        """Width of a region as the model reads it."""
+        """Width of a region in the model's input: `width`, and 4 more if boxes are used."""
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of sources, by the extractor if they are images; cached, and in memory if small."""
+        """Return the `Regions` of `Sources`; compute them from images if necessary. The result is cached."""
         source = sources.source
-        # The cache holds a reference to the source, so that its id stays unique.
+        # The cache refers to the source, because Python may reuse the `id` of a deleted object.
         if id(source) not in self._cache:
             self._cache[id(source)] = source, self._regions_of(sources)
         return self._cache[id(source)][1]
@@ -141,12 +141,12 @@ class RegionCodec:
         return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
-        """Return the regions as the model reads them, (B, R, D) or (B, R, D + 4), in graph."""
+        """Return the model's inputs (B, R, D), or (B, R, D + 4) if boxes are used. Runs in graph mode."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Return batches in which "regions", as the model reads them, and "num_regions" replace the input "image", the
-        rows (B,) of `regions`. Inputs are the first element of a batch. If `blind`, all regions are zeros."""
+        """Return batches whose inputs contain "regions" and "num_regions" in place of "image", which selects rows (B,)
+        of `regions`. Inputs are the first element of a batch. If `blind` is true, the features are zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
@@ -159,7 +159,7 @@ class RegionCodec:
         return prefetched(dataset.map(add_regions, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def regions_of_images(self, strings):
-        """Return the regions of encoded images (B,) as the model reads them, and their numbers (B,), in graph."""
+        """Convert JPEG or PNG strings (B,) to model inputs; also return the numbers of regions (B,). For graph mode."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)
         boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))
@@ -167,8 +167,8 @@ class RegionCodec:
 
 
 def picture_of(codec, sources, row):
-    """Return the image of a row of the regions, (H, W, 3), and the boxes of its regions, float32 (R, 4); `None` if the
-    images or the boxes are unknown. Boxes without area, at the edge of an image, are enlarged."""
+    """Return the image (H, W, 3) for one row of the regions, and its boxes, float32 (R, 4); `None` if images or boxes
+    are unknown. Boxes without area are enlarged to `_SMALLEST_BOX`."""
     regions = codec.regions_of(sources)
     _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
     boxes = boxes[0, : counts[0]]

@@ -1,6 +1,6 @@
-"""Computes features of regions from pixels, in graph, for exported models; also the command `features`.
+"""Computes region features from pixels; implements the command `features`. Works in graph mode, for exported models.
 
-Shapes: B images of S pixels per side, G cells per side, R regions, D width of a region's features.
+Shapes: B images of S x S pixels, a grid of G x G cells, R = G x G regions, D features of a region.
 """
 
 import json
@@ -21,21 +21,23 @@ from applications.vision.word_detectors import train_detectors
 
 CONFIG = "extractor.json"
 NETWORK = "network.keras"
-# The folder of the extractor, next to its file of features.
+# Name of the extractor's folder, which is next to the file of features.
 _EXTRACTOR = "extractor"
 
 
 class Extractor:
-    """Computes the features of regions, the cells of a G x G grid, in images of S x S pixels.
+    """Computes region features. The regions are the cells of a G x G grid in images of S x S pixels.
 
     Args:
-        network: `keras.Model` from float32 images (B, S, S, 3) to maps (B, H, W, D), H and W at least G: the features
-            of a cell are the mean of the map over the cell. `None` for the pixels of a cell, scaled to [-1, 1].
+        side: Side of the images in pixels, S.
+        cells: Number of cells per side, G.
+        network: `keras.Model` from float32 images (B, S, S, 3) to feature maps (B, H, W, D), H and W at least G. The
+            features of a cell are the mean of the map over the cell. `None`: they are the pixels, scaled to [-1, 1].
 
     Attributes:
-        boxes: float32 (R, 4), x0, y0, x1, y1 of the regions in [0, 1].
-        width: D.
-        variables: List of the network's variables, which an exported module must hold.
+        boxes: Corners x0, y0, x1, y1 of the regions, in [0, 1], float32 (R, 4).
+        width: Number of features of a region, D.
+        variables: List of the network's variables, which an exported module must contain.
     """
 
     def __init__(self, side, cells, network=None):
@@ -49,7 +51,7 @@ class Extractor:
         self.width = 3 * (side // cells) ** 2 if network is None else network.output_shape[-1]
 
     def __call__(self, images):
-        """Return the features of images: uint8 (B, S, S, 3) to float32 (B, R, D)."""
+        """Compute features, float32 (B, R, D), from images, uint8 (B, S, S, 3)."""
         images = tf.cast(images, tf.float32)
         if self.network is None:
             cells = tf.nn.space_to_depth(images / 127.5 - 1.0, self.side // self.cells)
@@ -59,13 +61,13 @@ class Extractor:
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, title="features"):
-        """Yield the features of `Images`, float32 (B, R, D); title and errors as in `Images.batches`."""
+        """Yield features, float32 (B, R, D), of the batches that `Images.batches` yields."""
         for pixels in images.batches(self.side, title=title):
             yield self._traced(pixels).numpy()
 
     def decode(self, strings):
-        """Return images from encoded strings, resized: (B,) to uint8 (B, S, S, 3)."""
-        # Always on the CPU, so that features are the same as in training.
+        """Decode and resize JPEG or PNG strings (B,) to images, uint8 (B, S, S, 3)."""
+        # Decode on the CPU, as in training, so that the features are equal.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.side),
@@ -74,7 +76,7 @@ class Extractor:
             )
 
     def save(self, folder):
-        """Write the extractor into a folder: extractor.json, and the network as .keras."""
+        """Write the extractor into a folder: extractor.json and, if it has a network, network.keras."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if self.network is not None:
@@ -90,23 +92,23 @@ class Extractor:
         path, network = pathlib.Path(folder, CONFIG), None
         with reading(path, "an extractor of this program"):
             config = json.loads(path.read_text(encoding="utf-8"))
-            # Earlier versions had other networks, and windows instead of a grid.
+            # Earlier versions supported further networks, and windows in place of a grid.
             if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
                 raise InputError(f"{path}: this version does not support {config['name']} with {config['regions']}.")
             if config["network"] is not None:
-                # Keras loads in safe mode: no code from the file runs.
+                # By default Keras loads in safe mode, which runs no code from the file.
                 network = keras.saving.load_model(path.with_name(config["network"]), compile=False)
             return cls(config["side"], config["cells"], network)
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` for `ExtractorOptions`. The network words is trained on `Images` and a dictionary from ids
-    of training images to the words about the image."""
+    """Return the `Extractor` that `ExtractorOptions` describe. For the network "words", train it on `images` to detect
+    `words`, a dictionary from ids of training images to the words about the image."""
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))
         pixels = np.concatenate(list(images.subset(rows).batches(options.side, title="reading images")))
-        # The precision of the run must not affect features.
+        # Train in float32, because --mixed-precision must not affect the features.
         keras.config.set_dtype_policy("float32")
         try:
             network = train_detectors(pixels, [words[images.ids[row]] for row in rows], options.side, options.cells)
@@ -116,15 +118,15 @@ def make_extractor(options, images=None, words=None):
 
 
 def extract(extractor, images):
-    """Return the features of `Images`, a `MemoryRegions` with their ids; errors as in `Images.batches`."""
+    """Compute the features of all `Images`; return a `MemoryRegions` with the ids of the images."""
     features = np.concatenate(list(extractor.batches(images)))
     counts = np.full(len(images), len(extractor.boxes), np.int32)
     return MemoryRegions(images.place, images.ids, counts, extractor.width, features, extractor.boxes)
 
 
 def write_features(options, words=None):
-    """Write the features of images, and their extractor, into the folder of `FeaturesOptions`. The network words is
-    trained on `words`, a dictionary from ids of images to lists of words."""
+    """Write the features of images, and the extractor that computed them, into the folder that `FeaturesOptions` name.
+    `words` is as for `make_extractor`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
@@ -137,7 +139,7 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that the command `features` wrote next to its file of features, or `None`."""
+    """Return the `Extractor` that the command `features` wrote next to a file of features; `None` if there is none."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

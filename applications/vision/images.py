@@ -1,6 +1,6 @@
-"""Images in a folder or an array, by id; a file that is not an image raises an `InputError` that names it.
+"""Reads images from a folder or an array, by id. A file that is not an image raises an `InputError` with its path.
 
-Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized image.
+Shapes: N images, B images in a batch, H x W pixels of an image, S x S pixels of a resized image.
 """
 
 import concurrent.futures
@@ -18,17 +18,17 @@ from applications.common.errors import InputError, reading
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-# Includes the endings of files with features, which are named after the images.
+# Includes .npz and .npy, because published files of region features are named after the image.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
-# EXIF: the tag of the orientation, and the type of its value, a 16-bit integer.
+# EXIF constants: the tag of the orientation, and the type code of a 16-bit integer.
 _ORIENTATION, _SHORT = 0x0112, 3
 
 
 def image_id(name):
-    """Return the id of an image, a str, from its number, or the path or name of its file, with or without ending.
+    """Return the id of an image, a str. `name` is a number, or the path or name of a file, with or without ending.
 
-    For a number or the name of a COCO image, the id is the number without leading zeros.
+    If the name is a number or belongs to a COCO image, the id is the number without leading zeros.
 
     >>> image_id("images/COCO_train2014_000000000139.jpg"), image_id(139), image_id("synpic54610.jpg")
     ('139', '139', 'synpic54610')
@@ -39,20 +39,20 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Entries with distinct ids, str, from a place such as a folder or a file."""
+    """Base class of collections whose elements have distinct ids, str. `place` is their folder or file."""
 
     place: dataclasses.InitVar[str]
     ids: list
 
     def __post_init__(self, place):
-        # Not a field, so that the digest of the data does not depend on their place.
+        # `place` is not a dataclass field, because the digest of the data must not depend on the path.
         self.place = str(place)
 
     def __len__(self):
         return len(self.ids)
 
     def rows_of(self, ids):
-        """Return the rows of ids, int64 (len(ids),). Unknown ids raise an `InputError` with the first five of them."""
+        """Return the row number of each id, an int64 array. An `InputError` names up to five unknown ids."""
         row_of = {each: row for row, each in enumerate(self.ids)}
         missing = [each for each in dict.fromkeys(ids) if each not in row_of]
         if missing:
@@ -63,7 +63,7 @@ class ById:
 
 @contextlib.contextmanager
 def silenced_stderr():
-    """Suppress what libjpeg writes to standard error about a damaged file; our error names the file."""
+    """Suppress libjpeg's messages about a damaged file on standard error, because they do not name the file."""
     sys.stderr.flush()
     standard_error = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -77,13 +77,13 @@ def silenced_stderr():
 
 @dataclasses.dataclass
 class Images(ById):
-    """Images, either `files` in a folder, a list of N paths, or an array `pixels`, uint8 (N, H, W, 3)."""
+    """N images, given either by `files`, a list of paths in the folder `place`, or by `pixels`, uint8 (N, H, W, 3)."""
 
     files: list | None = None
     pixels: np.ndarray | None = None
 
     def read(self, row):
-        """Return an image, uint8 (H, W, 3); `InputError` if it cannot be decoded."""
+        """Return the image in a row, uint8 (H, W, 3); raise `InputError` if it cannot be decoded."""
         if self.files is None:
             return self.pixels[row]
         path = pathlib.Path(self.place, self.files[row])
@@ -94,13 +94,13 @@ class Images(ById):
             raise InputError(f"{path}: expected a valid JPEG or PNG.") from error
 
     def subset(self, rows):
-        """Return the `Images` of some rows."""
+        """Return the `Images` at the given rows."""
         files = None if self.files is None else [self.files[row] for row in rows]
         pixels = None if self.pixels is None else self.pixels[rows]
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def batches(self, size, batch_size=64, title="images"):
-        """Yield resized images, uint8 (B, S, S, 3), and show progress with a title; errors as in `read`."""
+        """Yield batches of images resized to S = `size`, uint8 (B, S, S, 3). Errors are those of `read`."""
 
         def resized_row(row):
             with tf.device("CPU:0"):
@@ -115,9 +115,9 @@ class Images(ById):
 
 
 def open_images(path):
-    """Return the `Images` of a folder, with its subfolders, or of an .npz file with one uint8 array (N, H, W, 3).
+    """Return the `Images` in a folder and its subfolders, or in an .npz file with one uint8 array (N, H, W, 3).
 
-    Ids are `image_id` of the file names; hidden files are ignored. Files are decoded when they are read.
+    The id of a file is the `image_id` of its name. Hidden files are ignored. Files are decoded only by `Images.read`.
     """
     path = pathlib.Path(path)
     if not path.is_dir():
@@ -139,7 +139,7 @@ def open_images(path):
 
 def _read_array(path):
     expected = "a folder of images, or an .npz with one uint8 array (N, H, W, 3)"
-    # If NumPy opens a file that it cannot read, it does not close it. Without pickle: unpickling would run code.
+    # Open the file here: NumPy does not close a file that it cannot read. Refuse pickle, which would run code.
     with reading(path, expected), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         (name,) = archive.files
         array = archive[name]
@@ -149,11 +149,11 @@ def _read_array(path):
 
 
 def decode_image(content):
-    """Return the JPEG or PNG in a string of bytes, uint8 (H, W, 3), in graph.
+    """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode.
 
-    Grey becomes RGB, 16 bits become 8, transparency is dropped, and the image is rotated according to its EXIF.
+    Grey is converted to RGB, and 16 bits to 8. Transparency is ignored. The image is rotated according to its EXIF.
     """
-    # This operation also reads JPEG, and refuses BMP, whose palettes TensorFlow would read as grey.
+    # `decode_png` also reads JPEG. Unlike `decode_image` it refuses BMP, whose palettes TensorFlow would read as grey.
     return _upright(tf.io.decode_png(content, channels=3), content)
 
 
@@ -162,7 +162,7 @@ def decode_image(content):
     autograph=False,
 )
 def _upright(image, content):
-    """Return an image (H, W, 3) rotated according to the EXIF of its file."""
+    """Rotate an image (H, W, 3) upright, as the EXIF in the file's bytes says."""
     orientation = _orientation(content)
 
     def turned():
@@ -174,9 +174,9 @@ def _upright(image, content):
 
 
 def _orientation(content):
-    """Return the orientation in the EXIF of a JPEG or PNG, 1 to 8; 1, upright, without EXIF. In graph."""
+    """Return the EXIF orientation, 1 to 8, from the bytes of a JPEG or PNG; 1 (upright) if EXIF is missing."""
     before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
-    # EXIF is a TIFF. Padding allows reading every field of a damaged TIFF.
+    # EXIF has the format TIFF. Pad it with zeros, so that reading a field never runs past the end of a damaged file.
     tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
     size, is_little = tf.strings.length(tiff), tf.strings.substr(tiff, 0, 4) == b"II*\0"
     is_tiff = is_little | (tf.strings.substr(tiff, 0, 4) == b"MM\0*")
@@ -188,7 +188,7 @@ def _orientation(content):
     start = numbers(4, tf.int32)[0]
     start = tf.where((start >= 8) & (start < size - 14), start, size - 14)
     num_entries = tf.minimum(numbers(start, tf.uint16)[0], (size - start - 2) // 12)
-    # An entry is a tag (16 bits), the type of its values (16), their number (32), and the value (32).
+    # A TIFF entry consists of a tag (16 bits), a type (16), a number of values (32) and the value (32).
     entries = tf.reshape(numbers(start + 2, tf.uint16, 6 * num_entries), (-1, 6))
     values = tf.boolean_mask(entries[:, 4], (entries[:, 0] == _ORIENTATION) & (entries[:, 1] == _SHORT))
     value = tf.concat([values, [1]], axis=0)[0]
@@ -196,6 +196,6 @@ def _orientation(content):
 
 
 def resized(image, size):
-    """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; an image of this size is unchanged."""
+    """Resize an image (H, W, 3) to uint8 (S, S, 3), with S = `size`. An image of this size is unchanged."""
     scaled = tf.image.resize(image, (size, size), antialias=True)
     return tf.saturate_cast(tf.round(scaled), tf.uint8)

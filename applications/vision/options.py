@@ -1,4 +1,4 @@
-"""Options shared by programs on images. This module does not import Keras."""
+"""Defines the options that programs on images share. This module does not import Keras."""
 
 import dataclasses
 import pathlib
@@ -8,7 +8,7 @@ from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-# Name of the file in the folder that the command `features` writes.
+# Name of the HDF5 file that the command `features` writes into its output folder.
 REGIONS = "regions.h5"
 
 Existing = Annotated[str, common.OnDisk("no such file or folder", lambda path: path.exists())]
@@ -23,24 +23,24 @@ ImageSource = Annotated[
 
 @dataclasses.dataclass
 class ExtractorOptions:
-    """Features of image regions, the cells of a grid"""
+    """Features of image regions, which are the cells of a grid"""
 
     network: Literal["pixels", "words"] = "pixels"
-    """pixels: no network, the colours of a cell. words: a small network, first trained to detect words about the
-    training images."""
+    """How to compute the features of a cell. pixels: they are its colours, without a network. words: by a small network
+    that is first trained to detect words about the training images."""
     grid: common.Positive | None = None
-    """Cells per side; none for 6."""
+    """Number of cells per side of the grid; none: 6."""
     image_size: common.Positive | None = None
-    """Side of the resized images, in pixels; none for 48 with pixels and 96 with words."""
+    """Side of the resized images, in pixels; none: 48 with --network pixels, 96 with --network words."""
 
     @property
     def cells(self):
-        """Cells per side."""
+        """Number of cells per side of the grid."""
         return self.grid or 6
 
     @property
     def side(self):
-        """Side of the resized images, in pixels."""
+        """Side of the resized images, in pixels, with the default applied."""
         return self.image_size or (48 if self.network == "pixels" else 96)
 
     def check(self):
@@ -51,31 +51,31 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected at least twice --grid, {self.cells}. Received: {self.side}")
 
 
-# They determine the features, so a run must agree in them with the run that it starts from.
+# Options that determine the features; with --start-from, both runs must agree in them.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 
 @dataclasses.dataclass
 class RegionOptions(ExtractorOptions):
-    """Image regions; features in a file, or computed from images"""
+    """Image regions; features are read from a file or computed from images"""
 
     network: Literal["pixels", "words"] | None = None
-    """pixels or words, as for the command features; none: words for images, and exact features without a network for
-    rendered scenes."""
+    """How to compute region features: pixels or words, as for the command `features`; none: words for images, and exact
+    features, without a network, for rendered scenes."""
     features: Existing | None = None
-    """Region features, instead of a network: an .h5 file of `python -m tools.convert_regions`, or a folder of the
-    command `features`."""
+    """Region features to read: an .h5 file that `python -m tools.convert_regions` wrote, or a folder that the command
+    `features` wrote."""
     images: ImageSource | None = None
-    """Folder of images, or an .npz with one array (N, H, W, 3). Features are computed from them, unless --features is
-    set, and pictures of the attention show them."""
+    """Folder of images, or an .npz with one array (N, H, W, 3). Pictures of the attention show these images. Features
+    are computed from the images unless --features is set."""
     max_regions: common.Positive = 36
-    """Use the first this many regions of an image."""
+    """Maximum number of regions per image; further regions are ignored."""
     use_boxes: bool = False
-    """Append the corners of the box, between 0 and 1, to the features of a region."""
+    """Append the corners of its box, between 0 and 1, to the features of each region."""
 
     @property
     def resolved(self):
-        """The network that computes the features, `None` for exact features of rendered scenes."""
+        """Options after their defaults are applied: the network, or `None` for exact features of rendered scenes."""
         return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):
@@ -87,25 +87,25 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` unless the training file of the option `name` and images are named together."""
+        """Raise `InputError` if the training file of the option `name` is given without images, or the reverse."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
 
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none for the paper's value for the model"""
+    """Attention; none: the value that the paper uses for the model"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """Baseline of the reward for a sampled region. soft: the log-likelihood of the expected regions, which needs a
-    second decoder in captioning."""
+    """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft
+    attention, which requires a second decoder in captioning; moving_average: the average of earlier rewards."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """Reduction of the KL of an example. sum: as in the ELBO; mean: over all pairs of a query and a key, as in the code
-    of Fan et al. 2020; query_mean: over queries."""
+    """How to reduce the KLs of an example. sum: as in the ELBO; mean: over all pairs of a query and a key, as in the
+    code of Fan et al. 2020; query_mean: over queries."""
 
     def arguments(self, distribution, published, prior="contextual"):
-        """Return the arguments of an attention layer for "weibull" or "lognormal" weights and their KL, with the values
-        published for the model; the prior is "contextual", "fixed" or `None`."""
+        """Return keyword arguments of an attention layer with "weibull" or "lognormal" weights. Options that are unset
+        get the model's `published` values; `prior` is "contextual", "fixed" or `None`."""
         drawn = self.with_published(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction
@@ -117,16 +117,16 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class FeaturesOptions:
-    """Compute region features of images, and write them with their extractor, for training with --features."""
+    """Compute region features of images, and write them for `train --features`, together with the extractor."""
 
     images: ImageSource
     """Folder of images, or an .npz with one array (N, H, W, 3)."""
     out: str = "features"
-    """Output folder."""
+    """Folder to write; it must not contain features yet."""
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` unless the network words and the option `name`, its file of words, are used together."""
+        """Raise `InputError` if --network words lacks its file of words, the option `name`, or only the file is set."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
             raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")

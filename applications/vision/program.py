@@ -1,4 +1,4 @@
-"""Code shared by programs on images: the codec of a run, answers about named images, the exported module."""
+"""Code that programs on images share: their codec, answers about images that a user names, and the exported module."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ from applications.vision.codec import RegionCodec
 from applications.vision.extractors import extract
 from applications.vision.images import Images, image_id
 
-# Number of images in a batch of answers.
+# Number of images that `answers_about` processes at once.
 BATCH = 32
 STRINGS = tf.TensorSpec([None], tf.string)
 INTEGER = tf.TensorSpec([], tf.int32)
@@ -24,7 +24,7 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """Converts texts and images to tensors, and back; `answers` are the known answers, in a program that has them."""
+    """Converts texts and images to tensors, and back. `answers` lists the possible answers of a question program."""
 
     vocabulary: Vocabulary
     regions: RegionCodec
@@ -40,22 +40,22 @@ class Codec:
 
 
 def load_codec(options, folder):
-    """Return the `Codec` in a `RunFolder`."""
+    """Read the `Codec` that `Codec.save` wrote into a `RunFolder`."""
     config = read_record(folder.path / CODEC)
     return Codec(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
 
 def answers_about(codec, names, sources_of, place, answer):
-    """Return a list with an answer about the image on each line.
+    """Return a list of answers, one for the image that each line names.
 
     Args:
         codec: `RegionCodec`.
-        names: For each line the id of an image; or the path of a file, if the codec has an extractor; or "", whose
-            answer is `None`.
-        sources_of: Function that returns the `Sources` of the ids; called only if there are ids.
-        place: First words of the `InputError` for a name without an image, followed by the number of the line.
-        answer: Function from the numbers of some lines, and the result of `Regions.read` for them, to a list of
-            answers.
+        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. For "",
+            the answer is `None`.
+        sources_of: Function that returns the `Sources` of the ids; called only if `names` contains ids.
+        place: Name of the input file, for error messages: an `InputError` begins with "place:line".
+        answer: Function that returns a list of answers, from the indices of some lines and the result of
+            `Regions.read` for the images of these lines.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
     id_lines = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]
@@ -89,8 +89,8 @@ def answers_about(codec, names, sources_of, place, answer):
 
 
 class ImageModule(tf.Module):
-    """An exported module of a `Run`, with the variables of a model and endpoints for features and, if the run has an
-    extractor, for encoded images."""
+    """Base class of exported modules. It contains a model's variables, endpoints that take features and, if the run has
+    an extractor, endpoints that take JPEG or PNG strings."""
 
     def __init__(self, name, run, model):
         super().__init__(name=name)
@@ -102,11 +102,11 @@ class ImageModule(tf.Module):
         self._names = []
 
     def add_endpoint(self, name, *signature):
-        """Add the endpoint `name`, and `NAME_features` if `name` takes images.
+        """Add the endpoint `name`, which takes images if the run has an extractor, and then also `NAME_features`.
 
-        The method `_NAME` computes the result. Its arguments are the regions as the model reads them (B, R, D), their
-        numbers (B,), and the arguments of `signature`. The endpoint takes features (B, R, D) and boxes (B, R, 4), x0,
-        y0, x1, y1 in [0, 1], or zeros if the model was trained without boxes.
+        Endpoints call the method `_NAME` with the model's region inputs (B, R, D), the numbers of regions (B,), and
+        arguments that match `signature`. An endpoint for features takes features (B, R, D), boxes (B, R, 4), the
+        numbers (B,) and these arguments. Boxes are x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]
@@ -128,12 +128,12 @@ class ImageModule(tf.Module):
 
     @property
     def names(self):
-        """Names of the endpoints, the default one first."""
+        """Names of all endpoints. The first is the default endpoint."""
         names = tuple(self._names)
         return names if self._regions.value.extractor is None else (*names, *(f"{name}_features" for name in names))
 
     def _padded(self, regions, num_regions):
-        """Return the first `max_regions` regions, padded, and their numbers."""
+        """Cut or pad the region inputs to `max_regions`; return them and the numbers of regions."""
         most = self._regions.value.max_regions
         missing = tf.maximum(most - tf.shape(regions)[1], 0)
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])

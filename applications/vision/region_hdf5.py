@@ -1,11 +1,11 @@
-"""Region features in an HDF5 file; `tools.convert_regions` converts published files to it.
+"""Reads and writes region features in HDF5 files. `tools.convert_regions` converts published files to this format.
 
-`image_features` (_, D) are the regions of all images, concatenated; `spatial_features` (_, 6) are their boxes as x0,
-y0, x1, y1 in [0, 1], width and height, or zeros; `pos_boxes` (N, 2) are the first row and the end of each image, and
-`image_ids` (N,) the ids. This is the layout of the adaptive features of bottom-up attention, plus ids. A second layout
-can also be read: features (N, R, D), boxes (N, R, 6), and `num_boxes` (N,) or R regions for every image.
+The arrays are `image_features` (_, D), the regions of all images, concatenated; `spatial_features` (_, 6), their boxes
+(x0, y0, x1, y1 in [0, 1], width and height) or zeros; `pos_boxes` (N, 2), the start and end of each image's rows; and
+`image_ids` (N,). This is the published layout of bottom-up attention with adaptive region counts, plus ids. A second
+layout can also be read: features (N, R, D), boxes (N, R, 6) and, if images have fewer than R regions, `num_boxes` (N,).
 
-Shapes: N images, n regions of an image, at most R, D width of a region's features.
+Shapes: N images, n regions of one image, at most R regions, D features of a region.
 """
 
 import dataclasses
@@ -24,20 +24,20 @@ FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes",
 COUNTS = "num_boxes"
 # How far a box may extend beyond the image, as a fraction of its side.
 _TOLERANCE = 0.05
-# Bytes of a block in the checksum that identifies a run's data, and rows of an HDF5 chunk.
+# Bytes per block of the checksum that identifies a run's data, and rows per HDF5 chunk.
 _BLOCK, _CHUNK = 1024, 32
 
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """Regions in an HDF5: the first row of each image (N,), or `None` for features (N, R, D); its size and checksum."""
+    """Regions in an HDF5 file, with its size and checksum. `starts` (N,) are first rows; `None` for shape (N, R, D)."""
 
     starts: np.ndarray | None
     samples: tuple
 
     def __post_init__(self, place):
         super().__post_init__(place)
-        # h5py has a global lock, so threads may share the file.
+        # Threads may share the file, because h5py has a global lock.
         self._file = h5py.File(self.place, "r")
 
     def read(self, rows, max_regions):
@@ -56,8 +56,8 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Return boxes (n, 4), x0, y0, x1, y1, clipped to the image. Raise an `InputError` that begins with `place` for
-    features (n, D) that are not finite, and for boxes outside the image."""
+    """Return boxes (n, 4), x0, y0, x1, y1, clipped to the image. Raise an `InputError` that begins with `place` if
+    features (n, D) contain NaN or infinity, or if a box is outside the image."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
@@ -67,7 +67,7 @@ def checked(place, features, boxes):
 
 
 def open_regions(path):
-    """Return the `Regions` of an HDF5 file. Its structure is checked here, its values when they are read."""
+    """Open an HDF5 file; return its `Regions`. This checks the shapes; `Regions.read` checks the values."""
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
         raise InputError(f"{path}: expected an .h5 file of region features; python -m tools.convert_regions writes it.")
@@ -95,9 +95,9 @@ def open_regions(path):
 
 
 def write_regions(path, images):
-    """Write the regions of images into an HDF5 file, atomically, and return the numbers of images and of regions.
+    """Write region features into an HDF5 file, atomically; return the number of images and the number of regions.
 
-    `images` yields (id, features (n, D), boxes (n, 4) in [0, 1] or `None`).
+    `images` yields (id, features (n, D), boxes), where boxes are (n, 4) in [0, 1] or `None`.
     """
     ids, ends = {}, [0]
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
@@ -118,7 +118,7 @@ def write_regions(path, images):
                 file[name][ends[-2] :] = rows
         if not ids:
             raise InputError(f"{path}: expected images to write. Received: none")
-        # Strings of fixed length, because HDF5 may hang on damaged strings of variable length.
+        # Write strings of fixed length, because HDF5 may hang on damaged strings of variable length.
         names = np.array([each.encode() for each in ids])
         file[IDS] = names.astype(h5py.string_dtype(length=names.itemsize))
         file[SPANS] = np.stack([ends[:-1], ends[1:]], axis=1)
@@ -126,7 +126,7 @@ def write_regions(path, images):
 
 
 def _sample(path):
-    """Return the size of a file and a checksum of four of its blocks, which identify its content."""
+    """Return the size of a file and a checksum of four blocks, which together identify its content quickly."""
     with open(path, "rb", buffering=0) as file:
         size, checksum = file.seek(0, 2), 0
         for start in np.linspace(0, max(size - _BLOCK, 0), 4).astype(int).tolist():

@@ -1,6 +1,6 @@
-"""Features of the regions of images, by id: the base class, and features in memory.
+"""Defines `Regions`, the base class of collections of region features by image id, and `MemoryRegions`.
 
-Shapes: N images, B of a batch, R regions of an image with padding, n without, D width of a region's features.
+Shapes: N images, B images in a batch, R regions of an image including padding, D features of a region.
 """
 
 import atexit
@@ -14,24 +14,24 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
-# An iterator that is freed while Python exits would wait for a read that no thread can finish. Collecting garbage first
-# frees iterators in reference cycles, for instance in a traceback.
+# A dataset iterator that is freed while Python exits waits forever for a read that no thread can finish. So free
+# iterators in reference cycles, such as those in a traceback, before.
 atexit.register(gc.collect)
 
 
 @dataclasses.dataclass
 class Regions(ById):
-    """Base class of features of the regions of images: N distinct ids, the number of regions of each image, and D."""
+    """Base class of region features of N images. `counts` (N,) are the numbers of regions; `width` is D."""
 
     counts: np.ndarray
     width: int
 
     def num_cut(self, max_regions):
-        """Return the number of images that have more regions than `read` returns."""
+        """Return how many images have more than `max_regions` regions, so that `read` omits some."""
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):
-        """Return the first R regions of the images in rows, int (B,). Several threads may call it at once.
+        """Return the first R = `max_regions` regions of the images in `rows`, int (B,). This method is thread-safe.
 
         Returns:
             features: float32 (B, R, D), zeros after the last region.
@@ -39,14 +39,14 @@ class Regions(ById):
             num_regions: int32 (B,).
 
         Raises:
-            InputError: If the file can no longer be read, if features are not finite, and for invalid boxes.
+            InputError: If the file cannot be read, if features contain NaN or infinity, or if boxes are invalid.
         """
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
-        """Return the result of `read` for a tensor of rows, int (B,), in graph.
+        """Call `read` in graph mode, for a tensor of rows, int (B,).
 
-        An `InputError` becomes an error of the graph; `input_error_in` recovers it.
+        TensorFlow replaces an `InputError` by its own error; `input_error_in` restores it.
         """
 
         def read(rows):
@@ -57,7 +57,7 @@ class Regions(ById):
                 return *nothing, pass_through(error).encode(errors="replace")
 
         *arrays, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
-        # Raised in the graph, because TensorFlow would print a traceback of Python for every thread.
+        # Raise the error in the graph: for an error in Python code, TensorFlow prints a traceback per thread.
         with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
             arrays = [tf.identity(x) for x in arrays]
         for x, shape in zip(arrays, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
@@ -67,7 +67,7 @@ class Regions(ById):
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Features in memory, float32 (N, R, D), and boxes (N, R, 4), or (R, 4) if they are the same for all images."""
+    """Region features in memory, float32 (N, R, D), with boxes (N, R, 4), or (R, 4) if all images share them."""
 
     features: np.ndarray
     boxes: np.ndarray
@@ -83,5 +83,5 @@ class MemoryRegions(Regions):
 
 
 def region_mask(num_regions, max_regions):
-    """Return the mask of existing regions, boolean (B, R), for their numbers (B,)."""
+    """Return a boolean mask (B, R), with R = `max_regions`, that is true for the first `num_regions` (B,) regions."""
     return ops.less(ops.arange(max_regions, dtype="int32")[None], num_regions[:, None])

@@ -1,10 +1,10 @@
-"""Rendered scenes with known captions, questions and regions: data without a download.
+"""Renders scenes with known captions, questions and regions: built-in data that need no download.
 
-A scene is a grid of 4 x 4 cells; 4 to 6 cells contain one object each, jittered in position and size. An object has a
-colour and a shape, and no two objects of a scene agree in both, so that "the red circle" is unique. A scene has at most
-four colours and four shapes, so that some occur several times. Captions and answers are true, and relations are
-unambiguous: if an object is left of another, they are further apart in columns than in rows. Every type of question,
-and both yes and no, can be asked about every scene.
+A scene is a grid of 4 x 4 cells. Four to six cells contain one object each, with random position and size in the cell.
+An object has a colour and a shape, and no two objects of a scene have the same colour and the same shape, so that "the
+red circle" is unique. A scene has at most four colours and four shapes, so that some of them occur several times.
+Captions and answers are true. Relations are unambiguous: if an object is left of another, they are further apart in
+columns than in rows. For every scene there are questions of every type, and questions with the answers yes and no.
 
 Cells are numbered row by row, like the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` are their boxes.
 Scene i of a seed, with its image, captions and questions, does not depend on the number of scenes.
@@ -42,28 +42,28 @@ _INSIDE = {
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
     "triangle": lambda x, y: (2.0 * abs(x) <= y + 1.0) & (y <= 0.9),
     "cross": lambda x, y: np.minimum(abs(x), abs(y)) <= 0.3,
-    # A point inside a five-pointed star is beyond at most one of its five lines.
+    # A point is inside a five-pointed star if it lies outside of at most one of the five lines of the star.
     "star": lambda x, y: sum((x * right + y * down > 0.309).astype(int) for right, down in _TIPS) <= 1,
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.8) <= 0.2,
 }
 _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
-_SAMPLES = 4  # per pixel and side, against aliasing
+_SAMPLES = 4  # points per side of a pixel whose colours are averaged, to avoid aliasing
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
-# Number of people, out of six, who call 1, 2, 3 and 4 objects "many".
+# How many people out of six call 1, 2, 3 and 4 objects "many".
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# Purposes of random numbers, each with its own generator.
+# Each of these four uses of random numbers has a generator of its own.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene: one of `COLORS`, one of `SHAPES`, the cell (row * 4 + column), and its centre and half the
-    side of its bounding square, as fractions of the image's side."""
+    """An object of a scene: one of `COLORS`, one of `SHAPES`, its cell (row * 4 + column), its centre, and half the
+    side of its bounding square. Lengths are fractions of the image's side."""
 
     color: str
     shape: str
@@ -83,7 +83,7 @@ class Object:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Scene `index` of the seed `seed`: a tuple of its objects, in the order of their cells."""
+    """Scene number `index` for the seed `seed`. `objects` is a tuple, in the order of the cells."""
 
     objects: tuple
     seed: int
@@ -91,8 +91,8 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement: words separated by spaces, and for each word the cell of its object. The words of an object are
-    its colour and shape, or only its shape; other words, and words about several objects ("two circles"), have -1."""
+    """A true statement about a scene: its text, and for each word a cell. Words for an object ("red circle", "circle")
+    have the cell of the object; all other words, and words for several objects ("two circles"), have -1."""
 
     text: str
     cells: tuple
@@ -101,10 +101,10 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    They agree, except for two types, about which a calibrated model should be uncertain: for "one of several" ("what
-    color is one of the circles ?") each person draws one of the right answers, and for "opinion" ("are there few or
-    many circles ?") people differ. The answer type is "yes/no", "number" or "other". The cell contains the object whose
-    colour, shape or presence is the answer; it is -1 for no object or several.
+    All ten agree, except about two types of questions, for which a calibrated model should be uncertain: for "one of
+    several" ("what color is one of the circles ?") each person picks a random right answer, and for "opinion" ("are
+    there few or many circles ?") people disagree. `answer_type` is "yes/no", "number" or "other". `cell` is the cell of
+    the object whose colour, shape or presence is the answer; it is -1 if there is no such object or several.
     """
 
     text: str
@@ -116,12 +116,12 @@ class Question(typing.NamedTuple):
 
 @functools.lru_cache(1)
 def scenes(count, seed=0):
-    """Return scenes 0 to count - 1 of a seed, a tuple of `Scene`; all runs use the scenes of seed 0."""
+    """Return a tuple with the scenes 0 to count - 1 for a seed. The programs always use seed 0."""
     return tuple(_scene(seed, index) for index in range(count))
 
 
 def render(scene, size=64):
-    """Return the image of a `Scene`, uint8 (size, size, 3); size is a multiple of 4, and shapes are legible from 48."""
+    """Render a `Scene`, uint8 (size, size, 3). `size` is a multiple of 4; shapes can be recognized from size 48 on."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID
@@ -138,14 +138,14 @@ def render(scene, size=64):
 
 
 def images_of(scenes, size=64):
-    """Return the `Images` of scenes, with ids 0, 1, ..."""
+    """Render scenes; return `Images` with the ids "0", "1", ..."""
     pixels = np.stack([render(scene, size) for scene in scenes])
     return Images("scenes", [str(row) for row in range(len(scenes))], pixels=pixels)
 
 
 def regions_of(scenes, attributes):
-    """Return the exact features of the cells of scenes, `MemoryRegions`: for each attribute, out of "color", "shape",
-    "row" and "column", its value and how many objects of the scene share it, one-hot; zeros for empty cells."""
+    """Return `MemoryRegions` with exact features of the cells; zeros for empty cells. For each attribute ("color",
+    "shape", "row", "column"), one-hot vectors encode the object's value and how many objects of the scene share it."""
     values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
     values = {name: values[name] for name in attributes}
     columns = [(name, value) for name in values for value in values[name]]
@@ -163,8 +163,8 @@ def regions_of(scenes, attributes):
 
 
 def captions_of(scene, generator, count, kind):
-    """Draw `count` distinct captions of a scene, from the templates of "lines" or "relations" in turn, a list of
-    `Caption`. Every scene has at least 4 lines and 12 relations."""
+    """Return `count` random, distinct `Caption`s of a scene, which use all templates of the `kind` in turn. The kind is
+    "lines", of which a scene has at least 4, or "relations", of which it has at least 12."""
     templates = {}
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
@@ -173,12 +173,12 @@ def captions_of(scene, generator, count, kind):
 
 
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
-    """Draw `count` distinct questions about a scene, `Question`s: from each type in turn, and from its answers in turn.
+    """Return `count` random, distinct `Question`s about a scene, with all types, and all answers to a type, in turn.
 
-    So types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as scenes allow. The
-    best score without the scene is 50% for "presence" and "attribute", 30% for "number", 35% for "one of several", 90%
-    for "opinion", where three of ten votes are enough, and 17% for the others: 28% for `QUESTION_TYPES`. Every scene
-    has at least 24 questions of these.
+    So types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as scenes allow. A
+    model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for "one
+    of several", 90% for "opinion" (three of ten votes make an answer right), 17% for all other types, and 28% for the
+    default types together. A scene has at least 24 questions of the default types.
     """
     inquiries = {}
     for question in _inquiries(scene):
@@ -197,17 +197,17 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
 
 
 def caption_columns(scenes, count, kind):
-    """Return `count` captions of each scene as columns: "row", the scene's number, and the fields of `Caption`."""
+    """Return `count` captions per scene as a dictionary of lists: "row", the scene's number, and `Caption` fields."""
     return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count, types=QUESTION_TYPES):
-    """Return `count` questions about each scene as columns: "row", the scene's number, and the fields of `Question`."""
+    """Return `count` questions per scene as a dictionary of lists: "row", the scene's number, and `Question` fields."""
     return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` for scenes are the cells, whose objects are known."""
+    """Return whether the regions of a `RegionCodec` are the cells of the scenes. If so, their objects are known."""
     if codec.max_regions != len(CELL_BOXES):
         return False
     boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes
@@ -215,7 +215,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return all true captions of a scene, a dictionary from the text to the cells."""
+    """Return a dictionary from the text of every true caption of a scene to its cells."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 
@@ -230,7 +230,7 @@ def _scene(seed, index):
         colors, shapes = (generator.permutation(list(names))[:_NUM_KINDS].tolist() for names in (COLORS, SHAPES))
         kinds = generator.choice(_NUM_KINDS**2, number, replace=False)
         cells = np.sort(generator.choice(GRID**2, number, replace=False))
-        # Radii and shifts in units of a cell; each side of the cell has a margin of 1/20.
+        # Radii and shifts are in units of a cell. An object is at least 1/20 away from each side of its cell.
         radii = generator.uniform(0.36, 0.44, number)
         right, down = generator.uniform(-1.0, 1.0, (2, number)) * (0.45 - radii)
         places = np.stack([cells % GRID + 0.5 + right, cells // GRID + 0.5 + down, radii], axis=1) / GRID
@@ -245,7 +245,7 @@ def _scene(seed, index):
 
 
 def _lines(scene):
-    """Yield (template, caption) for each row and column: the shapes of its first two objects, or of its only object."""
+    """Yield (template, caption) for each row and column with objects. The caption names the shapes of the first two."""
     for line, names, relation in (("row", _ROWS, "left of a"), ("column", _COLUMNS, "above a")):
         for number, name in enumerate(names):
             shapes = [(thing.shape, thing.cell) for thing in scene.objects if getattr(thing, line) == number]
@@ -255,7 +255,7 @@ def _lines(scene):
 
 
 def _relations(scene):
-    """Yield (template, caption) for relations between objects."""
+    """Yield (template, caption) for captions that relate two or three objects, count a shape, or name a corner."""
     for first, second in itertools.permutations(scene.objects, 2):
         relation = _relation(first, second)
         if relation is not None:
@@ -277,13 +277,13 @@ _STATEMENTS = {"lines": _lines, "relations": _relations}
 
 
 def _inquiries(scene):
-    """Yield (question type, text, right answers, cell) of every question."""
+    """Yield (question type, text, right answers, cell) for every question about a scene."""
     for shape, things in _objects_by(scene, "shape", SHAPES).items():
         yield from _questions_about(things, "color", shape, _PLURALS[shape])
     for color, things in _objects_by(scene, "color", COLORS).items():
         yield from _questions_about(things, "shape", f"{color} object", f"{color} objects")
     cells = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
-    # An absent object has a colour and a shape that occur in the scene, so that neither alone reveals the answer.
+    # For the answer "no", ask for a colour and a shape that both occur in the scene, but not in one object.
     for color, shape in sorted(itertools.product(*map(set, zip(*cells, strict=True)))):
         cell = cells.get((color, shape), -1)
         yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
@@ -314,7 +314,7 @@ def _objects_by(scene, attribute, values):
 
 
 def _relation(first, second):
-    """Return the relation of the first object to the second; `None` on a diagonal, where it would be ambiguous."""
+    """Return the relation of the first object to the second; `None` if they are on a diagonal, which is ambiguous."""
     down, right = first.row - second.row, first.column - second.column
     if abs(down) == abs(right):
         return None
@@ -330,7 +330,7 @@ def _is_between(first, second, third):
 
 
 def _caption(*parts):
-    """Return the `Caption` of a sequence of objects, (words, cell) pairs, and words without a cell."""
+    """Join parts to a `Caption`. A part is an `Object`, a pair (words, cell), or a str of words without a cell."""
     words, cells = [], []
     for part in parts:
         if isinstance(part, Object):
@@ -346,7 +346,7 @@ def _shuffled(generator, items):
 
 
 def _round_robin(generator, groups):
-    """Yield one item of each group per round, with the groups in random order, until all groups are empty."""
+    """Yield one item from each group in turn, until all groups are empty. The order of the groups is random."""
     for row in itertools.zip_longest(*_shuffled(generator, groups)):
         yield from (item for item in row if item is not None)
 

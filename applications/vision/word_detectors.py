@@ -1,9 +1,9 @@
-"""A small network that learns to detect words about images, by multiple-instance learning.
+"""Trains a small network to detect words about images, by multiple-instance learning (Fang et al. 2015).
 
-Fang et al. 2015: a word is about an image if it is about at least one cell, with the noisy-OR probability 1 -
-prod_cells (1 - p(word | cell)). The network thereby learns the cells of a word from labels of whole images.
+The network predicts p(word | cell) for each cell. A word is about an image if it is about at least one cell, which has
+the noisy-OR probability 1 - prod_cells (1 - p(word | cell)). So the network learns from labels of whole images.
 
-Shapes: N images, B of a batch, S their side in pixels, G cells per side, D width of a cell's features, V words.
+Shapes: N images, B images in a batch, S x S pixels, a grid of G x G cells, D features of a cell, V words.
 """
 
 import collections
@@ -16,24 +16,24 @@ from keras import ops
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-# A word about fewer images cannot be learned; a word about nearly all images does not distinguish them.
+# Words about fewer than MIN_IMAGES images cannot be learned; words about nearly all images do not distinguish them.
 MIN_IMAGES = 5
 MAX_SHARE = 0.9
 MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
 EPOCHS = 10
-# Not the seed of the run, so that models with different seeds are compared on the same features.
+# The seed is fixed, not that of the run, so that models with different seeds are compared on the same features.
 SEED = 0
 FIRST_FILTERS = 16
 WIDTH = 128
-# Lower bound of a sum, so that its logarithm is finite.
+# Lower bound of the sum in `noisy_or`, so that its logarithm is finite.
 _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Return the network of `build`, trained on images, uint8 (N, S, S, 3), and a list of words about each; print a
-    line per epoch. Raise `InputError` if no word is about enough images, but not nearly all of them."""
+    """Build and train the network on images, uint8 (N, S, S, 3), and a list of words about each image; return it. Raise
+    `InputError` if every word is about too few images or about nearly all images."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
@@ -58,7 +58,7 @@ def train_detectors(pixels, words, side, cells):
 
 
 def vocabulary_of(words):
-    """Return the words to learn, the most frequent first, and equally frequent words in alphabetical order."""
+    """Return the list of words to learn, sorted by decreasing frequency, then alphabetically."""
     counts = collections.Counter(word for said in words for word in set(said))
     most = MAX_SHARE * len(words)
     frequent = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
@@ -66,11 +66,11 @@ def vocabulary_of(words):
 
 
 def build(side, cells, shares):
-    """Return two models of images (B, S, S, 3) with values from 0 to 255: the network, whose outputs are maps (B, G',
-    G', D), G' >= G, and the trained model, whose outputs are the log-odds of words about the image (B, V).
+    """Return two models that share layers and read images (B, S, S, 3) with values from 0 to 255.
 
-    The network halves the resolution down to the grid, and doubles the filters each time, up to D. Initially the
-    noisy-OR of each word is the fraction of images that the word is about, `shares` (V,).
+    The first model, which extracts features, returns maps (B, G', G', D) with G' >= G. The second model, which is
+    trained, returns the log-odds (B, V) of words about the image. The layers halve the resolution down to the grid, and
+    double the filters up to D. Initially the noisy-OR of each word equals its fraction of the images, `shares` (V,).
     """
     halvings = int(math.log2(side // cells))
     images = keras.Input((side, side, 3), name="images")
@@ -81,7 +81,7 @@ def build(side, cells, shares):
             WIDTH if last else min(FIRST_FILTERS * 2**number, WIDTH),
             # A 1 x 1 convolution does not mix neighbouring cells.
             1 if last else 3,
-            # A stride in the first layer, because the largest maps cost most of the time.
+            # Use a stride in the first layer, because computing the largest maps takes most of the time.
             strides=2 if number == 0 and not last else 1,
             padding="same",
             use_bias=False,
@@ -92,7 +92,7 @@ def build(side, cells, shares):
         maps = keras.layers.ReLU(name="map" if last else f"relu_{number}")(maps)
         if 0 < number < halvings:
             maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
-    # With this rate per cell, the noisy-OR over all cells equals the share.
+    # If p = 1 - exp(-cell_rate) in every cell, the noisy-OR over all cells equals `shares`.
     cell_rate = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
     bias = np.log(np.expm1(cell_rate))
     logits = keras.layers.Dense(
@@ -105,7 +105,7 @@ def build(side, cells, shares):
 
 
 def noisy_or(logits):
-    """Return the log-odds that a word is about at least one cell, (B, V), from the log-odds for each cell (B, G, G, V).
+    """Return the log-odds (B, V) that a word is about at least one cell, from the log-odds (B, G, G, V) for each cell.
 
     1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
     log(exp(s) - 1) = s + log(1 - exp(-s)), which does not overflow for large s.

@@ -84,7 +84,7 @@ BAD = {
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
     "--models: name every model once": ("--models", "gaussian", "gaussian"),
-    "--models: gaussian@gaussian needs more than the 2 epochs": (
+    "--models: gaussian@gaussian needs more --epochs than the 2 of its start": (
         "--models",
         "gaussian@gaussian",
         "--start-epochs",

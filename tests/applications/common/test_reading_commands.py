@@ -42,7 +42,7 @@ def test_evaluate_on_other_files(toy, copied_toy, tmp_path):
     toy.succeeds("evaluate", *words, "--name", "again")
     assert read_json(copied_toy / "again.json")["data_digest"] == record["data_digest"]
     path.write_text(fewer(path.read_text()), encoding="utf-8")
-    message = f"--name: {copied_toy / 'evaluation_files.json'} has the figures of other data; choose another name."
+    message = f"--name: {copied_toy / 'evaluation_files.json'} is a report on different data; choose another name."
     toy.fails(message, "evaluate", *words)
     assert read_json(copied_toy / "evaluation_files.json") == record
 
@@ -65,7 +65,7 @@ def test_a_run_that_has_not_finished_says_so(toy, tmp_path, weights_only):
     config = tmp_path / "run/config.yaml"
     config.write_text(config.read_text().replace("epochs: 1\n", "epochs: 3\n"))
     status, _, err = toy.call("predict", "--run", tmp_path / "run", standard_input="\n".join(toy.lines).encode())
-    assert (status, err) == (0, "the run has not finished: it has 1 of 3 epochs\n")
+    assert (status, err) == (0, "the run has not finished: 1 of 3 epochs are done\n")
 
 
 def test_answers_to_a_file_and_to_standard_input(toy, trained_toy, tmp_path):
