@@ -68,7 +68,7 @@ def coverage_lines(reports, metrics):
                 curve = [f"{value:.1f}" for value in np.mean(curves[name], axis=0)]
                 cells = (model, seed_reports[0]["drawn"] or "-", name.replace("_", " "))
                 lines.append((*cells, interval_text(mean_interval(areas[name]), 2), *over, *curve))
-        tables.append(titled(f"{title} of the most certain sentences (area: mean of the ten)", table(heads, lines)))
+        tables.append(titled(f"{title} of the 10% to 100% most certain sentences; area: mean", table(heads, lines)))
     return tables
 
 

@@ -118,7 +118,7 @@ def test_tables_over_seeds():
 
     text = "\n\n".join(coverage_lines({"wc": [report(30.0), report(32.0)]}, {"bleu": ("BLEU", 10.0), "chrf": ("c", 1)}))
     ((title, lines),) = tables_of(text).items()
-    assert title == "BLEU of the most certain sentences (area: mean of the ten)"
+    assert title == "BLEU of the 10% to 100% most certain sentences; area: mean"
     by_order = {line["sorted by"]: line for line in lines}
     assert by_order["mutual information"]["area"].startswith("320.00 [")
     assert by_order["mutual information"]["over random"] == "40.00 [40.00, 40.00]"
