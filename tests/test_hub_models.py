@@ -113,7 +113,7 @@ def test_lora_and_quantisation_come_after():
     before = outputs_of(bayesian, TOKENS)
     bayesian.quantize("int8")
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)
-    with pytest.raises(ValueError, match=r"call `to_deterministic` on the model from before `quantize`"):
+    with pytest.raises(ValueError, match=r"call `to_deterministic` before `quantize`"):
         keras_vattn.to_deterministic(bayesian)
 
 

@@ -187,7 +187,7 @@ def test_an_attention_that_calls_dot_product_attention():
 def test_an_attention_without_a_softmax_over_keys_warns():
     """The softmax of its gates is not over keys."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
-    with pytest.warns(UserWarning, match=r"path='pooled', draws nothing.*Exclude the layer with `layers`"):
+    with pytest.warns(UserWarning, match=r"path='pooled', does not sample.*Exclude the layer with `layers`"):
         bayesian(ROWS)
 
 

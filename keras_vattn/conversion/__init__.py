@@ -1,4 +1,4 @@
-"""Conversion of a model into one whose attention layers draw their weights, and back."""
+"""Convert the attention layers of a model to layers that sample their attention weights, and convert them back."""
 
 from keras_vattn.conversion.convert import to_bayesian
 from keras_vattn.conversion.to_deterministic import original_weights, to_deterministic

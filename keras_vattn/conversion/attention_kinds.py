@@ -1,4 +1,4 @@
-"""Which layers are attention layers, and which of these `to_bayesian` can convert."""
+"""Find the attention layers of a model, and decide how `to_bayesian` converts each of them."""
 
 import re
 
@@ -15,9 +15,9 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return a dictionary from the attention layers of a model that `to_bayesian` can convert to their log names.
+    """Return a dictionary from convertible attention layers of a model to the names of their KLs in the log.
 
-    The names are paths. A softmax is named after its attention layer, because Keras may have numbered its own name.
+    The names are paths. A softmax uses the path of its attention layer, because Keras may have numbered the softmax.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
@@ -25,7 +25,7 @@ def attentions_in(layer):
 
 
 def all_attentions(model):
-    """Return all attention layers of a model in its order, whether or not they can be converted."""
+    """Return all attention layers of a model in order, including layers that cannot be converted."""
     return [x for x in keras_private.flatten_layers(model) if attention_kind(x)]
 
 
@@ -33,9 +33,9 @@ def attention_kind(layer):
     """Return how `to_bayesian` treats a layer.
 
     Returns:
-        `"class"` for attention whose class gets a mixin, `"softmax"` for attention that has a softmax layer or calls
-        Keras's softmax, `"unknown"` for attention that cannot be converted, and `None` for any other layer, including
-        a wrapper, whose attention layer is treated on its own.
+        `"class"` if `to_bayesian` adds a mixin to the class of the attention layer; `"softmax"` if it replaces a
+        softmax layer, or calls of Keras's softmax; `"unknown"` for attention that cannot be converted; `None` for other
+        layers, including wrappers of an attention layer.
     """
     if mixin_of(type(layer)):
         return "class"
@@ -57,7 +57,7 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is Keras attention, or its class is named Attention but not a mask, norm or dropout."""
+    """Return whether a layer is Keras attention, or its class name contains Attention, not mask, norm or dropout."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

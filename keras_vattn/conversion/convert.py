@@ -1,4 +1,4 @@
-"""Conversion of a model into one whose attention layers draw their weights."""
+"""Convert the attention layers of a model to layers that sample their attention weights."""
 
 import copy
 import functools
@@ -45,49 +45,49 @@ def to_bayesian(
     verbose=False,
     query_chunk_size=None,
 ):
-    """Return a new model, with the same weights, whose attention layers draw their attention weights.
+    """Return a copy of a model, with the same weights, whose attention layers sample their attention weights.
 
-    By default, the last third of the attention layers draws Weibull weights with k = 1, without a KL. Fan et al. 2020,
-    section 4.5, draw in every attention layer and use a prior; docs/pretrained_models.md compares both.
+    By default, the last third of the attention layers samples Weibull weights with k = 1, without a KL. Fan et al.
+    2020, section 4.5, sample in every attention layer and use a prior; docs/pretrained_models.md compares the two.
 
-    Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
-    `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and its own prior, at any depth of the model. A
-    layer that is called several times, such as the attention of ALBERT, stays one layer. Subclasses are converted
-    unless they change how the weights are computed. In other layers whose class name contains Attention, as in Llama
-    and T5, the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model has the
-    class of the original, and the same predictions (with weights at their mean) until it is trained; `fit` draws, and
-    adds the KLs to the loss. The new model is not compiled.
+    The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and
+    `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
+    that is called several times, such as the attention of ALBERT, remains one layer. Subclasses are converted unless
+    they change how the weights are computed. In other layers whose class name contains Attention, as in Llama and T5,
+    the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model has the class of
+    the original. Until you train it, it makes the same predictions, with the mean weights. `fit` samples the weights
+    and adds the KLs to the loss. The new model is not compiled.
 
-    The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
-    In self-attention, a position that no query sees is padding and adds no KL as a query. In KerasHub models, only the
-    padding mask identifies such positions.
+    The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
+    self-attention, a position that no query can attend to is padding, and its own query adds no KL. In KerasHub models,
+    only the padding mask identifies padding.
 
     Args:
-        model: A built `keras.Model`, functional or a subclass with a `get_config`.
-        alignment: Stochastic alignment, as in `keras_vattn.Attention`. Defaults to `None`, which is `Weibull(k=1.0)`;
-            `"weibull"` has k = 10.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, which is copied for every attention layer. A
-            contextual prior reads the projected keys of a head or its group, before any rotation: the output of the
-            only sublayer named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`. The number
-            of heads is an axis of this output, or the attribute `num_key_value_heads`, `num_heads`,
-            `num_attention_heads` or `heads`. Other layers support only `None` and `"fixed"`. Defaults to `None`.
+        model: A built `keras.Model`, functional, or of a subclass with a `get_config`.
+        alignment: Stochastic alignment, as in `keras_vattn.Attention`. Defaults to `None`, which selects
+            `Weibull(k=1.0)`, whereas `"weibull"` selects k = 10.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. Every attention layer uses a copy. A contextual
+            prior reads the projected keys of a head or its group, before any rotation: the output of the only sublayer
+            named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`. The number of heads is an
+            axis of this output, or the attribute `num_key_value_heads`, `num_heads`, `num_attention_heads` or `heads`.
+            Attention without such keys supports only `None` and `"fixed"`. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention layer.
-        seed: Integer or `None`; the attention layers get this integer and the following ones. Defaults to `None`.
+        seed: Integer or `None`. The attention layers use the seeds seed, seed + 1, and so on. Defaults to `None`.
         skip_unknown: Whether to skip attention that cannot be converted. Defaults to `False`.
-        layers: The attention layers to convert: `None` for all, an integer n for the last n, a fraction below 1 for
-            this share at the end (at least one; ALBERT shares one attention layer), a regular expression that is
-            searched for in the path of each layer, or a function of the layer. Defaults to 1/3.
+        layers: The attention layers to convert. `None`: all. An integer n: the last n. A fraction below 1: this
+            fraction of the layers at the end, at least one (ALBERT shares one attention layer). A regular expression:
+            layers whose path matches. A function of a layer: layers for which it returns `True`. Defaults to 1/3.
         verbose: Whether to print how many attention layers are converted, and which are skipped. Defaults to `False`.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention that gets a new softmax always computes all
-            weights at once; for it a number raises an error, and `"auto"` has no effect. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention with a `StochasticSoftmax` always computes
+            all weights at once: a number raises an error, and `"auto"` has no effect. Defaults to `None`.
 
     Returns:
         A model of the same class as `model`.
 
     Raises:
         ValueError: If the model is not built, has no attention, has attention that cannot be converted (the error lists
-            it), is already converted, or cannot be rebuilt from its config; and for invalid options, as in
+            the layers), is already converted, or cannot be rebuilt from its config; or if an option is invalid, as in
             `keras_vattn.MultiHeadAttention`.
 
     Example:
@@ -139,19 +139,19 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer. Their config has
-    the config of the original and the options of the conversion.
+    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer. Their config
+    contains the config of the original, and the options of the conversion.
 
-    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name of this class,
-    which another process can load. They are not registered, because KerasHub instantiates the first registered class
-    that matches.
+    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name of this class, so
+    that another process can load them. They are not registered, because KerasHub instantiates the first registered
+    class that matches.
     """
 
     def get_config(self):
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # The user may have changed the KL weights. `stochastic_config` also warns about legacy files.
+        # Read the KL weights, which the user may have changed. `stochastic_config` also warns about legacy files.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
@@ -161,21 +161,21 @@ class Converted:
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
-        # Files of earlier versions lack this entry.
+        # Files of earlier versions lack this key.
         restore_quantization(model_layers(layer), config.get("quantized", ()))
         return layer
 
 
 def converted_drawing_layers(model):
-    """Return the layers that draw the weights of converted attention layers, in the order of the latter."""
+    """Return the layers that sample weights, one per converted attention layer: the layer itself or its softmax."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset can hold only classes of KerasHub: use `save`, or save the result of `to_deterministic` as a preset, "
-        "without the priors, and call `to_bayesian` on the model from `from_preset`. Received: "
+        "A preset can contain only classes of KerasHub: use `save`. Or save the result of `to_deterministic`, which "
+        "has no priors, as a preset, and call `to_bayesian` on the model from `from_preset`. Received: "
         f"preset_dir={preset_dir!r}"
     )
 
@@ -187,10 +187,10 @@ def _select_attentions(model, attentions, layers, skip_unknown):
     """Return the attention layers to convert, as a dictionary in the format of `attentions_in`.
 
     Raises:
-        ValueError: If there is no attention to convert, or a selected layer cannot be converted and is not skipped.
+        ValueError: If no attention layer is selected, or a selected layer cannot be converted and is not skipped.
     """
     convertible = attentions_in(model)
-    # A fraction refers to the attention layers that can be converted.
+    # With `skip_unknown`, a fraction refers to the attention layers that can be converted.
     is_fraction = isinstance(layers, numbers.Real) and layers < 1
     candidates = [x for x in attentions if x in convertible] if skip_unknown and is_fraction else attentions
     selected = select(candidates, layers)
@@ -199,7 +199,7 @@ def _select_attentions(model, attentions, layers, skip_unknown):
         raise ValueError(
             "`to_bayesian` converts attention of Keras and KerasHub, and other classes with Attention in their names "
             "that have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
-            "keras.ops.dot_product_attention. Convert other layers yourself, or skip them with `layers` or "
+            "keras.ops.dot_product_attention. Convert other attention yourself, or skip it with `layers` or "
             f"skip_unknown=True. Received: {_describe(unknown)}"
         )
     if candidates and not selected:
@@ -226,8 +226,8 @@ def _convert(layer, conversion):
     """Convert the attention layers in a built layer or model, in place."""
     options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
     options = {attention: x for attention, x in options.items() if x is not None}
-    # A layer that creates its sublayers must convert them when it is rebuilt. The config of a functional model holds
-    # the configs of its layers instead.
+    # A layer that creates sublayers must convert them when it is rebuilt from its config. A functional model does not
+    # need to, because its config contains the configs of its layers.
     creators = [
         x
         for x in keras_private.flatten_layers(layer)
@@ -235,7 +235,7 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, _functional_class())
         and any(each in options for each in keras_private.flatten_layers(x))
     ]
-    # A layer that is created by another layer may lack a config, such as the blocks of KerasHub's Llama.
+    # A layer that another layer creates may have no config, such as a block of KerasHub's Llama.
     created_layers = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
     configs = {x: serialized(x, optional=x in created_layers) for x in (*options, *creators)}
     inner_attentions = {x: attentions_in(x) for x in configs}
@@ -246,15 +246,15 @@ def _convert(layer, conversion):
             continue
         if converted not in options:
             converted.__class__ = _class_of(type(converted))
-        # A layer may be rebuilt without this model, so its config has the options of its own attention layers.
+        # Keras may rebuild this layer without the model, so store the options of the attention layers inside it.
         attentions = [options.get(x) for x in inner_attentions[converted]]
-        # Plain assignment would make Keras search the dictionaries for layers.
+        # Avoid plain assignment, because Keras would search the dictionaries for layers.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Make an attention layer draw, in place: its class changes, and its weights stay the same."""
+    """Make an attention layer sample, in place: its class changes, and its weights do not change."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_for(conversion, layer)
@@ -275,16 +275,16 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
-        # The enclosing layer builds this layer in its first call, with the `build` that Keras bound to the instance.
+        # The enclosing layer calls `build` of this instance later. Extend it so that it also builds the prior.
         layer.build = _with_prior(layer, layer.build)
 
 
 def _build_prior(layer):
-    """Create the weights of the prior of a built attention layer, frozen if the layer is frozen."""
+    """Create the weights of the prior of a built attention layer. A frozen layer gets a frozen prior."""
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
-        # The last input of a `keras.layers.Attention` is the keys, or else the values, which serve as keys.
+        # The last input of a `keras.layers.Attention` is the keys, or the values if they are also the keys.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable
@@ -308,7 +308,7 @@ def _functional_class():
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the converted class of `original`; `redirects` redirects its calls of Keras's softmax."""
+    """Return the converted class of `original`. With `redirects`, its calls of Keras's softmax are redirected."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -1,4 +1,4 @@
-"""Copies of models: rebuilt from the config, with the same weights and state."""
+"""Copy a model: rebuild it from its config, and copy its weights and state."""
 
 import tempfile
 
@@ -11,8 +11,8 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer, optional=False):
-    """Return the config of a layer or model with its class and build shapes, without its compilation. Raises ValueError
-    if a class has no working `get_config`, or returns `None` if the config is optional."""
+    """Return the config of a layer or model, including its class and build shapes, without its compilation. If a class
+    has no working `get_config`, raise ValueError, or return `None` if `optional`."""
     try:
         config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:
@@ -41,7 +41,7 @@ def _is_llama(layer_class):
 
 
 def map_config(function, config):
-    """Apply a function to every dictionary of a config, the outermost first, and return the new config."""
+    """Apply a function to every dictionary of a config, outer dictionaries first, and return the new config."""
     if isinstance(config, dict):
         return {key: map_config(function, value) for key, value in function(config).items()}
     if isinstance(config, (list, tuple)):
@@ -50,7 +50,7 @@ def map_config(function, config):
 
 
 def rebuild(config, model):
-    """Rebuild a model from a config. The classes of the layers of `model` need not be registered."""
+    """Rebuild a model from a config, even if the classes of its layers are not registered."""
     classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
     user_classes = {x.__name__: x for x in classes if x.__module__.split(".")[0] not in KNOWN_PACKAGES}
     try:
@@ -69,15 +69,14 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError if the model has layers that its config does not describe: quantised layers or, with
-    `lora=True`, layers with LoRA."""
+    """Raise ValueError for layers that the config does not describe: quantized or, if `lora`, with LoRA."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
             call = "enable_lora" if has_lora else "quantize"
             hint = f"Call `to_bayesian` first, and `{call}` on the result."
             if not lora:
-                hint = "A quantised model cannot go back: call `to_deterministic` on the model from before `quantize`."
+                hint = "A quantized model cannot be converted back: call `to_deterministic` before `quantize`."
             raise ValueError(f"{hint} Received: a layer after `{call}`, path={x.path!r}")
 
 
@@ -85,7 +84,7 @@ def copy_weights(sources, targets):
     """Copy weights and their `trainable` flags. Raises ValueError if their number or shapes differ."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
-            "The rebuilt model has other weights: the `get_config` of the original does not describe it completely. "
+            "The rebuilt model has different weights: `get_config` of the original does not describe it completely. "
             f"Received: {len(sources)} weights, {len(targets)} after rebuilding"
         )
     for source, target in zip(sources, targets, strict=True):
@@ -94,18 +93,18 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy the other state of a model: frozen layers, vocabularies, and statistics computed from weights.
+    """Copy the state of a model that is not a weight: frozen layers, vocabularies, statistics computed from weights.
 
     Args:
         model: A model.
         new: A model with the same layers.
-        but: Layers of `model` that `new` does not have.
+        excluded: Layers of `model` that `new` does not have.
     """
     old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
-            "The rebuilt model has other layers: the config of the original does not record that two layers share a "
-            f"sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
+            "The rebuilt model has different layers: the config of the original does not record that two layers share "
+            f"a sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
         )
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
@@ -122,8 +121,8 @@ def copy_state(model, new, excluded=()):
 
 
 def model_layers(model, excluded=()):
-    """Return the layers of a model, except layers of its preprocessor, which may create some in its first call, and
-    input layers, which the model may share with an inner model."""
+    """Return the layers of a model. Exclude its preprocessor, which may create layers in its first call, and input
+    layers, which the model may share with an inner model."""
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]
@@ -135,6 +134,6 @@ def _preprocessing(model):
 
 
 def _with_assets(model):
-    # In KerasHub 0.25 the layers of a task do not include its preprocessor.
+    # Add the preprocessor, which the layers of a task do not include in KerasHub 0.25.
     layers = dict.fromkeys([*keras_private.flatten_layers(model), *_preprocessing(model)])
     return [layer for layer in layers if hasattr(layer, "save_assets")]

@@ -1,4 +1,4 @@
-"""The options of `to_bayesian`: selection of the attention layers, and the settings of each."""
+"""Handle the options of `to_bayesian`: select attention layers, and choose seed, name and prior of each layer."""
 
 import copy
 import itertools
@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return the attention layers that the argument `layers` selects, from the ordered list of a model."""
+    """Return the attention layers that the argument `layers` selects from an ordered list."""
     if layers is None:
         return attentions
     if callable(layers):
@@ -41,7 +41,7 @@ def select(attentions, layers):
 
 
 def seeds_and_names(attentions, selected, seed):
-    """Return a list with the seed and log name of each attention layer, or `None` if the layer is not selected."""
+    """Return a list with the seed and the log name of each attention layer, and `None` for each unselected layer."""
     names = [x.name for x, is_selected in zip(attentions, selected, strict=True) if is_selected]
     seeds = itertools.count(seed or 0)
     return [
@@ -57,13 +57,13 @@ def seeds_and_names(attentions, selected, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior. A prior that is given by name takes the dtype of each attention layer."""
+    """Return the config of a prior. For a name, the config has no dtype: `prior_for` adds the dtype of the layer."""
     if prior is None:
         return None
     is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
     if is_name:
-        # A fixed name, which does not depend on layers created before.
+        # Set the name, because the default name depends on layers that were created before.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config
@@ -83,11 +83,11 @@ def prior_for(conversion, layer):
 
 
 def check_options(conversion, seed, attentions):
-    """Raise ValueError for options that one of the attention layers does not support."""
+    """Raise ValueError if an attention layer does not support one of the options."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     if not alignment.is_stochastic:
         raise ValueError(
-            'Bayesian attention draws its weights: use a stochastic alignment, for instance "weibull". '
+            'Bayesian attention samples its weights: use a stochastic alignment, for instance "weibull". '
             f"Received: alignment={type(alignment).__name__}"
         )
     names = ("kl_weight", "kl_annealing", "kl_reduction")

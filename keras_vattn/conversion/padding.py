@@ -1,4 +1,4 @@
-"""Padding in converted self-attention: positions that no query sees. As queries they add no KL."""
+"""Find padding in converted self-attention: positions that no query can attend to. Their own queries add no KL."""
 
 import contextvars
 import functools
@@ -8,15 +8,15 @@ from keras import ops
 
 from keras_vattn.support.masks import both
 
-# Whether the attention layer that this thread is calling attends to its own input.
+# Whether the attention layer that this thread currently calls has the same query and value.
 _IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 
 class HeadsWithPadding:
-    """Mixin of converted multi-head attention, which masks queries that are padding."""
+    """Mixin of converted multi-head attention. It masks the queries of padding in self-attention."""
 
     def __call__(self, *arguments, **options):
-        # Keras then converts and casts each input, so that query and value become different objects.
+        # Compare query and value here, because Keras then casts each input, so that they become different objects.
         token = _IS_SELF_ATTENTION.set(self._is_self_attention(arguments, options))
         try:
             return super().__call__(*arguments, **options)
@@ -29,7 +29,7 @@ class HeadsWithPadding:
         except TypeError:
             # `call` raises the error about its arguments.
             return False
-        # With a cache, the layer attends to earlier positions.
+        # A call with a cache attends to cached positions too, so it is not self-attention.
         return (
             values.get("query") is not None and values["query"] is values.get("value") and values.get("cache") is None
         )
@@ -56,6 +56,6 @@ class HeadsWithPadding:
 
 
 def _visible_positions(mask, query):
-    """Return which positions at least one query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
+    """Return a boolean (B, T), `True` for positions that a query can attend to, for projected queries (B, T, H, D)."""
     visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
     return ops.broadcast_to(visible, ops.shape(query)[:2])

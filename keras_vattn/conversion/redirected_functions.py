@@ -1,8 +1,8 @@
-"""Redirects attention functions that call Keras's softmax to a softmax layer that draws.
+"""Redirect calls of Keras's softmax in attention layers to a softmax layer that samples.
 
-Most attention layers are Keras's or have a `keras.layers.Softmax`, and do not need this module. The other classes call
-`keras.ops.softmax` or `keras.ops.dot_product_attention` in their own functions, so these functions must be changed. In
-KerasHub 0.32 they are:
+Most attention layers are classes of Keras or have a `keras.layers.Softmax`, and do not need this module. Other classes
+call `keras.ops.softmax` or `keras.ops.dot_product_attention` in their functions, so this module changes the functions.
+In KerasHub 0.32 these classes are:
 
 Attention2d, DFineMultiheadAttention, DFineMultiscaleDeformableAttention, DINOV3Attention, EsmSelfAttention,
 FluxRoPEAttention, Gemma3VisionAttention, Gemma3nAudioAttention, Gemma3nTextAttention, Gemma4AudioAttention,
@@ -10,14 +10,15 @@ GptOssAttention, MultiHeadAttentionWithDownsampling, MultiHeadAttentionWithRelat
 PaliGemmaVitAttention, Qwen3_5VisionAttention, RoformerAttention, SAM3Attention, SAM3RoPEAttention,
 SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAttention.
 
-The functions are copied with other globals, in which the two Keras functions call the layer. Keras itself and other
-classes do not change.
+The module copies the functions with new globals, in which the two functions of Keras call the softmax layer. Keras
+itself and other classes do not change.
 
-Before a change: only globals are replaced. A function that an attention layer reads from a closure or an attribute
-stays Keras's, and `_calls_softmax` follows calls only within one module. Globals are read at every call, because a
-module may assign them later. The softmax is a context variable, because layers of one class share these functions, and
-several threads may call them. Attention whose call never reaches the softmax does not draw; `SwappedSoftmaxAttention`
-warns about it. The tests are tests/test_softmax_swaps.py and, for all backbones of KerasHub, tests/test_hub_models.py.
+Before a change: only globals are replaced. If an attention layer reads Keras's softmax from a closure or an attribute,
+the call is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at every call,
+because a module may assign them later. A context variable stores the softmax layer, because layers of one class share
+the functions, and several threads may call them. If a call never reaches the softmax layer, the attention does not
+sample, and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones of
+KerasHub, tests/test_hub_models.py.
 """
 
 import contextvars
@@ -28,29 +29,29 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# The attribute for the softmax that is added to attention layers without a softmax layer.
+# Attribute of an attention layer without a softmax layer, for the softmax layer that the conversion adds.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
-# The softmax of the attention layer that this thread is calling.
+# The softmax layer of the attention layer that this thread currently calls.
 _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 
 
 @functools.cache
 def redirected_functions(layer_class):
-    """Return the functions of a class that call Keras's softmax, by name, redirected to the softmax of the layer."""
+    """Return a dictionary of the functions of a class that call Keras's softmax, redirected to a softmax layer."""
     functions = {name: x for name, x in non_keras_functions(layer_class).items() if _calls_softmax(x)}
     return {name: _with_substitute(_with_replaced_globals(x)) for name, x in functions.items()}
 
 
 def non_keras_functions(layer_class):
-    """Return the functions of a layer class by name, without functions that Keras defines."""
+    """Return a dictionary of the functions of a layer class, without functions that Keras defines."""
     members = {name: x for each in reversed(layer_class.__mro__) for name, x in vars(each).items()}
     functions = {name: x for name, x in members.items() if isinstance(x, types.FunctionType)}
     return {name: x for name, x in functions.items() if not _is_keras_function(x)}
 
 
 def _softmax(x, axis=-1):
-    # Attention weights have at least two axes, and their last axis is the keys.
+    # Redirect only attention weights: they have at least two axes, and the softmax is over the last axis, the keys.
     if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
         return ops.softmax(x, axis)
     return ops.cast(_SUBSTITUTE.get()(x), x.dtype)
@@ -67,7 +68,7 @@ def _dot_product_attention(
     flash_attention=None,
     attn_logits_soft_cap=None,
 ):
-    """Compute `keras.ops.dot_product_attention` without a fused kernel, which does not expose the weights."""
+    """Compute `keras.ops.dot_product_attention` without a fused kernel, because such a kernel returns no weights."""
     key, value = (ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
     logits = ops.cast(ops.einsum("btnh,bsnh->bnts", query, key), "float32")
     logits *= query.shape[-1] ** -0.5 if scale is None else ops.cast(scale, "float32")
@@ -91,7 +92,7 @@ _REPLACEMENTS = {
 
 
 def _replacement(x):
-    """Return the replacement of a global: a function, a module with replaced functions, or the global itself."""
+    """Return the replacement of a global variable, or the variable itself if it does not call Keras's softmax."""
     if _is_keras_module(x):
         return _Module(x)
     if _is_replaced(x):
@@ -100,7 +101,7 @@ def _replacement(x):
 
 
 class _Module:
-    """A module of Keras with the replacements of `_REPLACEMENTS`."""
+    """A module of Keras, in which the functions of `_REPLACEMENTS` are replaced."""
 
     def __init__(self, module):
         self._module = module
@@ -110,7 +111,7 @@ class _Module:
 
 
 def names_in(code):
-    """Return the names of globals and attributes in the code of a function and of its inner functions."""
+    """Return the names of globals and attributes that the code of a function and of its inner functions uses."""
     nested = (x for x in code.co_consts if isinstance(x, types.CodeType))
     return {*code.co_names, *(name for x in nested for name in names_in(x))}
 
@@ -129,8 +130,8 @@ def _is_keras_function(function):
 
 @functools.cache
 def _calls_softmax(function, callers=()):
-    """Return whether a function calls Keras's softmax, directly or through other functions of its module; `callers` are
-    the functions visited so far."""
+    """Return whether a function calls Keras's softmax, directly or through other functions of its module. `callers`
+    lists the functions that lead to this function."""
     if _is_keras_function(function):
         return False
     names = names_in(function.__code__)
@@ -151,7 +152,7 @@ def _with_replaced_globals(function):
 
     @functools.wraps(function)
     def redirected(*arguments, **options):
-        # Reads the current globals of the module.
+        # Read the current globals of the module.
         new_globals.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
         return copied(*arguments, **options)
 

@@ -1,4 +1,4 @@
-"""The softmax that computes the weights of a converted attention layer, and the keys that its prior reads."""
+"""Replace the softmax of a converted attention layer, and store the keys that its prior reads."""
 
 import contextvars
 import functools
@@ -14,11 +14,11 @@ from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# A key is hidden if its logit is further than this below the largest logit of the row.
+# A key counts as masked if its logit is below the largest logit of the query by more than this difference.
 HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# The outputs of the key projection of the attention layer that this thread is calling.
+# The outputs of the key projection of the attention layer that this thread currently calls.
 _KEYS = contextvars.ContextVar("projected_keys", default=None)
 
 
@@ -26,8 +26,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     """The softmax of an attention layer that `to_bayesian` has converted.
 
     Attributes:
-        key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), with G groups of heads.
-        was_called: Whether the attention layer has called it.
+        key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), for G groups of heads.
+        was_called: Whether the attention layer has called the softmax.
     """
 
     key_shape = None
@@ -38,24 +38,24 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
-            # A call with a cache is not training, so it adds no KL.
+            # A call with a cache stores no keys. It is not training, so it needs no KL.
             weights, _ = self.draw_weights(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
-        # With an additive mask, a query that sees no key averages over the masked keys.
+        # With an additive mask, the original softmax averages over masked keys if all keys of a query are masked.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 
     def _is_unmasked(self, inputs):
-        # In half precision some models add -1e4 to the logits of hidden keys.
+        # In half precision some models mask keys by adding -1e4 to their logits.
         hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN_GAP
         return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the projected keys for the prior, before any rotation: (B, H, S, D), with the keys of a group repeated
-        for each head, or (B, G, 1, S, D) if the logits have an axis of groups; `None` with a cache."""
+        """Return the projected keys for the prior, before any rotation: (B, H, S, D), repeated for each head of a
+        group, or (B, G, 1, S, D) if the logits have an axis of groups. In a call with a cache, return `None`."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]
@@ -65,20 +65,20 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
 
 class SwappedSoftmaxAttention:
-    """Mixin of converted attention layers whose weights come from their softmax."""
+    """Mixin of converted attention layers that compute their weights with a `SwappedSoftmax`."""
 
     def __call__(self, *arguments, **options):
-        # A call with a cache has rotated keys and is not training, so no keys are stored.
+        # Store no keys in a call with a cache: its keys are rotated, and it is not training.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
         finally:
             _KEYS.reset(token)
-        # With symbolic inputs Keras may compute only the shape of the result.
+        # With symbolic inputs, Keras may compute only output shapes, and not call the softmax.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
         if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(
-                f"{type(self).__name__}, path={self.path!r}, draws nothing: `to_bayesian` converted its softmax over "
+                f"{type(self).__name__}, path={self.path!r}, does not sample: `to_bayesian` converted its softmax over "
                 "the last axis, but its call does not use this softmax. Exclude the layer with `layers`",
                 stacklevel=2,
             )
@@ -86,7 +86,7 @@ class SwappedSoftmaxAttention:
 
 
 def swap_softmax(layer):
-    """Return the softmax of an attention layer, converted, or added if the layer calls Keras's function."""
+    """Convert the softmax layer of an attention layer and return it. If the layer calls `ops.softmax`, add a layer."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -100,12 +100,12 @@ def swap_softmax(layer):
 
 
 def softmax_of(layer):
-    """Return the softmax over the keys that an attention layer has as a sublayer, or `None`."""
+    """Return the softmax sublayer of an attention layer that normalizes over keys, or `None`."""
     if SOFTMAX_NAME in vars(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Keras's own functions do not use the softmax without dropout, but a subclass may call the method that does.
+        # Without dropout, Keras's functions do not use this softmax. A subclass may call the method that uses it.
         names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None
@@ -113,15 +113,15 @@ def softmax_of(layer):
 
 
 def key_projection(layer):
-    """Return the layer that projects the keys of a built attention layer, and the shape of the keys per head.
+    """Return the key projection, a sublayer of a built attention layer, and the shape of its keys for each head.
 
     Raises:
-        ValueError: If this layer cannot be identified.
+        ValueError: If the key projection cannot be identified.
     """
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
     num_heads = [getattr(layer, name) for name in _HEAD_COUNTS if hasattr(layer, name)]
-    # A sink is an additional entry of the softmax, without a key.
+    # A sink is an additional input of the softmax that has no key, so the prior cannot compute its parameter.
     if len(projections) == 1 and not hasattr(layer, "sinks"):
         input_shape = projections[0].get_build_config()["input_shape"]
         *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
@@ -130,14 +130,14 @@ def key_projection(layer):
         if num_heads:
             return projections[0], (None, num_heads[0], None, width // num_heads[0])
     raise ValueError(
-        "A contextual prior needs attention with one sublayer that projects the keys of all entries of its softmax, "
+        "A contextual prior needs attention with one sublayer that projects the keys of all inputs of its softmax, "
         f'and a number of heads ({", ".join(_HEAD_COUNTS)}): use None, "fixed" or a fixed prior. '
         f"Received: {type(layer).__name__}, path={layer.path!r}"
     )
 
 
 def store_keys(layer, softmax):
-    """Make the key projection of an attention layer store its outputs, for the prior of its softmax."""
+    """Make the key projection of an attention layer store its outputs, which the prior of the softmax reads."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

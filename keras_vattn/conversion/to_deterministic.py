@@ -1,4 +1,4 @@
-"""Conversion of a model from `to_bayesian` back to its original form, with its current weights."""
+"""Convert a model from `to_bayesian` back to its original layers, with its current weights."""
 
 from keras_vattn.conversion.convert import REGISTERED_NAME, Converted, converted_drawing_layers
 from keras_vattn.conversion.copies import (
@@ -20,11 +20,11 @@ def to_deterministic(model):
         model: A model from `to_bayesian`, trained or not, or loaded from a file.
 
     Returns:
-        A model of the original class, not compiled, with the same predictions as `model`. It has no weights of priors,
-        and LoRA is merged into the weights, as in a `.keras` file.
+        A model of the original class that makes the same predictions as `model`. It is not compiled and has no priors.
+        LoRA is merged into the weights, as in a `.keras` file.
 
     Raises:
-        ValueError: If no layer of the model was converted, or the model is quantised.
+        ValueError: If no layer of the model was converted, or the model is quantized.
 
     Example:
 
@@ -46,8 +46,8 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a converted model that the original model has too, in the same order. Weights of
-    priors and LoRA are left out."""
+    """Return the weights of a converted model without the weights of priors and LoRA, so that they correspond to the
+    weights of the original model, in order."""
     added = {id(weight) for layer in _added_layers(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):
@@ -56,14 +56,14 @@ def original_weights(model):
 
 
 def _original(entry):
-    """Return the original config of a converted layer, and any other dictionary of a config unchanged."""
+    """Return the original config if `entry` is the config of a converted layer, and otherwise `entry`."""
     if entry.get("registered_name") != REGISTERED_NAME:
         return entry
-    # In the config of a functional model, the name and inputs of a layer are next to its config.
+    # A functional model stores the name and the inputs of a layer beside its config, so add them again.
     return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 
 def _added_layers(model):
-    """Return the layers that the conversion added: priors, and the softmax of attention layers without one."""
+    """Return the layers that the conversion added: priors, and softmax layers that replace calls of `ops.softmax`."""
     priors = [x.alignment_prior for x in converted_drawing_layers(model) if x.alignment_prior is not None]
     return [*priors, *(vars(x)[SOFTMAX_NAME] for x in keras_private.flatten_layers(model) if SOFTMAX_NAME in vars(x))]
