@@ -1,4 +1,4 @@
-"""Requires the TensorFlow backend of Keras, and warns if `tf.keras` is Keras 2."""
+"""Check that Keras uses the TensorFlow backend, and warn if `tf.keras` is Keras 2."""
 
 import os
 import warnings
@@ -10,7 +10,7 @@ MESSAGE = (
 
 
 def require_tensorflow():
-    """Raise ImportError if Keras runs, or is set to run, on another backend; warn of a legacy `tf.keras`."""
+    """Raise ImportError if Keras uses, or will use, another backend than TensorFlow. Warn if `tf.keras` is Keras 2."""
     requested = os.environ.get("KERAS_BACKEND", "tensorflow")
     if requested != "tensorflow":
         raise ImportError(MESSAGE.format(requested))
@@ -21,7 +21,7 @@ def require_tensorflow():
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))
-    # The values that TensorFlow reads as true.
+    # TensorFlow interprets these values as true.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
         warnings.warn(
             "With TF_USE_LEGACY_KERAS=1, `tf.keras` is Keras 2, whose models ignore the weights and KLs of keras_vattn "

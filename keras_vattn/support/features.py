@@ -1,4 +1,4 @@
-"""Checks and casts of feature inputs: they are floats, with the widths for which the layer was built."""
+"""Check and cast inputs whose last axis is features: widths must be those of `build`, integers become floats."""
 
 import inspect
 
@@ -9,14 +9,14 @@ from keras_vattn.support import keras_private
 
 
 class FeatureInputs:
-    """Mixin of layers whose weights depend on the length of the last axis of an input.
+    """Mixin of layers whose weights depend on the width of an input, the length of its last axis.
 
-    An input whose last axis differs from `build` raises a ValueError that names the argument; Keras's `InputSpec`
-    checks only the first input. Integer inputs are cast to the compute dtype.
+    If the width of an input differs from `build`, the layer raises a ValueError that names the argument. Keras's
+    `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
 
     Attributes:
-        feature_arguments: Names of the arguments of `call` whose last axis is a width, not a length.
-        width_arguments: Names of the feature arguments whose width the weights depend on; by default all of them.
+        feature_arguments: Names of the arguments of `call` whose last axis contains features.
+        width_arguments: Names of the feature arguments whose width affects the shape of weights. Defaults to all.
     """
 
     feature_arguments = ()
@@ -38,12 +38,12 @@ class FeatureInputs:
     def _check_widths(self, inputs):
         """Raise ValueError for an input whose width differs from `build`."""
         built = super().get_build_config() or {}
-        # Keras stores a single shape without a name.
+        # For a single shape, Keras stores no argument name.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
         for each in (built, shapes):
-            # Without keys, the values are used as keys.
+            # Without `key`, `value` also contains the keys.
             each.setdefault("key", each.get("value"))
         for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)
@@ -51,13 +51,13 @@ class FeatureInputs:
                 continue
             name = "value" if name == "key" and inputs.get("key") is None else name
             raise ValueError(
-                f"`{name}` must have the width {expected[-1]} that the layer was built for; create another "
-                f"layer for another width. Received: {name}.shape={shape}"
+                f"`{name}` must have the width {expected[-1]} that the layer was built for: create another layer for "
+                f"another width. Received: {name}.shape={shape}"
             )
 
 
 def _as_floats(x, dtype):
-    """Return integers as floats, with their mask; floats and symbolic inputs are returned unchanged."""
+    """Cast integers to floats, with their mask. Return floats and symbolic inputs unchanged."""
     if not hasattr(x, "dtype") or isinstance(x, keras.KerasTensor) or not keras.backend.is_int_dtype(x.dtype):
         return x
     floats = ops.cast(x, dtype)

@@ -1,4 +1,4 @@
-"""`tf.custom_gradient` whose gradients are freed with the graph of the call."""
+"""A variant of `tf.custom_gradient` that frees the gradient together with the graph of the call."""
 
 import functools
 import weakref
@@ -11,14 +11,14 @@ GRADIENTS = "_keras_vattn_gradients"
 
 
 def custom_gradient(function):
-    """`tf.custom_gradient` whose graphs and layers can be freed.
+    """Decorator like `tf.custom_gradient` that does not keep graphs and layers in memory.
 
-    TensorFlow's registry keeps the gradient of every call in a graph for the life of the process, including the tensors
-    and layers that the gradient reads. Here the graph of the call keeps the gradient, and the registry only a weak
-    reference to the graph.
+    In graph mode, TensorFlow's registry keeps the gradient of every call until the process ends, including the tensors
+    and layers that the gradient reads. This decorator stores the gradient in the graph of the call, and only a weak
+    reference to the graph in the registry.
 
     Args:
-        function: As for `tf.custom_gradient`.
+        function: Function of tensors that returns its result and its gradient function.
     """
     decorated = tf.custom_gradient(function)
 
@@ -46,7 +46,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether a gradient tape records operations here. It does not in the forward pass of a custom gradient."""
+    """Return whether a gradient tape records operations now. In the forward pass of a custom gradient it does not."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

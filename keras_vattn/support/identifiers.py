@@ -1,4 +1,4 @@
-"""Converts names, classes, config dictionaries and instances to objects, as Keras does for activations."""
+"""Create objects from names, classes or configs, as Keras does for activations."""
 
 import inspect
 
@@ -6,20 +6,20 @@ import keras
 
 
 def resolve(identifier, classes, base_class, kind, **kwargs):
-    """Return the object for an identifier.
+    """Return the object that an identifier describes.
 
     Args:
-        identifier: A name in `classes`, a class, a serialised config dictionary, or an instance of `base_class`.
+        identifier: A name in `classes`, a class, a config dictionary, or an instance of `base_class`.
         classes: Dictionary from name to class.
-        base_class: Base class of every result.
-        kind: Name of such an object in error messages.
+        base_class: Required class of the result.
+        kind: Name of the argument in error messages.
         **kwargs: Constructor arguments, used if the identifier is a name or a class.
 
     Returns:
         An instance of `base_class`.
 
     Raises:
-        ValueError: If the name is unknown (the message lists valid names), or the object is not a `base_class`.
+        ValueError: If the name is unknown (the message lists valid names), or the result is not a `base_class`.
     """
     resolved = identifier
     if isinstance(identifier, dict):

@@ -1,9 +1,9 @@
-"""Access to private names of Keras and TensorFlow. No other module uses such names.
+"""Access private names of Keras and TensorFlow. Other modules must not use private names.
 
-Only overridden methods appear elsewhere: `_get_own_losses` in `StochasticLayer`, `_compute_attention` in
-`MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists, for each name, the feature that
-needs it and the consequence of a version without it. Tested in tests/support/test_keras_private.py, which shows the
-changes of another version.
+There are three exceptions, methods that classes override: `_get_own_losses` in `StochasticLayer`, `_compute_attention`
+in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. For each name, `FEATURES` lists the feature that
+needs the name, and the consequence if a version of Keras or TensorFlow lacks it. tests/support/test_keras_private.py
+fails if a new version changes one of the names.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ try:
 except ImportError:
     gradient_registry = None
 
-# For each name: the feature that needs it, and the consequence if it is missing.
+# Maps each private name to the feature that needs it, and to the consequence if the name is missing.
 FEATURES = {
     # Attributes and methods of layers, models and optimizers of Keras.
     "_flatten_layers": ("draws, KLs, conversion and quantization, which list layers", "they raise an error"),
@@ -42,7 +42,7 @@ FEATURES = {
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
     "_compute_attention": ("`MultiHeadAttention` and `MultiHeadMixin`", "they raise an error"),
     "_gate_dense": ("`MultiHeadAttention(use_gate=True)`", "it raises an error"),
-    "_calculate_scores": ("`to_bayesian` of `keras.layers.Attention`", "it refuses these layers"),
+    "_calculate_scores": ("`to_bayesian` of `keras.layers.Attention`", "it rejects these layers"),
     "inner_loop": ("`fast.LSTM`", "it runs the loop of Keras"),
     "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
     "_all_reduce_sum_gradients": ("`distribute.prepare`", "it raises an error"),
@@ -58,7 +58,7 @@ FEATURES = {
 
 
 def lacks(name, owner):
-    """Return the message about a name that the installed version lacks."""
+    """Return the error message for a name that the installed version lacks."""
     feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
     return (
         f"This version lacks `{name}`, needed by {feature}. Without it, {consequence}. Install keras>=3.12,<4 and "
@@ -67,7 +67,7 @@ def lacks(name, owner):
 
 
 def read(owner, name):
-    """Return a private attribute; raise AttributeError with an explanation if it is missing."""
+    """Return a private attribute. If it is missing, raise AttributeError with an explanation."""
     try:
         return getattr(owner, name)
     except AttributeError as error:
@@ -76,14 +76,14 @@ def read(owner, name):
 
 
 def available(value, name, owner):
-    """Return whether a name was found in its module; warn if it was not."""
+    """Return whether a private name exists, and warn if it does not. `value` is `None` if it does not exist."""
     if value is None:
         warnings.warn(lacks(name, owner), stacklevel=3)
     return value is not None
 
 
 def save_as(new_class, registered_class):
-    """Save instances of `new_class` under the name of a registered class, which loads them."""
+    """Make Keras save instances of `new_class` under the name of `registered_class`, which also loads them."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
     GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
@@ -96,15 +96,15 @@ def mask_of(x):
 
 
 def set_mask(x, mask):
-    """Attach a mask to a tensor, for the next layer that reads it."""
+    """Attach a mask to a tensor. The next layer that receives the tensor reads the mask."""
     if set_keras_mask is not None:
         set_keras_mask(x, mask)
 
 
 def bind_call(call, arguments, options):
-    """Return the arguments of a call by name, including defaults and the masks that Keras attached to tensors.
+    """Return a dictionary of the arguments of a call, including defaults and masks that Keras attached to tensors.
 
-    To bind to the `call` of a class instead of a subclass with other arguments, pass `partial(Class.call, self)`.
+    If a subclass overrides `call` with other arguments, pass `partial(Class.call, self)` to use those of `Class`.
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()
@@ -117,7 +117,7 @@ def bind_call(call, arguments, options):
 
 
 def copy_masked(x):
-    """Return a copy of a masked tensor with its mask; anything else is returned unchanged."""
+    """Copy a masked tensor together with its mask. Return any other object unchanged."""
     mask = mask_of(x)
     if mask is None or isinstance(x, keras.KerasTensor):
         return x
@@ -127,14 +127,13 @@ def copy_masked(x):
 
 
 def flatten_layers(layer):
-    """Return a layer and all layers nested in it, each once, in depth-first order: a layer comes before its
-    sublayers."""
+    """Return a layer and all nested layers without duplicates, in depth-first order: a layer before its sublayers."""
     flat_layers = {}
 
     def visit(layer):
         if id(layer) not in flat_layers:
             flat_layers[id(layer)] = layer
-            # Keras's recursive order reverses at every level.
+            # Keras's own recursion reverses the order of layers at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
@@ -144,8 +143,8 @@ def flatten_layers(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Context manager in which a built layer accepts new weights and sublayers. A layer that is not built still accepts
-    them afterwards."""
+    """Make a built layer accept new weights and sublayers in this context. If the layer is not built, it also accepts
+    them after the context."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
@@ -156,13 +155,13 @@ def unlocked(layer):
 
 
 def own_losses(layer):
-    """Return the losses that a layer added itself, without the losses of its sublayers."""
+    """Return the losses that a layer itself added, without the losses of its sublayers."""
     method = getattr(keras.layers.Layer, "_get_own_losses", None)
     return method(layer) if available(method, "_get_own_losses", "keras.layers.Layer") else []
 
 
 def require_multi_head():
-    """Raise AttributeError if `keras.layers.MultiHeadAttention` lacks the method that the library overrides."""
+    """Raise AttributeError if Keras's `MultiHeadAttention` lacks `_compute_attention`, which our layers override."""
     read(keras.layers.MultiHeadAttention, "_compute_attention")
 
 
@@ -177,7 +176,7 @@ def dropout_of(layer):
 
 
 def computes_weights_as_keras(layer_class):
-    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes its weights in Keras's own method."""
+    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes its weights with the method of Keras."""
     base = keras.layers.MultiHeadAttention
     if not hasattr(base, "_compute_attention"):
         return False
@@ -197,22 +196,22 @@ def changes_scores_alone(layer_class):
 
 
 def writes_legacy_file():
-    """Return whether this thread is writing, or reading, a legacy `.h5` file of a whole model."""
+    """Return whether this thread is writing or reading a legacy `.h5` file of a model."""
     return global_state is not None and bool(global_state.get_global_attribute("use_legacy_config"))
 
 
 def symbolic_build(model):
-    """Return the method with which `fit` builds a model from a batch or an iterator of batches."""
+    """Return the method that `fit` calls to build a model from a batch or an iterator of batches."""
     return read(model, "_maybe_symbolic_build")
 
 
 def set_symbolic_build(model, method):
-    """Replace the method with which `fit` builds a model."""
+    """Replace the method that `fit` calls to build a model."""
     model._maybe_symbolic_build = method
 
 
 def skip_gradient_sum(optimizer):
-    """Make an optimizer apply gradients that are already summed over replicas."""
+    """Make an optimizer skip its sum over replicas, because the gradients are already summed."""
     read(optimizer, "_all_reduce_sum_gradients")
     optimizer._all_reduce_sum_gradients = list
 
@@ -224,8 +223,8 @@ def set_cardinality(dataset, num_batches):
 
 
 def take_gradient(operation):
-    """Remove the gradient of an operation of `tf.custom_gradient` from TensorFlow's registry, and return its name and
-    the gradient; `None` for an operation without an entry."""
+    """Remove the gradient function of an operation of `tf.custom_gradient` from TensorFlow's registry, and return its
+    name and the function. Return `None` if the registry has no gradient for the operation."""
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
         return None
@@ -238,12 +237,12 @@ def take_gradient(operation):
 
 
 def forget_gradient(name):
-    """Remove a gradient that `take_gradient` returned from TensorFlow's registry."""
+    """Remove the gradient function with this name from TensorFlow's registry."""
     gradient_registry._registry.pop(name, None)
 
 
 def in_xla():
-    """Return whether XLA compiles the operations that are created here; `True` if this is unknown."""
+    """Return whether XLA will compile the operations that are currently created. Return `True` if this is unknown."""
     if tf.executing_eagerly():
         return False
     return GraphOrParentsInXlaContext is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

@@ -1,14 +1,14 @@
-"""Loops over time: eagerly, in graph mode and under XLA, with static or unknown length.
+"""Run a step over all time steps, eagerly, in graph mode or under XLA, with a static or dynamic length.
 
-TensorFlow's gradient of a `tf.while_loop` stores every intermediate of every step, and adds up the gradient of each
-kernel step by step. In training, the loop here has its own backward loop instead. The forward loop stores the states
-and the products of a step with kernels (`products.py`). The backward loop recomputes the rest of a step, which is cheap
-and stays in the cache. The gradients of kernels are computed after it: one product each, of the rows of all steps.
+TensorFlow's gradient of a `tf.while_loop` stores every intermediate value of every step, and adds up the gradient of
+each kernel step by step. In training, `scan` uses its own backward loop instead. The forward loop stores the states and
+the products with kernels (`products.py`) of every step. The backward loop recomputes the other values of a step, which
+is cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
 
-Before a change: a step in training is traced once (`traced_step.py`), and both loops copy its operations. Variables are
-read before the loop, and both loops use these values. A step that draws, assigns, prints, or reads a variable in a
-branch or an inner loop falls back to TensorFlow's gradient. This is correct but slower, which no test of values shows.
-Without `maximum_iterations` a loop has no gradient under XLA.
+Before a change: in training a step is traced once (`traced_step.py`), and both loops copy its operations. Variables are
+read before the loop, and both loops use these values. If a step samples, assigns, prints, or reads a variable in a
+branch or an inner loop, `scan` uses TensorFlow's gradient. It is correct but slower, so tests of values do not notice.
+Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 
 import tensorflow as tf
@@ -19,32 +19,32 @@ from keras_vattn.support.traced_step import TracedStep, is_float, select, shaped
 
 NO_SECOND_GRADIENT = (
     "the gradient of a loop in training cannot be differentiated. Run its steps eagerly (`run_eagerly=True`), or, "
-    "without draws and dropout, with `training=False`."
+    "without noise and dropout, with `training=False`."
 )
 
 
 def scan(step, state, inputs, length, training=False, noise=()):
-    """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
+    """Run `outputs_t, state = step(inputs_t, state)` for every time step, and stack the outputs.
 
-    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs that are not shaped like the
-    state, and has no gradient under XLA. This function uses `tf.while_loop`; in eager mode, the steps run one by one.
+    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs whose shape differs from the
+    state, and has no gradient under XLA. `scan` uses `tf.while_loop`; in eager mode it runs the steps one by one.
 
     Args:
-        step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
-            next state.
-        state: Structure of tensors whose shapes and dtypes the step does not change.
-        inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
+        step: Function of the inputs of a step, a structure of (B, ...) tensors, and the state. It returns the outputs,
+            a structure of (B, ...) tensors, and the next state.
+        state: Structure of tensors. The step must not change their shapes and dtypes.
+        inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether a gradient will be computed. The gradient with `training=False` is also correct, but slower.
-            The gradient with `training=True` cannot be differentiated.
-        noise: Names of the entries of the dictionary `inputs` that need no gradient.
+        training: Whether you will compute a gradient. With `False` the gradient is also correct, but slower. With
+            `True` the gradient cannot be differentiated again.
+        noise: Keys of `inputs`, if it is a dictionary, whose tensors need no gradient.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    # At length 0 the loop runs one step on zeros and discards it. Padding by 0 and slicing everything do not copy.
+    # At length 0 the loop runs one step on zeros and discards it. For other lengths, padding and slicing copy nothing.
     is_static = bool(tf.get_static_value(length))
     num_steps = length if is_static else tf.maximum(length, 1)
     if not is_static:
@@ -83,7 +83,7 @@ def _scan_eagerly(step, state, inputs, length):
 
 
 class _Loop:
-    """The loops that run a step, forward and backward."""
+    """The forward loop and the backward loop of a step."""
 
     def __init__(self, step, state, inputs, length):
         self.length = length
@@ -97,8 +97,8 @@ class _Loop:
         )
 
     def run(self, step):
-        """Return the outputs, (T, B, ...), and the last state, both flat, with TensorFlow's gradient."""
-        # The gradient of a slice is as large as the sliced tensor, unlike the gradient of an array's entry.
+        """Return lists of the outputs, (T, B, ...), and of the last state, with the gradient of TensorFlow."""
+        # Read inputs from arrays, because the gradient of a slice of a tensor is as large as the tensor.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
         def call(time, flat_state):
@@ -110,7 +110,7 @@ class _Loop:
         return self._run_forward(call, self.step.outputs)
 
     def run_in_training(self, noise):
-        """Return the results of `run`, whose gradient is a backward loop."""
+        """Return the results of `run`, with a gradient that the backward loop computes."""
         step = self.step
         is_noise = tree.map_structure(lambda _: False, self.inputs)
         for name in noise:
@@ -144,7 +144,7 @@ class _Loop:
 
         Args:
             call: Function that returns a list of outputs and the next state.
-            specs: Tensors like the outputs.
+            specs: Tensors with the shapes and dtypes of the outputs.
         """
 
         def body(time, arrays, flat_state):
@@ -156,16 +156,16 @@ class _Loop:
         return [array.stack() for array in arrays], last
 
     def _run_backward(self, has_gradient, states, results, output_gradients, state_gradients):
-        """Return the gradients of inputs, first state, shared tensors and kernels.
+        """Return a list of the gradients of inputs, first state, shared tensors and kernels.
 
         Args:
-            has_gradient: Flags of the inputs.
+            has_gradient: List of booleans, `True` for inputs that need a gradient.
             states: List of the states before the steps, (T, B, ...).
             results: List of the results of the products, (T, B, ...).
             output_gradients: List of the gradients of the outputs, (T, B, ...), or `None`.
             state_gradients: List of the gradients of the last state.
         """
-        # TensorFlow passes zeros as the gradient of an output that the loss does not depend on.
+        # Skip outputs that do not affect the loss: TensorFlow passes zeros as their gradients.
         is_read = [x is not None and is_float(x) and x.op.type != "ZerosLike" for x in output_gradients]
         step = self.step.gradient(is_read, has_gradient)
         by_time = self.inputs_by_time, states, results, select(output_gradients, is_read)
@@ -213,18 +213,18 @@ class _Loop:
 
 
 def _read(tensors, time):
-    """Return the slices (B, ...) of tensors (T, B, ...) at a time, without a copy."""
+    """Return `x[time]`, (B, ...), for each tensor x (T, B, ...), without a copy."""
     begin, end, strides = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,)), tf.constant([1])
     return [tf.strided_slice(x, begin, end, strides, shrink_axis_mask=1) for x in tensors]
 
 
 def _forbid_gradient(gradient):
-    # The gradient is computed from stored products, which are constants for a second gradient.
+    # A second gradient would be wrong, because the stored products are constants for it.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
 
 def trace(function, *arguments):
-    """Return the structure of a function's result and a TensorSpec for each entry, from a discarded trace.
+    """Trace a function, discard the trace, and return the structure and the TensorSpecs of its result.
 
     Args:
         function: Function of structures of tensors.

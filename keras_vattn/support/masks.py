@@ -1,14 +1,14 @@
-"""Attention masks: their checks, and their combination into one mask of queries and keys."""
+"""Check attention masks, and combine them into one mask of queries and keys."""
 
 import tensorflow as tf
 from keras import ops
 
-# Close to the most negative float32: the logit of a masked key.
+# The logit of a masked key, close to the most negative float32.
 LOWEST = -3.4e38
 
 
 def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-    """Return the combined boolean mask, which broadcasts to (B, T, S), or `None` if nothing is masked.
+    """Combine all masks into one boolean mask, which broadcasts to (B, T, S). Return `None` if nothing is masked.
 
     Raises:
         ValueError: If a mask has the wrong rank or a length that cannot match.
@@ -23,8 +23,8 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
 
 
 def boolean_masks(query, value, value_mask, key_mask, attention_mask):
-    """Return the list of all masks that are not `None`, as booleans that broadcast to (B, T, S); raise as
-    `combine_masks`."""
+    """Return a list of all masks that are not `None`, as booleans that broadcast to (B, T, S). Raise ValueError if a
+    mask has the wrong rank or length."""
     check_masks(query, value, value_mask, key_mask, attention_mask)
     masks = [ops.expand_dims(ops.cast(x, "bool"), 1) for x in (value_mask, key_mask) if x is not None]
     if attention_mask is not None:
@@ -34,16 +34,16 @@ def boolean_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def both(first, second):
-    """Return the logical and of two boolean masks; `None` is `True` everywhere."""
+    """Return the logical and of two boolean masks. `None` is a mask that is `True` everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def zero_unseen(mask, *sequences):
-    """Return sequences (B, S, D), or `None`, with zeros at positions that are masked for all queries.
+    """Set sequences (B, S, D) to 0 at positions that are masked for all queries. `None` remains `None`.
 
-    Such positions may contain NaN, which a product with a zero weight would pass on.
+    Such positions may contain NaN, and the product of NaN with a weight of 0 is NaN.
     """
     if mask is None:
         return sequences
@@ -52,16 +52,16 @@ def zero_unseen(mask, *sequences):
 
 
 def first_mask(previous_mask):
-    """Return the mask of a layer's first input, from the masks that Keras passes to `compute_mask`."""
+    """Return the mask of the first input of a layer, from the masks that Keras passes to `compute_mask`."""
     return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
 
 def check_masks(query, value, value_mask, key_mask, attention_mask):
-    """Raise ValueError if a mask has the wrong rank or a length that cannot match. Only shapes are checked."""
+    """Raise ValueError if a mask has the wrong rank or a length that cannot match. Check only static shapes."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
         check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
     if attention_mask is not None:
-        # A mask without the batch axis applies to all examples.
+        # A mask (T, S) applies to all examples.
         expected = (query.shape[0], query.shape[1], value.shape[1])[-max(len(attention_mask.shape), 2) :]
         check_mask("attention_mask", attention_mask, expected, "(B, T, S) or (T, S)")
 
@@ -83,13 +83,13 @@ def check_sequences(query_shape, value_shape, key_shape):
 
 
 def check_mask(name, mask, expected, meaning):
-    """Raise ValueError if a mask cannot be broadcast to the expected shape; `None` is allowed."""
+    """Raise ValueError if a mask is not `None` and cannot be broadcast to the expected shape."""
     if mask is not None:
         check_shape(name, mask, expected, meaning, broadcast=True)
 
 
 def check_shape(name, x, expected, meaning, broadcast=False):
-    """Raise ValueError if the static shape of x cannot be the expected one, or broadcast to it."""
+    """Raise ValueError if the static shape of x is incompatible with the expected shape; see `fits`."""
     if not fits(x.shape, expected, broadcast):
         raise ValueError(
             f"`{name}` must have shape {meaning}, here {expected}. Received: {name}.shape={tuple(x.shape)}"
@@ -97,15 +97,15 @@ def check_shape(name, x, expected, meaning, broadcast=False):
 
 
 def fits(shape, expected, broadcast=False):
-    """Return whether a static shape can be the expected one, or broadcast to it."""
+    """Return whether a static shape can equal the expected shape or, with `broadcast`, be broadcast to it."""
     return len(shape) == len(expected) and all(
         None in pair or pair[0] == pair[1] or (broadcast and pair[0] == 1) for pair in zip(shape, expected, strict=True)
     )
 
 
 def where_rows(mask, new, old):
-    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old` elsewhere. Both have one shape.
+    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old`, of equal shape, elsewhere.
 
-    With `ops.where`, every step of a backward loop reads shapes, and a masked LSTM takes 1.05 times as long.
+    `ops.where` would read shapes in every step of a backward loop, which makes a masked LSTM 5 % slower.
     """
     return tf.raw_ops.Select(condition=mask, x=new, y=old)

@@ -1,7 +1,7 @@
-"""Matrix products with kernels. They have rank 2 where possible, and are recorded while a loop traces its step.
+"""Multiply tensors by kernels, with rank-2 products where possible, and record the products of a loop step.
 
-A step calls `product(x, kernel)`. The loop that traces the step reads the recorded products, stores their results, and
-computes the gradients of the kernels after its backward loop.
+A step calls `product(x, kernel)`, which is recorded while a loop traces the step. The loop stores the results of the
+recorded products, and computes the gradients of the kernels after its backward loop.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    Use it in a step for every product with a weight or with a projection of the memory. The product has rank 2 where
-    possible, because the gradient of a rank-3 matmul does not compile in a loop of unknown batch size, and the loop
-    computes the gradient of the kernel in one product of all steps. In a step x has one row per example. Inside a
-    `tf.custom_gradient` or `tf.recompute_grad` of the step use `tf.matmul`.
+    Use it in a step for every product with a weight or with a projection of the memory. In a step, x has one row per
+    example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
+    where possible, because the gradient of a rank-3 matmul does not compile in a loop of unknown batch size. Inside a
+    `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
     Example:
 
@@ -32,14 +32,14 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # A branch or a loop inside the step has another graph.
+    # Do not record products of a branch or a loop inside the step, which has another graph.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 
 
 @contextlib.contextmanager
 def record_products():
-    """Yield the `ProductRecorder` of the graph being built, which records calls of `product` in this context."""
+    """Yield a `ProductRecorder`, which records the calls of `product` in this context and the current graph."""
     recorder = ProductRecorder(tf.compat.v1.get_default_graph())
     token = _recorder.set(recorder)
     try:
@@ -51,8 +51,8 @@ def record_products():
 def matmul(x, y):
     """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), computed with rank 2 where possible.
 
-    On a CPU, TensorFlow 2.21 writes outside the result in a product of (B, 1, n, D) with one matrix for all examples. A
-    Jacobian turns a rank-3 product of one example into such a product.
+    On a CPU, TensorFlow 2.21 writes outside the memory of the result if it multiplies (B, 1, n, D) by one matrix for
+    all examples. A Jacobian creates this product from a rank-3 product of a single example.
     """
     if len(y.shape) != 2:
         if x.shape[0] != 1 or y.shape[0] != 1:
@@ -66,17 +66,17 @@ def matmul(x, y):
 
 
 def project(dense, x, num_leading):
-    """Return dense(x) as one product of rank 2. The gradient of the kernel is then one product, not one per example.
+    """Return dense(x), computed with one rank-2 product, so that the gradient of the kernel is also one product.
 
     Args:
-        dense: `keras.layers.EinsumDense` whose kernel has the axes of x after the leading axes, followed by its output
-            axes.
+        dense: `keras.layers.EinsumDense`. The first axes of its kernel are the axes of x without the leading axes; its
+            output axes follow.
         x: Tensor (..., D), or (..., H, D).
-        num_leading: Number of axes that the result shares with x.
+        num_leading: Number of leading axes, which x and the result share.
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Keras uses other products for quantized kernels, and adds the loss of an activity regularizer in the call.
+        # Quantized kernels need other products, and only a call adds the loss of an activity regularizer.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
@@ -89,12 +89,12 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """The products of a step with kernels from outside its graph, in the order of the step.
+    """Records the products of a step, in order, whose kernels are outside the graph of the step.
 
     Attributes:
         graph: The graph of the step.
         products: List of `Product`s.
-        kernels: List of their kernels, tensors or variables.
+        kernels: List of the kernels of the products, tensors or variables.
     """
 
     def __init__(self, graph):
@@ -110,14 +110,14 @@ class ProductRecorder:
 
 
 class Product:
-    """A product in the graph of a step: (B, D) x (D, units), or (B, D) x (B, D, units) with a kernel per example.
+    """A product in the graph of a step: (B, D) x (D, units), or (B, D) x (B, D, units) with one kernel per example.
 
     Attributes:
         rows: Tensor (B, D) in the graph.
         kernel_input: Placeholder of the kernel in the graph.
-        transposed_input: Placeholder (units, D) of the transposed kernel, or `None` with a kernel per example.
+        transposed_input: Placeholder (units, D) of the transposed kernel, or `None` with one kernel per example.
         result: Tensor (B, units) in the graph.
-        is_differentiated: Whether a gradient of the rows has been computed.
+        is_differentiated: Whether TensorFlow has computed a gradient of the rows.
     """
 
     def __init__(self, rows, kernel_shape):
@@ -134,14 +134,13 @@ class Product:
 
     def _row_gradient(self, upstream):
         self.is_differentiated = True
-        # Transposing once before the loop is faster: `transpose_b` takes 1.5 times as long.
+        # The loop transposes the kernel once, because `transpose_b` in every step takes 1.5 times as long.
         if self.transposed_input is not None:
             return tf.matmul(upstream, self.transposed_input)
         return tf.squeeze(tf.matmul(tf.expand_dims(upstream, 1), self.kernel_input, transpose_b=True), axis=1)
 
     def kernel_gradient(self, rows, upstream):
-        """Return the gradient of the kernel from the rows and the gradients of the results of all steps, (T, B,
-        ...)."""
+        """Return the gradient of the kernel. `rows`: (T, B, D); `upstream`: gradients of the results, (T, B, units)."""
         if self.transposed_input is not None:
             rows, upstream = (tf.reshape(x, (-1, tf.shape(x)[-1])) for x in (rows, upstream))
         else:
@@ -150,12 +149,12 @@ class Product:
 
 
 def _has_outer_kernel(x, kernel):
-    """Return whether a product has one row per example and a kernel from outside the graph being built."""
+    """Return whether x has one row per example, and the kernel is outside the graph that is being traced."""
     if tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph():
         return False
     if len(kernel.shape) == 2:
         return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)
-    # A kernel of shape (1, D, units) is shared by all examples.
+    # All examples share a kernel of shape (1, D, units).
     has_kernels = len(kernel.shape) == 3 and (kernel.shape[0] != 1 or x.shape[0] == 1)
     same_type = keras.backend.standardize_dtype(kernel.dtype) == keras.backend.standardize_dtype(x.dtype)
     return has_kernels and same_type and len(x.shape) == 3 and x.shape[1] == 1

@@ -1,4 +1,4 @@
-"""Saves which sublayers are quantised, since a config contains only the arguments of the layer itself."""
+"""Save which sublayers are quantized, because the config of a layer does not contain this information."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_vattn.support import keras_private
 
 
 def quantized(layers):
-    """Return [index, mode, config] of each quantised layer in a list."""
+    """Return [index, mode, config] for each quantized layer in a list of layers."""
     return [
         [
             place,
@@ -19,15 +19,15 @@ def quantized(layers):
 
 
 def restore_quantization(layers, places):
-    """Quantise layers as recorded by `quantized`. Call it before loading the weights."""
+    """Quantize layers as `quantized` recorded. Call this before the weights are loaded."""
     for place, mode, config in places:
-        # A config may contain the same layer twice, inside a converted layer and inside its original.
+        # Skip quantized layers, because a config may contain a layer twice: in a converted layer and in its original.
         if layers[place].quantization_mode is None:
             layers[place].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
 
 class QuantizedSublayers:
-    """Mixin of layers that create sublayers. The build config records which sublayers are quantised."""
+    """Mixin of layers that create sublayers. It stores in the build config which sublayers are quantized."""
 
     def get_build_config(self):
         config, places = super().get_build_config(), quantized(keras_private.flatten_layers(self))

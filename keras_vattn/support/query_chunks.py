@@ -1,13 +1,13 @@
-"""Runs a step over chunks of the queries of one example or head at a time, and recomputes it in the gradient.
+"""Run a step on chunks of queries of one example or head, and recompute the step in the backward pass.
 
-Two nested `tf.map_fn` loop over the groups (examples or heads) and over the query chunks of a group. The step is traced
-once, and its gradient calls the same trace, so TensorFlow stores only the inputs of each chunk. Over all chunks, these
-are the inputs of the call.
+Two nested `tf.map_fn` loop over groups (examples or heads) and over the query chunks of a group. The step is traced
+once, and the backward pass calls this trace again, so TensorFlow stores only the inputs of each chunk. The inputs of
+all chunks together are as large as the inputs of the call.
 
-Before a change: the gradient would read a variable again, after the call may have changed it. The caller therefore
-passes values (`ChunkedAttention.over_chunks`). Under XLA, draws and `tf.range` need known shapes, and a slice with an
-unknown start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which TensorFlow
-differentiates by itself, and checks which tensors a gradient stores.
+Before a change: the backward pass would read a variable again, which the call may have changed in the meantime, so the
+caller passes values (`ChunkedAttention.over_chunks`). Under XLA, random numbers and `tf.range` need static shapes, and
+a slice with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which
+TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
 """
 
 import tensorflow as tf
@@ -15,21 +15,21 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Two chunks at a time keep two cores busy in short operations. Each chunk needs memory, so groups run one by one.
+# Run two chunks at a time, because short operations use one core. Run one group at a time to save memory.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def map_chunks(step, rows, memory, shared, size):
-    """Return the results of a step for all rows, computed in chunks of `size` rows of one group.
+    """Run a step on all rows, in chunks of `size` rows of one group, and return its results.
 
-    In eager mode, the intermediate results of every chunk are stored.
+    In eager mode, TensorFlow stores the intermediate results of all chunks.
 
     Args:
-        step: Pure function of lists of rows (size, ...), memory (...) and shared tensors, and of the numbers of the
+        step: Pure function of three lists, rows (size, ...), memory (...) and shared tensors, and of the index of the
             group and of the chunk, int32 (). Returns a dictionary, possibly nested, of tensors (size, ...). Gradients
-            reach the three lists, but not tensors that the step captures.
-        rows: List of floats (G, T, ...). The last chunk repeats the last row if `size` does not divide T.
+            flow to the three lists, but not to tensors that the step captures.
+        rows: List of floats (G, T, ...). If `size` does not divide T, the last row is repeated to fill the last chunk.
         memory: List of floats (G, ...).
         shared: List of floats of any shape.
         size: Number of rows of a chunk, an integer.
@@ -38,7 +38,7 @@ def map_chunks(step, rows, memory, shared, size):
         A dictionary of tensors (G, T, ...).
     """
     num_groups, length = ops.shape(rows[0])[:2]
-    # `tf.stack` needs an entry: without groups or rows the step runs on zeros, and the result is cut to length 0.
+    # `tf.stack` needs at least one tensor. If G or T is 0, run the step on zeros and cut the result to length 0.
     num_loops, num_chunks = _at_least_one(num_groups), _at_least_one(-(-length // size))
     memory = [_pad_to_length(x, 0, num_groups, num_loops) for x in memory]
     rows = [_pad_to_length(_pad_to_length(x, 0, num_groups, num_loops), 1, length, num_chunks * size) for x in rows]
@@ -66,7 +66,7 @@ def _run_eagerly(step, chunks, memory, shared):
 
 
 def _run_in_graph(step, chunks, memory, shared):
-    """Return the results of all chunks, (G, number of chunks, size, ...)."""
+    """Return the results of all chunks, (G, number of chunks, size, ...), in graph mode."""
     inputs = (chunks, 2), (memory, 1), (shared, 0)
     specs = [[tf.TensorSpec(x.shape[num_axes:], x.dtype) for x in tensors] for tensors, num_axes in inputs]
     number = tf.TensorSpec((), tf.int32)
@@ -113,9 +113,9 @@ def _at_least_one(count):
 
 
 def _pad_to_length(x, axis, length, new_length):
-    """Return x with the last entry of an axis repeated up to a new length, or with zeros if the axis is empty."""
+    """Pad an axis of x to a new length with copies of its last element, or with zeros if the axis is empty."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x
-    # Repeat the last row, since gradients at rows of zeros may not be finite.
+    # Copies are safer than zeros, where a gradient may be infinite or NaN.
     x = tf.pad(x, [[0, int(each == axis)] for each in range(x.shape.rank)])
     return tf.gather(x, tf.minimum(tf.range(new_length), _at_least_one(length) - 1), axis=axis)

@@ -1,7 +1,7 @@
-"""Segment sums and gathers, each the gradient of the other.
+"""Compute segment sums and gathers. The gradient of a segment sum is a gather, and the reverse.
 
-TensorFlow's gradient of a segment sum first looks for negative ids, in arrays of the size of the gathered rows. Ids
-here are never negative.
+TensorFlow's gradient of a segment sum first searches for negative ids, with temporary arrays as large as the gathered
+rows. The ids of this module are never negative, so its gradients skip the search.
 """
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from keras_vattn.support.gradients import custom_gradient
 
 
 def segment_sum(x, ids, count):
-    """Return the sum of the rows of x (E, ...) for each id: (count, ...).
+    """Return, for each id, the sum of the rows of x with this id: (count, ...).
 
     Args:
         x: (E, ...).
@@ -27,7 +27,7 @@ def segment_sum(x, ids, count):
 
 
 def gather(x, ids):
-    """Return the rows of x (count, ...) with these ids (E,): (E, ...)."""
+    """Return x[ids], (E, ...), for x (count, ...) and ids (E,)."""
 
     @custom_gradient
     def rows(x):
@@ -37,9 +37,9 @@ def gather(x, ids):
 
 
 def weighted_segment_sum(x, weights, sources, targets, count):
-    """Return, for each target, the sum of weights[e] x[sources[e]] over its entries e: float32 (count, H, F).
+    """Return float32 (count, H, F): for each target, the sum of weights[e] x[sources[e]] over its edges e.
 
-    No array (E, H, F) is stored for the gradient.
+    The function stores no array (E, H, F) for the gradient.
 
     Args:
         x: (N, H, F).
@@ -51,7 +51,7 @@ def weighted_segment_sum(x, weights, sources, targets, count):
 
     @custom_gradient
     def total(x, weights):
-        # Use float32 under every policy: the weights of a target with very many entries underflow in half precision.
+        # Always use float32, because the weights of a target with very many edges underflow in half precision.
         rows = ops.cast(gather(x, sources), "float32")
         value = segment_sum(rows * weights[..., None], targets, count)
 

@@ -1,4 +1,4 @@
-"""Scalar functions that stay finite and accurate in float32 where the plain formula does not."""
+"""Compute scalar functions in float32 where the plain formula would overflow or lose precision."""
 
 import math
 
@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Above this value `bounded_exp` grows more slowly than exp, so that sums over keys, queries and a batch stay inside
-# float32.
+# Above this value `bounded_exp` grows more slowly than exp, so that sums over keys, queries and a batch do not overflow
+# in float32.
 LARGEST_EXPONENT = 60.0
 
 # Fitted by tests/helpers/coefficients.py. Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7: log Gamma and
@@ -38,13 +38,13 @@ def derivative(coefficients):
 
 
 def bounded_exp(x):
-    """Return exp(x) up to x = 60, and above it a function that grows slowly and whose gradient is never 0."""
+    """Return exp(x) up to x = 60. Above 60, return a function that grows slowly, with a gradient that is never 0."""
     excess = ops.maximum(x - LARGEST_EXPONENT, 0.0)
     return ops.exp(ops.minimum(x, LARGEST_EXPONENT) + ops.log1p(excess))
 
 
 def bounded_square(x, largest=1e14):
-    """Return x^2 up to |x| = `largest`, and above it a function that grows with the logarithm of |x|."""
+    """Return x^2 up to |x| = `largest`. Above it, return a function that grows with the logarithm of |x|."""
     size = ops.abs(x)
     excess = ops.log(ops.maximum(size, largest) / largest)
     return ops.square(ops.minimum(size, largest) * (1.0 + excess))
@@ -57,16 +57,16 @@ def expm1_minus(x):
 
 def gap_of_expm1(expm1, x):
     """Return exp(x) - 1 - x from exp(x) - 1 and x, with a relative error below 2e-6."""
-    # A longer series would allow a larger |x|, but gain only a few tenths of a digit.
+    # A longer series would improve the accuracy by only a few tenths of a digit.
     near = ops.square(x) * polynomial(x, _EXPM1_MINUS[:6])
     return ops.where(ops.abs(x) < 0.45, near, expm1 - x)
 
 
 @custom_gradient
 def exponential_gap(x):
-    """Return exp(x) - 1 - x, which is at least 0, without cancellation, for x with exp(x) in the range of float32.
+    """Return exp(x) - 1 - x, which is at least 0, without cancellation. exp(x) must be in the range of float32.
 
-    The gradient reuses exp(x) - 1 from the value; otherwise a training step of a decoder takes a tenth longer.
+    The gradient reuses exp(x) - 1 from the forward pass. Without this, a training step of a decoder takes 10 % longer.
     """
     growth = ops.expm1(x)
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth
@@ -74,15 +74,15 @@ def exponential_gap(x):
 
 @custom_gradient
 def bounded_exponential_gap(x):
-    """Return `exponential_gap` of any x, with a bounded exp."""
+    """Return `exponential_gap` for any x, with an exp that does not overflow."""
     inside = ops.minimum(x, LARGEST_EXPONENT)
     growth = ops.expm1(inside)
     return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
 
 
 def scaled_exponential_gap(log_scale, x):
-    """Return s (exp(x) - 1 - x), which is at least 0, for s = exp(log_scale), with `bounded_exp`."""
-    # Not s times `exponential_gap`: exp(x) alone may overflow where s is small, so exponents are added first.
+    """Return s (exp(x) - 1 - x), which is at least 0, for s = exp(log_scale). It does not overflow."""
+    # Add the exponents first: s times `exponential_gap` may overflow although the result is small.
     near = ops.abs(x) < 1.0
     scale = bounded_exp(log_scale)
     near_value = scale * expm1_minus(ops.where(near, x, 0.0))
@@ -94,8 +94,7 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
-    # `log_gamma_bent` as a function of log x. If x is outside the range of float32, the logarithmic term is the whole
-    # result.
+    # Compute `log_gamma_bent` from log x. If x is outside the range of float32, only the logarithmic term matters.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
     w = 1.0 / (1.0 + x)
@@ -103,38 +102,37 @@ def log_gamma_remainder(log_x):
     value = bent - 0.5 * log_x + (0.5 * math.log(2.0 * math.pi) - 1.0)
 
     def gradient(upstream):
-        # A digamma function would be slower than everything else here. Outside the clip the slope is -1 or -1/2 in
-        # float32.
+        # `log_gamma_slope` avoids a slow digamma function. Outside the clip, the slope is -1 or -1/2 in float32.
         return upstream * log_gamma_slope(ops.exp(ops.clip(log_x, -60.0, 16.0)))
 
     return value, gradient
 
 
 def soft_clamp(x, lowest, highest):
-    """Return x clamped smoothly to [lowest, highest]: the identity inside, up to exp(-distance to the nearest end)."""
+    """Return x, clamped smoothly to [lowest, highest]. Inside, the error is about exp(-distance to the nearest end)."""
     upper = x > 0.5 * (lowest + highest)
     low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
-    # One function, written differently for each half to avoid the cancellation of large numbers.
+    # Both formulas are the same function. Each avoids cancellation in one half of the interval.
     from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
     from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
     return ops.where(upper, from_above, from_below)
 
 
 def log_ratio(x, y, relative):
-    """Return log(y / x) from relative = (y - x) / x, without cancellation where y is close to x."""
+    """Return log(y / x) without cancellation if y is close to x. `relative` is (y - x) / x."""
     near = ops.abs(relative) < 0.5
     far_ratio = ops.where(near, 1.0, y / x)
     return ops.where(near, ops.log1p(ops.where(near, relative, 0.0)), ops.log(far_ratio))
 
 
 def log_gamma_slope(x):
-    """Return x (digamma(x) - log x), from -1 at x = 0 to -1/2 at infinity: R' of R(log x) = `log_gamma_remainder`."""
+    """Return x (digamma(x) - log x), the derivative of `log_gamma_remainder`, from -1 at x = 0 to -1/2 at infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - 1.0 - (1.0 - w) * polynomial(w, _DIGAMMA)
 
 
 def log_gamma_curvature(x):
-    """Return x^2 trigamma(x) - x + `log_gamma_slope(x)`, 0 at both ends: R'' of R(log x) = `log_gamma_remainder`."""
+    """Return x^2 trigamma(x) - x + log_gamma_slope(x), 0 at both ends, the derivative of `log_gamma_slope` in log x."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - (1.0 - w) * polynomial(w, _CURVATURE)
 
@@ -146,6 +144,6 @@ def scaled_trigamma(x):
 
 
 def log_gamma_bent(x):
-    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: R minus its linear trend at large x."""
+    """Return log_gamma_remainder(log x) + log(x) / 2 + constant, which approaches a constant at large x."""
     w = 1.0 / (1.0 + x)
     return (x + 0.5) * ops.log1p(1.0 / x) + w * polynomial(w, _LOG_GAMMA)

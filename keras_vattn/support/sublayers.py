@@ -1,4 +1,4 @@
-"""Sublayers: the score, context and prior of an attention, and the attention of a decoder."""
+"""Check, record and serialize sublayers, such as the score of an attention or the attention of a decoder."""
 
 import weakref
 
@@ -6,9 +6,9 @@ import keras
 
 
 def claim(owner, name, sublayer):
-    """Record the owner of a sublayer; raise ValueError if it already belongs to another layer.
+    """Record the owner of a sublayer. Raise ValueError if the sublayer already belongs to another layer.
 
-    Two owners of one sublayer could be saved but not loaded: each would come back with its own copy.
+    If two layers shared a sublayer, each of them would have a separate copy after saving and loading.
 
     Args:
         owner: A layer.
@@ -20,14 +20,14 @@ def claim(owner, name, sublayer):
     previous = getattr(sublayer, "claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
-            f"This {name} belongs to another layer already: create one for each layer. "
+            f"This {name} already belongs to another layer: create one for each layer. "
             f"Received: {name}={sublayer.name}, of {previous.name} and {owner.name}"
         )
     sublayer.claimed_by = weakref.ref(owner)
 
 
 def require_dtype(owner, name, sublayer):
-    """Raise ValueError unless a sublayer computes in the dtype of its owner; `None` is allowed.
+    """Raise ValueError if a sublayer computes in another dtype than its owner. The sublayer may be `None`.
 
     Args:
         owner: A layer.
@@ -42,7 +42,7 @@ def require_dtype(owner, name, sublayer):
 
 
 def serialize_sublayer(sublayer):
-    """Return the config of a sublayer, without its build config, since its owner builds it."""
+    """Return the config of a sublayer, without its build config, because its owner builds it."""
     if sublayer is None:
         return None
     config = keras.saving.serialize_keras_object(sublayer)

@@ -1,4 +1,4 @@
-"""The only module that imports TensorFlow Probability, so that it stays easy to replace."""
+"""Import TensorFlow Probability. No other module imports it, so that it is easy to replace."""
 
 import tensorflow_probability as tfp
 

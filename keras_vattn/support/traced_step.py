@@ -1,4 +1,4 @@
-"""A step of a loop that is traced once. The loops copy its forward and backward operations into their bodies."""
+"""Trace a step of a loop once. The loops copy its forward and backward operations into their bodies."""
 
 import tensorflow as tf
 from keras import ops, tree
@@ -18,8 +18,8 @@ class TracedStep:
         output_structure: Structure of the outputs.
         outputs: List of the outputs, tensors of the graph.
         products: List of the recorded `Product`s.
-        is_pure: Whether the step has no draws, no side effects and no complex numbers. A variable in a branch or in an
-            inner loop counts as a side effect.
+        is_pure: Whether the step has no random operations, side effects or complex numbers. A variable in a branch or
+            in an inner loop counts as a side effect.
     """
 
     def __init__(self, step, inputs, state):
@@ -56,12 +56,12 @@ class TracedStep:
         self._outer_variables, self._reads = [variables[handle] for handle in reads], list(reads.values())
 
     def read(self):
-        """Return lists of the values of captures and variables, and of the kernels of the products.
+        """Return a list of the values of captures and variables, and a list of the kernels of the products.
 
-        The step releases the outer objects: TensorFlow may keep a graph for the life of the process, and the graph
-        keeps the step for its gradient, but must not keep layers or weights.
+        Call this once: the step deletes its references to outer tensors and variables. TensorFlow may keep a graph, and
+        thus the step, until the process ends. Without the references, it does not also keep layers and weights.
         """
-        # Copies in the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
+        # Copy into the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
         pairs = zip(self._kernels, self.products, strict=True)
         kernels = [tf.identity(ops.cast(kernel, entry.rows.dtype)) for kernel, entry in pairs]
@@ -85,8 +85,8 @@ class TracedStep:
         return split(_copy_operations([x for each in lists for x in each], feeds), *lists)
 
     def gradient(self, is_read, has_gradient):
-        """Return the `StepGradient`. The flags mark the outputs that a loss reads, and the inputs that need a
-        gradient."""
+        """Return the `StepGradient`. Lists of booleans: `is_read` marks outputs that a loss reads, `has_gradient` marks
+        inputs that need a gradient."""
         with self._graph.as_default():
             targets = [*select(self.outputs, is_read), *filter(is_float, self._new_state)]
             upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
@@ -103,20 +103,20 @@ class TracedStep:
             }
             state = zip(sums["state"], sources["state"], strict=True)
             sums["state"] = [tf.zeros_like(old) if x is None else x for x, (old,) in state]
-        # Gradient functions may capture further tensors.
+        # Gradient functions may have captured more tensors.
         names = {x.name for x in self._captured}
         constants = [(x, outer) for outer, x in self._graph.captures if x.name not in names and x.dtype != tf.resource]
         return StepGradient(self, upstream, constants, **sums)
 
     def feeds(self, inputs, state, shared):
-        """Return pairs of a tensor of the graph and its value."""
+        """Return a list of pairs: a tensor of the traced graph, and its value."""
         captures, variables = split(shared, self._captured, self._reads)
         pairs = [*_pairs(self._inputs, inputs), *_pairs(self._state, state), *_pairs(self._captured, captures)]
         return pairs + [(read, value) for reads, value in zip(self._reads, variables, strict=True) for read in reads]
 
 
 class StepGradient:
-    """The gradient of a step, as tensors of its graph. A tensor without a gradient has the entry `None`.
+    """The gradient of a step, in lists of tensors of its graph. A missing gradient is `None`.
 
     Attributes:
         inputs: List of the gradients of the inputs.
@@ -132,7 +132,7 @@ class StepGradient:
         self.rows = [None if x is None else entry.rows for x, entry in zip(results, step.products, strict=True)]
 
     def run(self, inputs, state, shared, kernels, results, upstream):
-        """Recompute the step from its products in the current graph.
+        """Compute the gradient in the current graph, recomputing the step from the stored products.
 
         Args:
             inputs: List of the inputs.
@@ -140,10 +140,10 @@ class StepGradient:
             shared: List of the values of captures and variables.
             kernels: List of the kernels of the products, transposed if they have rank 2.
             results: List of the results of the products.
-            upstream: List of the gradients of the outputs that a loss reads and of the next state.
+            upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Lists of the gradients, without `None`, of inputs, rows, results, state and shared tensors.
+            Lists without `None`: gradients of inputs, rows, gradients of results, of the state and of shared tensors.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]
@@ -162,11 +162,11 @@ class StepGradient:
 
 
 def _copy_operations(fetches, feeds):
-    """Copy the operations between fed and fetched tensors into the current graph and return the fetched copies.
+    """Copy operations from another graph into the current graph, and return copies of the fetched tensors.
 
     Args:
         fetches: List of tensors of another graph.
-        feeds: List of pairs of a tensor of the other graph and its value.
+        feeds: List of pairs: a tensor of the other graph, and the tensor that replaces it.
     """
     values = {x.name: tf.identity(value) for x, value in feeds}
     targets = [x for x in fetches if x.name not in values]
@@ -179,8 +179,8 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # Control inputs order side effects, but a pure step has no side effects. Gradients come from the traced graph,
-        # not from the copy.
+        # Remove control inputs, because a pure step has no side effects to order. Remove gradient names, because
+        # gradients come from the traced graph, not from the copy.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)
@@ -202,7 +202,7 @@ def select(values, flags):
 
 
 def split(values, *lists):
-    """Split values, in order, into lists as long as the given lists."""
+    """Split values, in order, into lists that are as long as `lists`."""
     values = iter(values)
     return [[next(values) for _ in each] for each in lists]
 

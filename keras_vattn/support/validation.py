@@ -1,6 +1,6 @@
-"""Checks of constructor arguments that several layers share. Each check returns the valid value.
+"""Check arguments that several layers have. Each function returns the valid value, or raises ValueError.
 
-NumPy numbers are converted to Python numbers, so that a config can be written as JSON.
+NumPy numbers become Python numbers, so that a config can be written as JSON.
 """
 
 import math
@@ -20,11 +20,11 @@ def integer(name, value, minimum=None, optional=False, expected=None):
     """Return an integer of at least `minimum`, or `None` if `optional`; raise ValueError otherwise.
 
     Args:
-        name: Name of the argument, for the error.
+        name: Name of the argument, for the error message.
         value: Value to check.
         minimum: Smallest value, or `None`.
         optional: Whether `None` is allowed.
-        expected: Text for the error message instead of "an integer of at least ...".
+        expected: Text that replaces "an integer of at least ..." in the error message.
     """
     if optional and value is None:
         return None
@@ -91,7 +91,7 @@ def refuse_ignore_class(name, weights, ignore_class):
 
 
 def refuse_unread(owner, beside, **defaults):
-    """Raise ValueError for attributes that are set although another attribute, `beside`, makes them ineffective."""
+    """Raise ValueError if attributes differ from their defaults, although the attribute `beside` disables them."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))

@@ -43,7 +43,7 @@ def test_ids_that_arrive_as_floats(make):
     expected = ops.cast(function(IDS), "float32")
     np.testing.assert_array_equal(ops.cast(function(floats), "float32"), expected)
     np.testing.assert_allclose(tf.function(lambda ids: function(ids))(floats), expected, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"must hold integers. Received: \w+ with the value 3\.5"):
+    with pytest.raises(ValueError, match=r"must contain integers. Received: \w+ with the value 3\.5"):
         function(floats + 0.5)
 
 
