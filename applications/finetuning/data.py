@@ -19,9 +19,9 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# Batch lengths are multiples of this.
+# Batches are padded to lengths that are multiples of this.
 MULTIPLE = 8
-# Number of training batches per pool whose examples are sorted by length.
+# Number of batches in a pool; training sorts the examples of each pool by length.
 POOL = 32
 
 
@@ -98,7 +98,7 @@ def read_examples(path, options):
     task = TASKS[options.task]
     if task.kind == "span":
         return spans.read_squad(path)
-    # GLUE's files do not use quotation marks for quoting.
+    # In the files of GLUE, quotation marks are part of the text.
     rows = list(table_rows(path, ".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"))
     header = [name.strip() for name in rows[0][1]] if rows else []
     names = [options.text_column, options.pair_column, options.label_column]
@@ -129,7 +129,7 @@ def _example(position, row, indices, width, task):
     if width is not None and len(row) > width:
         hint = "as in the header; in a .csv, put texts with commas in quotation marks"
         raise InputError(f"{position}: expected {width} columns, {hint}. Received: {len(row)}")
-    # Remove line breaks and tabs, because files of a run have one example per line.
+    # Remove line breaks and tabs, because the files that a run writes have one example per line.
     first, second, label = (None if column is None else " ".join(row[column].split()) for column in indices)
     if not label:
         raise InputError(f"{position}: expected a label. Received an empty one.")
@@ -146,7 +146,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return sentences of the standard library with their topics as labels; each docstring is in one split."""
+    """Return the built-in `Texts` of each split: sentences with topics as labels. No docstring is in two splits."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
@@ -191,7 +191,7 @@ class Encoded:
         num_first: Number of tokens before the second text.
         targets: Classes (N,), scores (N,), or the first and last token of an answer (N, 2), (0, 0) for no answer.
         report: Counts of examples and tokens.
-        questions, places: Question index of each window; character offsets (start, end) of its context tokens.
+        questions, places: For windows, the index of the question; the character offsets (start, end) of context tokens.
     """
 
     part: Texts | spans.Questions
@@ -213,7 +213,7 @@ class Encoded:
         `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
-        # Choose the batch lengths, multiples of `MULTIPLE` or `max_length`, with the least padding.
+        # Choose batch lengths that need the least padding: multiples of `MULTIPLE`, or `max_length`.
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
         lengths, counts = np.unique(rounded, return_counts=True)
         lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]
@@ -234,8 +234,8 @@ class Encoded:
         return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
-        """Return the rows of each batch: examples in random order are sorted by length within pools of `POOL` batches,
-        then the batches are shuffled."""
+        """Return the rows of each batch. The examples are shuffled and then sorted by length within pools of `POOL`
+        batches; finally the batches are shuffled."""
         num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
         pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
 
@@ -250,7 +250,7 @@ class Encoded:
 
 
 def encode(options, codec, part, training=False):
-    """Encode a split."""
+    """Return the `Encoded` examples of a split."""
     if isinstance(part, spans.Questions):
         windows = spans.windows_of(codec.encoder, part, options.texts.stride)
         answered = sum(map(bool, part.answers))

@@ -14,16 +14,16 @@ import numpy as np
 
 from applications.text import python_topics
 
-# Classes, and the modules whose docstrings contain their sentences.
+# The classes of the built-in task, and the modules from whose docstrings their sentences come.
 TOPICS = {
     "asyncio": ("asyncio",),
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
 }
-# Tenths of the docstrings in each split.
+# Tenths of the docstrings that each split contains.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
-# Third-party packages, and tests, whose strings and comments are not English prose.
+# Folders that are skipped: third-party packages, and tests, whose docstrings and comments are not English prose.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _COMPLETE_SENTENCE = re.compile(r"[A-Z].*[.!?]")
@@ -53,7 +53,7 @@ def _is_prose(sentence):
 
 
 def _modules():
-    """Return pairs of top-level name and path for the modules of the standard library."""
+    """Return a list of (top-level name, path) for all modules of the standard library."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     paths = sorted((path.relative_to(folder), path) for path in folder.glob("**/*.py"))
     return [(module.parts[0], path) for module, path in paths if not _LEFT_OUT & set(module.parts)]
@@ -61,7 +61,7 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return the distinct pretraining sentences, without validation and test sentences of the task."""
+    """Return distinct sentences for pretraining, without the validation and test sentences of the built-in task."""
     texts = [*python_topics.topics().values()]
     for _, path in _modules():
         texts += texts_of(path, comments=True)
@@ -71,9 +71,9 @@ def pretraining_sentences():
 
 @functools.cache
 def labelled():
-    """Return distinct sentences in random order with their topic and the tenth of their docstring, a list of (str, str,
-    int). Validation and test sentences that share three quarters of their words with a training sentence are
-    dropped."""
+    """Return a list of distinct sentences in random order, as (sentence, topic, tenth); all sentences of a docstring
+    have the same tenth. Validation and test sentences that share three quarters of their words with a training sentence
+    are dropped."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}

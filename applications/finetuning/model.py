@@ -1,10 +1,10 @@
-"""Build a pretrained transformer with a head, with deterministic or random attention.
+"""Build a pretrained transformer with a head, with deterministic or stochastic attention.
 
-    logits = head(dropout(transformer(tokens))),  attention weights drawn from q
-    loss = cross-entropy(logits) + kl_weight KL(q || p), or the squared error of a score
+    logits = head(dropout(transformer(tokens))),  attention weights sampled from q
+    loss = cross-entropy(logits), or the squared error of a score, + kl_weight KL(q || p)
 
-p is the prior of the weights, which a network computes from the keys. The model no_kl has no prior; the model
-deterministic does not draw.
+A network computes p, the prior of the attention weights, from the keys. The model no_kl has no prior and no KL; the
+model deterministic does not sample.
 
 Shapes: B examples, L tokens, C classes.
 """
@@ -22,10 +22,10 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-W
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its transformer, which is converted if its attention is random.
+    """The training model, and its transformer, which the models no_kl and wc convert to stochastic attention.
 
-    {"token_ids", "segment_ids", "padding_mask"} (B, L) -> logits (B, C), scores (B,), or logits of the first and last
-    token of an answer (B, L, 2).
+    The training model maps "token_ids", "segment_ids" and "padding_mask", (B, L) each, to logits (B, C), to scores
+    (B,), or to logits (B, L, 2) of the first and the last token of an answer.
     """
 
     training: keras.Model
@@ -39,7 +39,7 @@ def build(options, codec):
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
     units = {"classes": len(codec.labels or ()), "score": 1, "span": 2}[kind]
-    # A separate seed gives all models of a run seed the same head, independent of the priors.
+    # The head has a separate seed, so that models with the same --seed start with the same head, with any prior.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
     # Connect the layers.
@@ -49,14 +49,14 @@ def build(options, codec):
     if kind == "score":
         outputs = keras.ops.squeeze(outputs, -1)
     elif kind == "span":
-        # The pooled output is unused, and answers do not start or end in padding.
+        # Span tasks do not use the pooled output, and an answer cannot start or end in padding.
         backbone.get_layer("pooled_dense").trainable = False
         outputs = keras.ops.where(inputs["padding_mask"][..., None] > 0, outputs, -1e4)
     return Models(keras.Model(inputs, outputs), backbone)
 
 
 def bayesian(options, backbone):
-    """Convert the attention of a transformer as the model requires."""
+    """Convert the attention of a transformer to stochastic attention, except for the model deterministic."""
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)
@@ -70,9 +70,9 @@ def bayesian(options, backbone):
     prior = keras_vattn.GammaPrior(
         beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
-    # Make the weights of the prior depend only on the seed.
+    # The initial weights of the prior depend only on the seed.
     keras.utils.set_random_seed(seed)
-    # ALBERT calls a shared layer several times, so divide its KL by the number of calls too.
+    # ALBERT calls each shared layer several times, and every call adds a KL, so divide by the number of calls.
     count = getattr(backbone, "num_groups", backbone.num_layers)
     num_calls = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
     num_layers = num_calls if values.kl_reduction == "mean" else 1

@@ -1,4 +1,4 @@
-"""Options and tasks of fine-tuning pretrained transformers; presets/ has the presets."""
+"""Options and tasks of fine-tuning pretrained transformers. The presets are in presets/."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -56,12 +56,12 @@ class TextOptions:
     """Texts; the default is sentences of Python's library, classified by topic"""
 
     task: Literal[tuple(TASKS)] = "classes"
-    """File format: a task of GLUE, or SQuAD; classes or score for your own files, with the columns text, optionally
-    pair, and label or score."""
+    """Format of the files: a task of GLUE, or SQuAD. For files of your own: classes or score, with the columns text,
+    optionally pair, and label or score."""
     train: common.File | None = None
     """Training examples: .csv, tab-separated text, or SQuAD's .json; plain or .gz."""
     valid: common.File | None = None
-    """Validation examples; by default a fraction of the training examples is held out."""
+    """Validation examples; by default, some of the training examples are held out."""
     test: common.File | None = None
     """Test examples; by default the report uses the validation examples."""
     text_column: str | None = None
@@ -71,11 +71,11 @@ class TextOptions:
     label_column: str | None = None
     """Name of the label or score column."""
     valid_fraction: common.Fraction = 0.1
-    """Fraction of the training examples to hold out if no validation examples are given."""
+    """Fraction of the training examples to hold out if there are no validation examples."""
     max_length: common.Positive = 128
-    """Maximum tokens of an example, with special tokens; longer texts are cut, or split into windows for spans."""
+    """Maximum number of tokens per example, with special tokens. Longer texts are truncated; span tasks split them."""
     stride: common.Positive = 64
-    """Tokens between the starts of consecutive windows, in span tasks."""
+    """In span tasks, number of tokens between the starts of consecutive windows of a context."""
 
     def check(self):
         for name in ("valid", "test"):
@@ -105,26 +105,26 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Random weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share default as in to_bayesian"""
+    """Stochastic attention (Fan et al. 2020, section 4.5 and appendix B.5.2), with two defaults of to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
-    """Shape of the Weibull weights; larger values give less variation."""
+    """Shape of the Weibull weights; a larger shape means less variance."""
     drawn_share: common.Share = 1 / 3
-    """Fraction of attention layers with random weights, the last layers; 1 for all layers, as published."""
+    """Fraction of the attention layers with stochastic weights, from the last layer; 1 for all layers, as published."""
     prior_beta: common.PositiveFloat = 1e-2
     """Rate of the Gamma prior."""
     prior_hidden_units: common.Positive = 5
     """Width of the network that computes the prior from the keys."""
     prior_stddev: common.PositiveFloat | None = 0.02
-    """Standard deviation of the initial weights of this network; none for one over the square root of its input width,
-    as in the published code. A prior that starts far from the attention may also change pretrained weights."""
+    """Standard deviation of the initial weights of the prior network. none: 1 / sqrt(input width), as in the published
+    code. If the prior starts far from the attention, its KL may also change the pretrained weights."""
     per_head_prior: bool = False
     """Give each head its own prior network; the published network is shared by all heads."""
     kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over
-    these. query_mean: the sum divided by the number of queries."""
+    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over all
+    of them. query_mean: the sum divided by the number of queries."""
 
 
 @dataclasses.dataclass
@@ -134,7 +134,7 @@ class FinetuningFitOptions(common.FitOptions):
     learning_rate: common.PositiveFloat | None = None
     """Learning rate at the start, or after the warm-up. none: 3e-5 with --weights, 5e-4 for the tiny transformer."""
     warmup_steps: common.NotNegative | None = None
-    """Warm-up steps of the learning rate from 0; none for a tenth of all steps."""
+    """Steps over which the learning rate grows from 0; none for a tenth of all steps."""
 
 
 @dataclasses.dataclass
@@ -142,7 +142,7 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 10
-    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Compare only equal numbers of samples."""
 
 
 @dataclasses.dataclass
@@ -150,7 +150,7 @@ class Options:
     """Fine-tune a pretrained transformer; without data options, a tiny one on sentences of Python's library."""
 
     model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
-    """deterministic, or random attention: no_kl without a prior, wc with the prior of Fan et al. 2020, Table 5."""
+    """deterministic: the original attention. no_kl: stochastic attention without a prior. wc: with a prior (BAM-WC)."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)
     backbone: BackboneOptions = common.group(BackboneOptions)
@@ -175,13 +175,13 @@ class EvaluateFinetuning(common.EvaluateOptions):
     data: common.File | None = None
     """Other examples, in the format of --train."""
     num_draws: common.NoneOrSeveral | None = None
-    """Draws for the uncertainty metrics; defaults to the option of the run."""
+    """Samples for the uncertainty metrics; the default is the value of the run."""
 
 
 @dataclasses.dataclass
 class PredictFinetuning(common.GenerateOptions):
-    """Classify or score lines, each with a text or two texts separated by a tab; in span tasks, a question and a
-    context."""
+    """Classify or score texts. An input line is a text, or two texts separated by a tab; in span tasks, a question and
+    a context."""
 
 
 @dataclasses.dataclass
@@ -191,12 +191,12 @@ class OtherTexts:
     other: common.File | None = None
     """A file of other texts in the format of --train; labels are ignored."""
     corruption: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Fraction of words to replace in the test data; defaults to 0.3, 0 for no corruption."""
+    """Fraction of the words in the test data that are replaced; the default is 0.3, and 0 replaces none."""
 
 
 @dataclasses.dataclass
 class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
-    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare predictions of a run on test, other and corrupted data: sampled, at the mean, and with a temperature."""
 
 
 @dataclasses.dataclass
@@ -208,7 +208,7 @@ class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     models: tuple[str, ...] = ("deterministic", "no_kl")
     baseline: str = "deterministic"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ()
-    """Also print the paper's table, or an evaluation of the models' uncertainty."""
+    """Also print Table 5 of Fan et al. 2020, or evaluate the uncertainty of the models."""
 
 
 PROGRAM = Program(

@@ -1,4 +1,4 @@
-"""Pretrain a tiny BERT with masked words of text from Python's standard library."""
+"""Pretrain a tiny BERT to predict masked words in text from Python's standard library."""
 
 import functools
 
@@ -12,7 +12,7 @@ from applications.finetuning.tokens import TextEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 2500
-# All runs start from the weights of this seed.
+# The seed of the pretraining is fixed, so that all runs start from the same weights.
 SEED = 0
 LENGTH, BATCH, SHARE, LEARNING_RATE = 48, 64, 0.15, 2e-3
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}
@@ -23,14 +23,14 @@ def tokenizer():
     """Return a WordPiece tokenizer with a vocabulary of the most frequent words and word pieces."""
     import keras_hub
 
-    # Use a quarter of the sentences, because all sentences would take as long as the pretraining.
+    # Use every fourth sentence, because computing the vocabulary of all sentences takes as long as the pretraining.
     dataset = tf.data.Dataset.from_tensor_slices(pretraining_sentences()[::4]).batch(256)
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
-    # A file with one piece per line cannot store white space.
+    # Drop pieces with white space, because a file with one piece per line cannot store them.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # Set the name, which the run folder stores: Keras's default counts the tokenizers of the process.
+    # The run folder stores the name, so it must be fixed; Keras's default counts the tokenizers of the process.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 
@@ -43,7 +43,7 @@ def new_backbone(dropout=0.0):
 
 @functools.cache
 def pretrained_weights(num_steps):
-    """Return the weights of the transformer after `num_steps` steps."""
+    """Return the weights of the transformer after `num_steps` steps of pretraining."""
     import keras_hub
 
     keras.utils.set_random_seed(SEED)
@@ -58,7 +58,7 @@ def pretrained_weights(num_steps):
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # XLA takes 25% less time per step; compiling takes as long as tens of steps.
+        # With XLA a step takes 25% less time, but compiling takes as long as tens of steps.
         jit_compile=num_steps > 100,
     )
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), SEED)
@@ -67,9 +67,9 @@ def pretrained_weights(num_steps):
 
 
 def masked_batches(encoder, seed):
-    """Return an endless stream of batches in which one token of seven is masked and is the target.
+    """Return an endless dataset of batches. About one token in seven is masked; the targets are the masked tokens.
 
-    The noise of a batch depends on the seed and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
+    The noise of a batch depends only on `seed` and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
     """
     tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
@@ -87,13 +87,13 @@ def masked_batches(encoder, seed):
         positions = tf.argsort(tf.where(ordinary, order, 1.0))
         num_masked = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
         is_masked = tf.argsort(positions) < tf.cast(num_masked, "int32")
-        # Replace 80% by the mask and 10% by random tokens; keep 10%.
+        # Replace 80% of the masked tokens by the mask token and 10% by random tokens; 10% stay unchanged.
         random_words = tf.cast(random_words * tokenizer.vocabulary_size(), "int32")
         replacements = tf.where(choice < 0.8, tokenizer.mask_token_id, tf.where(choice < 0.9, random_words, words))
         positions = positions[:, :num_positions]
         weights = tf.cast(tf.gather(is_masked, positions, batch_dims=1), "float32")
         inputs |= {"token_ids": tf.where(is_masked, replacements, words), "mask_positions": positions}
-        # The weights turn the mean over all positions into a mean over the masked positions.
+        # With these weights, the mean loss over all positions is the mean over the masked positions.
         return inputs, tf.gather(words, positions, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)

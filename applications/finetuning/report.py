@@ -1,6 +1,6 @@
 """Report task metrics, calibration and uncertainty of a fine-tuned model.
 
-Shapes: N examples, C classes, S draws.
+Shapes: N examples, C classes, S samples.
 """
 
 import dataclasses
@@ -80,8 +80,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of an encoded split; `corruption` is the fraction of words to replace by words of other
-    texts. For score tasks it predicts scores."""
+    """Return the `Predictor` of an encoded split, which predicts class probabilities or scores. `corruption` is the
+    fraction of words that are replaced by words of other texts."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
@@ -111,7 +111,7 @@ def with_other_words(texts, fraction):
 
 
 def other_texts(options, path, codec=None):
-    """Read the texts of a file, and give them all the same label."""
+    """Read the texts of a file; their labels are ignored, so all receive the same label."""
     texts = data.read_examples(path, options.texts)
     return dataclasses.replace(texts, labels=[codec and codec.labels[0]] * len(texts))
 
@@ -122,7 +122,7 @@ def require_classes(options):
 
 
 def class_report(labels, draws):
-    """Return metrics of the mean of probabilities (S, N, C) over draws, given the right classes (N,)."""
+    """Average probabilities (S, N, C) over samples, and return metrics for the correct classes (N,)."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 
@@ -212,7 +212,7 @@ def shown(run, part, outputs):
             sample = [("text", column[row]) for column in part.columns]
             sample += [("label", label), ("predicted", answers[row])]
             sample += [] if spread is None else [("unsure", f"{spread[row]:.3f}")]
-        # Scores are not judged.
+        # A predicted score is neither right nor wrong.
         sample += [] if is_right is None else [verdict("" if is_right else f"{label} is right")]
         samples.append(sample)
     return Shown(samples)
@@ -222,14 +222,14 @@ def report(run, part, record, outputs, shown):
     return sample_lines(shown.samples, NUM_SHOWN)
 
 
-# Metrics of Table 5 for the tasks that do not use accuracy.
+# Metrics in Table 5 of Fan et al. 2020, for the tasks that do not use accuracy.
 _OF_TASKS = {"cola": ("matthews",), "sts": ("pearson",), "squad1": ("exact", "f1"), "squad2": ("exact", "f1")}
 _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return the column of the task in Table 5 of Fan et al. 2020, beside the paper's figures; no table for custom
-    tasks."""
+    """Return the task's column of Table 5 of Fan et al. 2020, with our results beside the published ones. Custom tasks
+    have no table."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

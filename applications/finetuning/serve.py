@@ -1,6 +1,6 @@
-"""Exportable module that maps texts to classes or scores with a fine-tuned model.
+"""Classify or score texts with a fine-tuned model, in a module that can be exported.
 
-Shapes: B texts, C classes, S draws.
+Shapes: B texts, C classes, S samples.
 """
 
 import tensorflow as tf
@@ -18,7 +18,7 @@ BATCH = 64
 
 
 class Predictor(tf.Module):
-    """The exported module of a `Run`, for tasks with classes or scores."""
+    """Exports the endpoint `predict` and, for stochastic models, `sample`, for tasks with classes or scores."""
 
     def __init__(self, run):
         super().__init__(name="predictor")
@@ -37,7 +37,7 @@ class Predictor(tf.Module):
 
     @property
     def names(self):
-        """Names of the endpoints, starting with the default."""
+        """Names of the endpoints; the first is the default."""
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, texts):
@@ -55,14 +55,14 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Return the prediction from the mean of draws, their standard deviation, and the draws (S, B, ...)."""
+        """Return the prediction from the mean of S samples, their standard deviation, and "draws" (S, B, ...)."""
         *texts, num_samples, seed = arguments
         draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
 
 
 def logits_of(run, part):
-    """Return the outputs for each batch of a split, at the mean of the attention."""
+    """Return the outputs of the model for each batch of a split, with the attention at its mean."""
     predict = run.models.training.predict_on_batch
     return [predict(inputs) for inputs, _ in progress(part.batches(run.options), "predicting")]
 
@@ -90,7 +90,7 @@ def generate(run, options):
 
 
 def _answers(run, rows):
-    """Yield the predictions for rows with one or two texts."""
+    """Yield an output line for each row, which contains one or two texts."""
     if TASKS[run.options.texts.task].kind == "span":
         questions, contexts = zip(*rows)
         part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))

@@ -20,7 +20,7 @@ MAX_ANSWER_LENGTH = 30
 
 @dataclasses.dataclass
 class Questions:
-    """Ids, questions and contexts, lists of str, and a list of answers (text, first character) for each question."""
+    """Questions as columns: ids, questions, contexts, and a list of answers (text, character offset) per question."""
 
     ids: list
     questions: list
@@ -60,7 +60,7 @@ def read_squad(path):
 
 
 def windows_of(encoder, part, stride):
-    """Return the fields of `data.Encoded` for the windows of questions."""
+    """Split the context of each question into windows, and return the windows as fields of `data.Encoded`."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
@@ -87,7 +87,7 @@ def windows_of(encoder, part, stride):
 
 
 def answer_tokens(answers, offsets):
-    """Return the first and last token of the first answer, or `None` without an answer."""
+    """Return the indices of the first and last token of the first answer, or `None` if there is no answer."""
     if not answers:
         return None
     text, start = answers[0]
@@ -96,19 +96,19 @@ def answer_tokens(answers, offsets):
 
 
 def best_spans(encoded, scores, may_have_none):
-    """Return the answer with the best-scoring span for each question.
+    """Return the text of the best-scoring span for each question, or "" for no answer.
 
     Args:
         encoded: `data.Encoded` questions.
-        scores: Log-probabilities of the first and last token of the answer in each window, a list of (L, 2).
-        may_have_none: Whether questions may have no answer, which both ends at the first token indicate.
+        scores: For each window, log-probabilities (L, 2): of each token as the first and as the last one of the answer.
+        may_have_none: Whether questions may have no answer; a span from the first token to itself then means no answer.
     """
     contexts = encoded.part.contexts
     best = [(-np.inf, "")] * len(contexts)
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
     for index, window_scores, before, offsets in windows:
-        # A question has no answer only if all windows have no answer.
+        # A question has no answer only if none of its windows contains one, so the lowest score counts.
         none[index] = min(none[index], window_scores[0].sum())
         if not offsets:
             continue
@@ -131,7 +131,7 @@ def normalized(text):
 
 
 def f1(answer, truth):
-    """Return the F1 of the words of an answer."""
+    """Return the F1 of the words of an answer, compared with those of the reference `truth`."""
     words, true_words = normalized(answer).split(), normalized(truth).split()
     if not words or not true_words:
         return float(words == true_words)

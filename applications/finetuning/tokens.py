@@ -1,4 +1,4 @@
-"""Encode texts for a pretrained transformer: vocabulary pieces between special tokens."""
+"""Encode texts for a pretrained transformer, as vocabulary pieces between special tokens."""
 
 import pathlib
 import re
@@ -42,7 +42,7 @@ class TextEncoder(tf.Module):
         return self._tokenizer.value
 
     def _sentencepiece(self):
-        # Load the model in each function: setting TensorFlow's seed would discard KerasHub's.
+        # Load the model in each function, because setting TensorFlow's seed discards the model that KerasHub loaded.
         return tensorflow_text.SentencepieceTokenizer(self._sentencepiece_model, out_type=tf.int32)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
@@ -57,7 +57,7 @@ class TextEncoder(tf.Module):
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 
     def located(self, text):
-        """Return lists of piece ids of a text and of the character offsets (start, end) of the word of each piece."""
+        """Return two lists: the piece ids of a text, and the character offsets (start, end) of the word of each piece."""
         words = [match.span() for match in _WORD.finditer(text)]
         if not words:
             return [], []
@@ -82,8 +82,8 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Return ragged ids (B, None) of texts, or of first and second texts of pairs; the number of tokens before the
-        second text (B,); and the number of truncated tokens (B,)."""
+        """Encode texts, or the first and second texts of pairs. Return ragged ids (B, None), the number of tokens before
+        the second text (B,), and the number of truncated tokens (B,)."""
         segments = [self.pieces(column) for column in texts]
         num_pieces = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
@@ -101,7 +101,7 @@ class TextEncoder(tf.Module):
             return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
-        """Write the files for `load` to a folder."""
+        """Write the tokenizer to a folder, for `load`."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
         with tempfile.TemporaryDirectory(dir=path) as assets:

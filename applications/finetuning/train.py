@@ -31,7 +31,7 @@ def train(options):
 
 
 def codec_of(options, train):
-    """Return the `Codec` with the tokenizer and the transformer of the options, and the training labels."""
+    """Return the `Codec`: the tokenizer, the config of the transformer, and the labels of the training examples."""
     path, dropout, max_length = options.backbone.weights, options.backbone.backbone_dropout, options.texts.max_length
     if path is None:
         tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
@@ -47,17 +47,17 @@ def codec_of(options, train):
 
 
 def set_pretrained_weights(run):
-    """Load the pretrained weights of a file, or pretrain the tiny transformer."""
+    """Set the weights of the transformer: load them from the folder `--weights`, or pretrain the tiny transformer."""
     options = run.options.backbone
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {options.pretraining_steps} steps of masked words", flush=True)
-        # Make training depend only on the seed, not on the pretraining.
+        # The pretraining has set Keras's seed; set the seed of the run again.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    # Assign weights in the order of the original model; priors keep their initial weights.
+    # `original_weights` has the order of the pretrained model; the weights of priors are not assigned.
     for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
         target.assign(weight)
 

@@ -8,7 +8,7 @@ import safetensors
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
-# KerasHub ignores these settings, so other values are rejected.
+# Supported values of settings that KerasHub ignores; other values are rejected.
 _SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
@@ -20,8 +20,8 @@ def tokenizer_of(path):
 
 
 def backbone_of(path, **options):
-    """Load the transformer of a folder; `options` override its config, and `load_weights=False` gives random weights.
-    Raise `InputError` for missing tensors or other shapes."""
+    """Load the transformer of a folder; `options` override its config. With `load_weights=False`, its weights are
+    random. Raise `InputError` if tensors are missing or have wrong shapes."""
     import keras_hub
 
     return _read(path, keras_hub.models.Backbone.from_preset, name="backbone", **options)
@@ -34,7 +34,7 @@ def _read(path, from_preset, **options):
     except ImportError as error:
         raise InputError(f'--weights: {path} needs another package: {error} pip install "keras_vattn[apps]"') from error
     except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
-        # Keras's messages have several lines and end with all values of a variable.
+        # Keras's messages span several lines and end with all values of a variable.
         reason = " ".join(str(error).partition(", value=")[0].split())
         raise InputError(f"--weights: {path} cannot be read: {reason}") from error
 
