@@ -16,7 +16,7 @@ from applications.graphs.sampling import sampled_batches
 
 @dataclasses.dataclass
 class Part:
-    """Some nodes of a graph, int32 (M,), such as the training nodes."""
+    """A split: a graph, and the indices of some of its nodes, int32 (M,)."""
 
     graph: Graph
     nodes: np.ndarray
@@ -27,7 +27,7 @@ class Part:
 
     @property
     def report(self):
-        """The columns of Table 6 of Fan et al. 2020."""
+        """Sizes of the graph and the split for the log, as in Table 6 of Fan et al. 2020."""
         graph = self.graph
         return {
             "nodes": len(self.nodes),
@@ -44,12 +44,12 @@ class Part:
         return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
 
     def batches(self, options, first_epoch=None):
-        """Return batches, each with the full graph unless training samples neighbours."""
+        """Return batches of the full graph or, in training with `--neighbors`, of sampled neighbours."""
         if first_epoch is not None and options.sampling.neighbors:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
         if options.sampling.neighbors:
-            # A model for sampled neighbours also reads padding masks.
+            # A model that trains on sampled neighbours also reads padding masks.
             counts = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
             inputs |= {name: tf.fill((count,), True) for name, count in counts.items()}
         batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
@@ -57,7 +57,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split of the graph given to `train`."""
+    """Return the `Part` of each split of the graph that the options of `train` name."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
@@ -67,8 +67,8 @@ def read(options):
 
 
 def read_other(options, evaluation, labelled=True):
-    """Return a `Part` with all nodes, or all `labelled` nodes, of the graph given to a command, or `None` without a
-    graph."""
+    """Return a `Part` of the graph that a command names, or `None` if it names none. The `Part` contains all nodes or,
+    if `labelled`, all nodes with a label."""
     if evaluation.npz is None and evaluation.nodes is None:
         return None
     files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
@@ -81,8 +81,8 @@ def read_other(options, evaluation, labelled=True):
 
 
 def encode(options, codec, part, training=False):
-    """Order and scale the features of a part and number its labels as in the codec; raise `InputError` for other
-    features or classes."""
+    """Order and scale the features of a `Part` and number its classes as in the codec. Raise `InputError` if the model
+    does not know its features or classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):
@@ -106,8 +106,8 @@ def encode(options, codec, part, training=False):
 
 
 def read_graph(options, labelled=True):
-    """Return a name for error messages, the `Graph` that `GraphOptions` describe, and its splits or `None`. If
-    `labelled`, a table of nodes needs labels."""
+    """Read the graph that `GraphOptions` name. Return its name for error messages, the `Graph`, and its splits or
+    `None`. If `labelled`, a table of nodes must have labels."""
     if options.npz is not None:
         origin, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:
@@ -132,8 +132,8 @@ def read_graph(options, labelled=True):
 
 
 def digits(num_neighbors=8):
-    """Return features, labels and edges of scikit-learn's 1,797 handwritten digits, 8 x 8 pixels, with edges from each
-    digit to its nearest neighbours."""
+    """Return the features, labels and edges of the built-in graph. Its nodes are scikit-learn's 1,797 handwritten
+    digits, 8 x 8 pixels, with edges from each digit to its nearest neighbours."""
     import sklearn.datasets
     import sklearn.neighbors
 
@@ -161,7 +161,7 @@ def _check_arrays(origin, graph):
 
 
 def _drawn_splits(options, graph):
-    """Draw splits as in Planetoid: training nodes of each class, then validation and test nodes."""
+    """Choose random splits as in Planetoid: `train_per_class` nodes per class, then validation and test nodes."""
     if len(graph.classes) < 2:
         raise InputError(f"--train-per-class: expected labels of at least 2 classes. Received: {len(graph.classes)}")
     labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))

@@ -23,7 +23,7 @@ _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 @dataclasses.dataclass
 class Graph:
-    """A graph. Right after reading, edges are as listed in the file, and an archive has no class names.
+    """A graph. The readers of this module return edges as listed in the file, and no class names for an archive.
 
     Attributes:
         features: float32 (N, D).
@@ -55,7 +55,7 @@ class Graph:
 
 
 def read_npz(path):
-    """Read the `Graph` of a NumPy archive, and its splits or `None`."""
+    """Read a NumPy archive; return its `Graph`, and a dictionary of its splits or `None`."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
@@ -87,8 +87,8 @@ def read_npz(path):
 
 
 def read_tables(path, edges_path, labelled=True):
-    """Read the `Graph` of a CSV of nodes, with labels if `labelled`, and a CSV of edges; return it with its splits or
-    `None`."""
+    """Read a CSV of nodes, which must have labels if `labelled`, and a CSV of edges. Return the `Graph`, and a
+    dictionary of its splits or `None`."""
     rows = _rows(path)
     header = rows[0][1] if rows else []
     if "node" not in header or (labelled and "label" not in header):

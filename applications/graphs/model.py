@@ -3,8 +3,8 @@
     h = elu(first(x)),  logits = second(h)
     loss = -mean_m log softmax(logits_m)[label_m] + kl_weight a(t) KL(q || p) + l2 / 2 sum w^2
 
-q is the distribution of the attention weights of both layers, p their prior, and a(t) the annealing at step t. Models
-without a prior have no KL; deterministic models have no q.
+q is the distribution of the attention weights, p their prior, and a(t) the annealing of the KL at step t. The model
+no_kl has no prior and therefore no KL; the attention of the model gat is deterministic.
 
 Shapes: N nodes, D features, E edges, M classified nodes, H heads, C classes.
 """
@@ -21,8 +21,8 @@ LAYERS = ("first", "second")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from Table 1 of Fan et al. 2020: its title; the distribution "weibull" or "lognormal", or `None` for
-    softmax; the prior "fixed", "contextual" or `None`."""
+    """A model in Table 1 of Fan et al. 2020. The distribution of attention weights is "weibull", "lognormal", or `None`
+    for softmax; the prior is "fixed", "contextual" or `None`."""
 
     title: str
     distribution: str | None = None
@@ -41,12 +41,12 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The training and prediction models, which share their layers.
+    """The training model and the model for prediction, which share their layers.
 
     Attributes:
-        training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); with sampled neighbours, also
-            "nodes_mask" (N,) and "edges_mask" (E,).
-        prediction: {"features" (N, D), "edges" (E, 2)} -> logits (N, C).
+        training: Maps "features" (N, D), "edges" (E, 2) and the nodes "targets" (M,) to logits (M, C). If neighbours
+            are sampled, it also reads "nodes_mask" (N,) and "edges_mask" (E,).
+        prediction: Maps "features" (N, D) and "edges" (E, 2) to logits (N, C).
     """
 
     training: keras.Model
@@ -54,12 +54,12 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models` for the D features and C classes of a codec."""
+    """Build the `Models`; the codec provides the number of features and the classes."""
     # Layers.
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # `build` draws the prior's weights last, so all models with the same seed start from the same weights.
+    # The prior is initialised last, so that models with the same seed have the same initial weights outside the prior.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
@@ -75,13 +75,13 @@ def build(options, codec):
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
         logits = second(first(features, edges, **masks), edges, **masks)
-    # Compute the loss in float32 under half precision.
+    # The loss is float32, also under mixed precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
     return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
 
 def attention(options, index, units, num_heads, **kwargs):
-    """Build a layer of the network."""
+    """Build the graph attention layer `LAYERS[index]`."""
     network, alignment, model = options.network, options.alignment, MODELS[options.model]
     kwargs |= {"name": LAYERS[index], "seed": options.run.layer_seed(index)}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
@@ -91,11 +91,11 @@ def attention(options, index, units, num_heads, **kwargs):
         kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
         kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":
-            # The published KL is a mean over the edges and heads of both layers.
+            # In the published code, the KL is a mean over the edges and heads of both layers together.
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None
-        # He initialization per head: Keras would count the heads axis as fan-in.
+        # He initialization; the factor `heads` corrects for Keras, which counts the heads axis as fan-in.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = bayesian.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
@@ -104,7 +104,7 @@ def attention(options, index, units, num_heads, **kwargs):
 
 
 def values_of(options):
-    """Return a dictionary of the attention's values, from the options or, by default, from the paper."""
+    """Return the attention options of a model with their values; options that are not set have the published values."""
     values = dataclasses.asdict(options.alignment)
     return {name: value if values.get(name) is None else values[name] for name, value in _published(options).items()}
 

@@ -1,4 +1,4 @@
-"""Options of node classification; presets/ has the presets, and published.yaml the papers' attention values."""
+"""Options of node classification. The presets are in presets/; published.yaml contains the paper's attention values."""
 
 import dataclasses
 import pathlib
@@ -28,29 +28,29 @@ class GraphOptions:
     """Graph; the default is a nearest-neighbour graph of scikit-learn's digits"""
 
     npz: common.File | None = None
-    """NumPy archive with features, or feat_data, feat_indices, feat_indptr and feat_shape (compressed rows); edges (E,
-    2); labels, -1 for unknown; optionally train_idx, val_idx and test_idx. tools/convert_planetoid.py converts
-    Planetoid's files."""
+    """NumPy archive with the arrays features, or feat_data, feat_indices, feat_indptr and feat_shape (compressed rows);
+    edges (E, 2); labels, -1 if unknown; optionally train_idx, val_idx, test_idx. tools/convert_planetoid.py converts
+    the files of Planetoid."""
     nodes: common.File | None = None
-    """CSV with a header: node (a name); label, empty if unknown; optionally split, which is train, valid, test or
-    empty; all other columns are features."""
+    """CSV with these columns: node, a name; label, empty if unknown; optionally split: train, valid, test or empty. All
+    other columns are features."""
     edges: common.File | None = None
     """CSV with two node names per line, source and target; a header is allowed."""
     directed: bool = False
-    """Treat edges as directed; otherwise each edge is used in both directions."""
+    """Use each edge only from source to target; by default, each edge is used in both directions."""
     scale_features: Literal["auto", "rows", "columns", "none"] = "auto"
     """rows: divide the features of a node by the sum of their absolute values, as published for word counts. columns:
     standardize each feature. auto: columns for --nodes, otherwise rows."""
     train_per_class: common.Positive = 20
-    """Training nodes per class, if the data have no splits."""
+    """Number of training nodes per class, if the data have no splits."""
     num_valid: common.Positive = 500
-    """Validation nodes, if the data have no splits."""
+    """Number of validation nodes, if the data have no splits."""
     num_test: common.NotNegative = 1000
     """Maximum number of test nodes, if the data have no splits."""
 
     @property
     def scaling(self):
-        """The value of `scale_features`, with auto resolved."""
+        """The scaling "rows", "columns" or "none", also if the option is auto."""
         if self.scale_features != "auto":
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
@@ -65,9 +65,9 @@ class NetworkOptions:
     units: common.Positive = 8
     """Width of each head of the first layer."""
     num_heads: common.Positive = 8
-    """Number of heads of the first layer, which are concatenated."""
+    """Number of heads of the first layer, whose outputs are concatenated."""
     output_heads: common.Positive = 1
-    """Number of heads of the second layer, which are averaged."""
+    """Number of heads of the second layer, whose outputs are averaged."""
     feature_dropout: common.Dropout = 0.6
     """Dropout rate of the inputs of both layers."""
     coefficient_dropout: common.Dropout = 0.6
@@ -84,16 +84,16 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none uses the value of --published for the model"""
+    """Attention; none uses the value that --published selects for the model"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
-    """Data set whose published attention values are used. general: values of this program, whose KL has an effect."""
+    """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""
     prior_hidden_units: common.Positive | None = None
     """Width of the network that computes a contextual prior from the projected nodes."""
     per_head_prior: bool = True
     """Give each head its own prior network, as published."""
     prior_over: Literal["neighbourhood", "nodes"] = "neighbourhood"
-    """Normalize a contextual prior over the neighbourhood, or over all nodes as in the published code."""
+    """Nodes over which a contextual prior is normalised: the neighbourhood or, as in the published code, all nodes."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
     """sum: sum over edges and heads, mean over nodes. query_mean: mean over nodes with edges. mean: mean over the edges
     and heads of both layers, as in the published code."""
@@ -104,8 +104,8 @@ class SamplingOptions:
     """Mini-batches; by default each step uses the full graph, and --batch-size has no effect"""
 
     neighbors: tuple[common.Positive, ...] = ()
-    """10 10: a training step uses batch_size training nodes, ten sampled neighbours of each, and ten neighbours of each
-    of these. Reports use the full graph."""
+    """Number of sampled neighbours per node. 10 10: a batch contains batch_size training nodes, ten neighbours of each,
+    and ten neighbours of each neighbour. Reports use the full graph."""
 
     def check(self):
         if len(self.neighbors) not in (0, 2):
@@ -117,11 +117,11 @@ class ReportOptions:
     """Reports"""
 
     criterion: Literal["published", "accuracy", "nll"] = "published"
-    """Validation criterion for keeping weights and for early stopping. published: keep an epoch if accuracy and NLL are
-    both the best so far; stop if neither improves. accuracy: keep the best accuracy, ties broken by NLL. nll: keep the
-    lowest NLL."""
+    """Validation metric that selects the weights and stops early. published: select an epoch if accuracy and NLL are
+    both the best so far; stop if neither improves. accuracy: select the highest accuracy and, among equal ones, the
+    lowest NLL. nll: select the lowest NLL."""
     num_draws: common.NoneOrSeveral = 20
-    """Draws for the uncertainty metrics, at least 2; 0 skips them. Compare metrics only at equal numbers of draws."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Compare only equal numbers of samples."""
 
 
 @dataclasses.dataclass
@@ -129,7 +129,7 @@ class Options:
     """Train a classifier of graph nodes; without data options, on a graph of scikit-learn's digits."""
 
     model: Literal[MODELS] = "wc"
-    """A model from Table 1 of Fan et al. 2020."""
+    """A model in Table 1 of Fan et al. 2020."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/graphs")
     graph: GraphOptions = common.group(GraphOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -165,7 +165,7 @@ class OtherGraph:
     nodes: common.File | None = None
     """Another graph, in the format of `train --nodes`; `predict` needs no labels."""
     edges: common.File | None = None
-    """Edges of this graph."""
+    """Edges of the graph in --nodes."""
 
     check = check_sources
 
@@ -175,12 +175,12 @@ class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
     """Report on a split of the graph of a run, or on all labelled nodes of another graph."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Draws for the uncertainty metrics; defaults to the option of the run."""
+    """Samples for the uncertainty metrics; the default is the value of the run."""
 
 
 @dataclasses.dataclass
 class PredictGraphs(OtherGraph, common.GenerateOptions):
-    """Classify nodes of the graph of a run, or of another graph, given one name (or number, from 0) per line."""
+    """Classify nodes of the run's graph or of another graph. An input line is a node's name, or its number from 0."""
 
 
 @dataclasses.dataclass
@@ -190,12 +190,12 @@ class OtherNodes:
     other: common.File | None = None
     """An .npz of another graph, in the format of `evaluate --npz`; labels are ignored."""
     corruption: common.NotNegativeFloat | None = None
-    """Noise on the test features, in standard deviations of each feature; defaults to 5, 0 for no noise."""
+    """Noise on the test features, in standard deviations of each feature; the default is 5, and 0 adds no noise."""
 
 
 @dataclasses.dataclass
 class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
-    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare predictions of a run on test, other and corrupted data: sampled, at the mean, and with a temperature."""
 
 
 @dataclasses.dataclass
@@ -207,7 +207,7 @@ class CompareGraphs(OtherNodes, common.CompareClassesOptions):
     models: tuple[str, ...] = MODELS
     baseline: str = "gat"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ("fan",)
-    """Also print Table 1 of Fan et al. 2020 with paired tests, or an evaluation of the models' uncertainty."""
+    """Also print Table 1 of Fan et al. 2020 with paired tests, or evaluate the uncertainty of the models."""
 
 
 PROGRAM = Program(

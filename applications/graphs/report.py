@@ -1,6 +1,6 @@
 """Report accuracy, calibration, uncertainty and attention statistics of a trained model.
 
-Shapes: N nodes, M nodes of a split, C classes, S draws.
+Shapes: N nodes, M nodes of a split, C classes, S samples.
 """
 
 import functools
@@ -24,17 +24,17 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Number of nodes in report.txt and in report.html, of nodes with alignments there, and of neighbours per node.
+# Number of nodes in report.txt, of nodes in report.html, of nodes with attention weights there, of neighbours per node.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
-# Number of draws for the standard deviation of weights, and their seed.
+# Number of samples for the standard deviation of attention weights, and their seed.
 NUM_DRAWS, SEED = 16, 0
-# Noise for noise detection, in standard deviations of a feature.
+# Noise for `noise_detection`, in standard deviations of each feature.
 CORRUPTION = 5.0
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
 
 
 def deviation(record):
-    """Return the larger standard deviation over draws of the attention weights of both layers."""
+    """Return the standard deviation of sampled attention weights, in the layer where it is larger."""
     layers = record["report"]["attention"]
     return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 
@@ -92,8 +92,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def noise_detection(run, part, probabilities, num_draws):
-    """Return the AUROC of detecting nodes with noisy features by the entropy of one prediction and, with random
-    attention, by the mutual information of draws."""
+    """Return how well two scores detect nodes with noisy features, as AUROC: the entropy of one prediction and, if the
+    attention is stochastic, the mutual information of samples."""
     predicting, noisy = predictor(run, part), predictor(run, part, CORRUPTION)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:
@@ -121,7 +121,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def other_graph(options, path, codec=None):
-    """Read all nodes of the graph in an .npz, without labels."""
+    """Read the graph in an .npz; return a `Part` with all its nodes, whose labels are ignored."""
     part = data.read_other(options, OtherGraph(npz=path), labelled=False)
     part.graph.classes, part.graph.labels = codec and codec["classes"], np.full_like(part.graph.labels, -1)
     return part
@@ -138,8 +138,8 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return, for each layer, the entropies of the weights and of the prior and the standard deviation of a weight over
-    draws, averaged over heads and nodes with edges. Return `None` for deterministic weights."""
+    """Return for each layer the entropy of the weights, the entropy of the prior and the standard deviation of sampled
+    weights, averaged over heads and over nodes with edges. Return `None` for deterministic weights."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]
@@ -152,7 +152,7 @@ def attention_statistics(run, graph):
 
 
 def _layer_inputs(run, graph):
-    """Return the input features of each layer at the mean of the attention."""
+    """Return the input features of each layer, with the attention of the first layer at its mean."""
     features, first = graph.inputs["features"], run.models.prediction.get_layer("first")
     return {"first": features, "second": first(features, graph.inputs["edges"])}
 
@@ -217,7 +217,7 @@ def shown(run, part, outputs):
 
 
 def _alignments(run, graph, nodes):
-    """Return the attention weights of nodes over their neighbours, for each head of each layer."""
+    """Return `Alignment`s: the attention weights of each node over its neighbours, for each head of each layer."""
     model, edges = run.models.prediction, graph.inputs["edges"]
     weights, spread, alignments = {}, {}, []
     for layer, features in _layer_inputs(run, graph).items():
@@ -228,7 +228,7 @@ def _alignments(run, graph, nodes):
                 draws.append(attend()[1].numpy())
         if draws:
             spread[layer] = np.std(draws, axis=0)
-    # Append the self-loop of every node after the edges.
+    # As the layers do, append a self-loop for every node to the edges.
     ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
         links = np.flatnonzero(ends[:, 1] == node)
@@ -259,7 +259,7 @@ def report(run, part, record, outputs, shown):
 
 
 def fan(comparison):
-    """Return Table 1 of Fan et al. 2020: the paper's accuracy, ours, and paired tests against the baseline."""
+    """Return Table 1 of Fan et al. 2020: the published accuracies, ours, and paired tests against the baseline."""
     values = {name: [100.0 * x["report"]["accuracy"] for x in runs] for name, runs in comparison.records.items()}
     baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
     compared = [name for name in values if name != baseline] if baseline in values else []

@@ -1,4 +1,4 @@
-"""Mini-batches with sampled neighbours of a few nodes instead of the full graph (Hamilton et al. 2017)."""
+"""Build mini-batches of a few nodes with sampled neighbours, instead of the full graph (Hamilton et al. 2017)."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from applications.common.batches import prefetched
 
 
 class NeighborSampler:
-    """Sample neighbours from edges (E, 2), pairs of source and target, of a graph with `num_nodes` nodes."""
+    """Samples neighbours in a graph with `num_nodes` nodes; `edges` (E, 2) are pairs of source and target."""
 
     def __init__(self, edges, num_nodes):
         order = np.argsort(edges[:, 1], kind="stable")
@@ -17,15 +17,15 @@ class NeighborSampler:
         self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
 
     def draw(self, nodes, counts, generator):
-        """Sample edges (E, 2) into distinct nodes (M,), then into their sources, and so on, with at most `counts[i]`
-        edges into each node in step i. Edges into a node are sampled only in the step after its first occurrence."""
+        """Return sampled edges (E, 2). Step 0 samples up to `counts[0]` edges into each of the distinct `nodes` (M,).
+        Step i samples up to `counts[i]` edges into each node that step i - 1 reached for the first time."""
         edges, visited = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
             targets = np.repeat(nodes, degrees)
             first = np.repeat(np.cumsum(degrees) - degrees, degrees)
             sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
-            # Choose the first `count` edges of each node in random order.
+            # Shuffle the edges into each node, and choose the first `count`.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
             chosen = order[np.arange(len(targets)) - first < count]
             edges.append(np.stack([sources[chosen], targets[chosen]], axis=1))
@@ -35,10 +35,10 @@ class NeighborSampler:
 
 
 def sampled_batches(part, options, first_epoch):
-    """Return an endless stream of training batches; order and neighbours depend only on the seed and the epoch.
+    """Return an endless dataset of training batches; order and neighbours depend only on the seed and the epoch.
 
-    The nodes of a batch are renumbered. Nodes and edges are padded to a power of two, so that XLA compiles few shapes;
-    masks mark the padding.
+    Each batch numbers its nodes from 0. Nodes and edges are padded to a power of two, so that XLA compiles few shapes;
+    "nodes_mask" and "edges_mask" are false at padding.
     """
     graph, batch_size = part.graph, options.fit.batch_size
     sampler = NeighborSampler(graph.edges, len(graph.labels))
@@ -57,7 +57,7 @@ def sampled_batches(part, options, first_epoch):
 
 
 def batch_of(graph, sampler, nodes, counts, generator):
-    """Return the inputs and labels of a batch of training nodes."""
+    """Return the inputs and the labels of a batch with these training nodes."""
     edges = sampler.draw(nodes, counts, generator)
     node_ids, new_ids = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
     size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(node_ids), len(edges)))

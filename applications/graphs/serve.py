@@ -1,6 +1,6 @@
-"""Exportable module that classifies nodes: it maps features and edges to class probabilities.
+"""Classify the nodes of a graph, given its features and edges, in a module that can be exported.
 
-Shapes: N nodes, D features, E edges, C classes, S draws.
+Shapes: N nodes, D features, E edges, C classes, S samples.
 """
 
 import numpy as np
@@ -17,8 +17,8 @@ NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
-    """The exported module of a `Run`. Features are unscaled, as in the file; edges are distinct pairs of source and
-    target, one per direction, without self-loops."""
+    """Exports the endpoint `predict` and, for stochastic models, `sample`. `features` are unscaled, as in the file.
+    `edges` are distinct pairs of source and target without self-loops; an undirected edge is two pairs."""
 
     def __init__(self, run):
         super().__init__(name="classifier")
@@ -37,7 +37,7 @@ class Classifier(tf.Module):
 
     @property
     def names(self):
-        """Names of the endpoints, starting with the default."""
+        """Names of the endpoints; the first is the default."""
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, features, edges):
@@ -50,12 +50,12 @@ class Classifier(tf.Module):
             return {"features": features, "edges": tf.identity(edges)}
 
     def _predict(self, features, edges):
-        """Return the probabilities (N, C) and the name of the most probable class (N,) of each node."""
+        """Return the class probabilities (N, C) of the nodes, and the names of their most probable classes (N,)."""
         return self._classified(self._probabilities(self._inputs(features, edges)))
 
     def _sample(self, features, edges, num_samples, seed):
-        """Return the mean of draws (N, C), its class and entropy (N,), the mutual information (N,) of the draws, both
-        in nats, and the draws (S, N, C)."""
+        """Return the mean (N, C) of S samples and its best class (N,), the entropy and the mutual information in nats,
+        (N,) each, and the samples as "draws" (S, N, C)."""
         inputs = self._inputs(features, edges)
         draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
         statistics = predictive_statistics(draws)
@@ -69,14 +69,14 @@ class Classifier(tf.Module):
 
 
 def predicted(run, part):
-    """Return the class probabilities (M, C) at the mean of the attention."""
+    """Return the class probabilities of the nodes of a split, (M, C), at the mean of the attention."""
     logits = run.models.prediction(part.graph.inputs, training=False)
     return tf.nn.softmax(tf.gather(tf.cast(logits, "float32"), part.nodes)).numpy()
 
 
 def generate(run, options):
     part = data.read_other(run.options, options, labelled=False) or data.read(run.options)["train"]
-    # The file may have new nodes; use the classes and the scaling of the model.
+    # The graph may contain new nodes, so encode it with the classes and the scaling of the model.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
     lines, origin = read_input(options, is_text=False), options.input or "standard input"

@@ -45,15 +45,15 @@ def codec_of(options, part):
 
 
 def criterion_of(criterion, rows, accuracy, nll):
-    """Return the history columns of an epoch for keeping the best weights and for early stopping; each decreases when
-    the epoch improves on the previous `rows`."""
+    """Return two history columns of an epoch, which decrease if it improves on the previous epochs `rows`: "val_best"
+    selects the weights, "val_better" decides on early stopping."""
     if criterion == "published":
         is_most_accurate = accuracy >= max((row["val_accuracy"] for row in rows), default=0.0)
         has_least_nll = nll <= min((row["val_nll"] for row in rows), default=np.inf)
         best = min((row["val_best"] for row in rows), default=0.0) - (is_most_accurate and has_least_nll)
         better = min((row["val_better"] for row in rows), default=0.0) - (is_most_accurate or has_least_nll)
     elif criterion == "accuracy":
-        # The NLL term breaks ties: it is smaller than any step of the accuracy.
+        # The NLL term only breaks ties, because it is smaller than any difference between two accuracies.
         best = better = -accuracy + 1e-6 * min(nll, 10.0)
     else:
         best = better = nll
