@@ -57,7 +57,7 @@ class TextEncoder(tf.Module):
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 
     def located(self, text):
-        """Return two lists: the piece ids of a text, and the character offsets (start, end) of the word of each piece."""
+        """Return the piece ids of a text, and for each piece the character offsets (start, end) of its word."""
         words = [match.span() for match in _WORD.finditer(text)]
         if not words:
             return [], []
@@ -82,8 +82,8 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Encode texts, or the first and second texts of pairs. Return ragged ids (B, None), the number of tokens before
-        the second text (B,), and the number of truncated tokens (B,)."""
+        """Encode texts, or first and second texts of pairs; return ragged ids (B, None), the number of tokens before the
+        second text (B,), and the number of truncated tokens (B,)."""
         segments = [self.pieces(column) for column in texts]
         num_pieces = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
