@@ -37,7 +37,9 @@ def test_a_sublayer_has_one_owner(make, name):
     first, second = owners(shared)
     first(QUERY, VALUE)
     first(QUERY, VALUE)
-    with pytest.raises(ValueError, match=f"This {name} belongs to another layer.*Received: {name}={shared.name}, of "):
+    with pytest.raises(
+        ValueError, match=f"This {name} already belongs to another layer.*Received: {name}={shared.name}, of "
+    ):
         second(QUERY, VALUE)
 
 
