@@ -19,7 +19,7 @@ PAGES = {
     "docs/uncertainty.html": ("mutual information", 0),
     "docs/pretrained_models.html": ("to_bayesian", 0),
     "docs/applications/nmt.html": ("applications.nmt", 0),
-    "docs/notebooks.html": ("Neighbours that are drawn", 0),
+    "docs/notebooks.html": ("Bayesian attention on a graph", 0),
     "ARCHITECTURE.html": ("The packages", 0),
     "notebooks/alignments.html": ("What the alignments do", 0),
     "api/keras_vattn/GaussianAttention.html": ("alignment_statistics", 1),

@@ -68,7 +68,7 @@ SPOTLIGHT_CASE = Case(
     steps=5,
     unreadable=(
         b"1 2 three\n",
-        "standard input: expected 24 numbers a line: could not convert string to float: 'three'",
+        "standard input: needs 24 numbers per line: could not convert string to float: 'three'",
     ),
 )
 TEXT = {"embedding_width": 6, "encoder_units": 5, "units": 8, "valid_fraction": 0.2, "epochs": 2}
