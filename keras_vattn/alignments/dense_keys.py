@@ -10,7 +10,7 @@ _LONGEST_TABLE = 4096
 
 
 class DenseKeys(Keys):
-    """Rows of an array of logits (..., T, S): the row of a query is the last axis, with all keys.
+    """Keys of dense logits (..., T, S), where every query has one logit for each of the S keys.
 
     Args:
         mask: Boolean tensor that broadcasts to (..., T, S), `True` where a query may attend to a key. `None` allows all
@@ -27,7 +27,7 @@ class DenseKeys(Keys):
         self.valid = mask
 
     def without_hidden(self, logits):
-        """Return the keys without hidden entries, whose logit is the most negative number."""
+        """Return `DenseKeys` that also mask hidden keys, whose logit is the most negative finite number."""
         return DenseKeys(both(self.valid, ops.logical_not(ops.cast(logits, "float32") <= LOWEST)))
 
     def sum(self, x):
@@ -53,19 +53,19 @@ class DenseKeys(Keys):
         num_keys = like.shape[-1]
         if num_keys is None or num_keys > _LONGEST_TABLE:
             return super().of_count(function, like)
-        # Only few counts occur: a constant or a table replaces an evaluation for every row in every step.
+        # There are only S + 1 possible counts, so evaluate the function once for each count, not for every row.
         counts = [num_keys] if self.valid is None else range(num_keys + 1)
         with tf.init_scope():
             table = function(tf.constant(counts, "float32")).numpy()
         return table[0] if self.valid is None else tf.gather(table, ops.cast(self.count(like), "int64"))
 
     def _weights(self, num_keys):
-        """Return 1 at valid entries and 0 elsewhere, with a full key axis even if the mask broadcasts over keys."""
+        """Return the mask in float32, with a full axis of keys even if the mask broadcasts over keys."""
         valid = ops.cast(self.valid, "float32")
         return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 
     def softmax(self, logits):
-        # keras.ops.softmax warns about a single key, which is legitimate here: a sequence of length one.
+        # Unlike keras.ops.softmax, this function does not warn if there is only one key, which is a valid case.
         return self.where_valid(tf.nn.softmax(self.mask_out(logits)), 0.0)
 
     def log_softmax(self, logits):
@@ -89,5 +89,5 @@ class DenseKeys(Keys):
         x = self.mask_out(x)
         if x.shape[-1] == 0:
             return x
-        # The argmax of Keras first checks the sign of every entry, which runs in host memory on a GPU.
+        # Keras's argmax would first check the sign of every number, in host memory even on a GPU.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))

@@ -14,14 +14,14 @@ from keras_vattn.support.validation import number
 class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw combines Gamma
-    draws in log space, which stay finite for small alpha and have implicit gradients with respect to alpha (Figurnov et
-    al. 2018).
+    Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw is computed from
+    Gamma draws in log space, which stay finite for small alpha and have implicit gradients with respect to alpha
+    (Figurnov et al. 2018).
 
-    The KL is the closed form between two Dirichlets, computed without cancellation in float32. A smooth clamp keeps log
-    alpha in [min_log_concentration, max_log_concentration]; the published code of other models clips to the same range.
-    The prior names "fixed" and "contextual" select a `DirichletPrior` with the same range. With posterior logits p is
-    the Dirichlet of the scores.
+    The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
+    limits log alpha to [min_log_concentration, max_log_concentration]; published code of other models clips to the
+    default range. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the range of this
+    alignment. With posterior logits, p is the Dirichlet of the scores.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))
@@ -72,7 +72,7 @@ class Dirichlet(Alignment):
         return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(noise["uniform"]) / concentration
 
     def posterior(self, logits, keys):
-        # Masked logits may be anything, even NaN, and are excluded from the distribution.
+        # Masked logits are not part of the distribution, and may even be NaN, so set them to 0.
         return distributions.Dirichlet(ops.exp(self._clamp(keys.zero_masked(logits))), keys)
 
     def _clamp(self, logits):

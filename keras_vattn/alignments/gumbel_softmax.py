@@ -10,12 +10,13 @@ from keras_vattn.support.validation import boolean, positive_number
 class GumbelSoftmax(Alignment):
     """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
 
-    Jang et al. 2017; Maddison et al. 2017; "gumbel" in the code of Deng et al. 2018. As tau goes to 0 the weights
-    become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the weights only in that
-    limit.
+    See Jang et al. 2017 and Maddison et al. 2017. Its name is "gumbel" in the code of Deng et al. 2018. As tau goes to
+    0, the weights become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the weights
+    only in this limit.
 
-    The KL of the relaxed distribution has no closed form. The layer uses the KL of the underlying categoricals as a
-    surrogate. p is Psi under a `ContextualPrior`, and uniform over the valid keys under a `FixedPrior`.
+    The KL of the relaxed distribution has no closed form, so the layer uses the KL of the underlying categorical
+    distributions as a surrogate. With a `ContextualPrior`, p is the distribution Psi that its network computes from the
+    keys. With a `FixedPrior`, p is uniform over the valid keys.
 
     Formula:
         w_(t,s) = "softmax"_s((phi_(t,s) + g_(t,s)) / tau), quad g_(t,s) ~ "Gumbel"(0, 1)

@@ -12,9 +12,10 @@ class Hard(Alignment):
 
     Inference uses softmax(phi), the mean of the weights.
 
-    A draw has no gradient with respect to the logits. `keras_vattn.RewardToGo` takes the weights, the logits and the
-    log-likelihood of the words, and adds the score-function gradient that trains the score. If no model state depends
-    on the draw, `keras_vattn.CategoricalAttention` offers estimators with less variance, and KLs.
+    A draw has no gradient with respect to the logits. To train the score, pass the weights, the logits and the
+    log-likelihood of the words to `keras_vattn.RewardToGo`, which adds the score-function gradient. If no model state
+    depends on the draw, use `keras_vattn.CategoricalAttention` instead: its estimators have less variance, and it
+    supports a KL.
 
     Formula:
         z_t ~ "Categorical"("softmax"_s(phi_(t,s))), quad w_t = "one-hot"(z_t)
@@ -29,7 +30,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # Later KLs depend on the draw, but carry no gradient to it.
+    # The KLs of later steps would depend on the draw, but would pass no gradient to it.
     takes_divergence = False
 
     def noise(self, shape, seed):

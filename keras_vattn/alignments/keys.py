@@ -5,11 +5,11 @@ from keras_vattn.support.masks import LOWEST
 
 
 class Keys:
-    """Defines which entries of an array of logits form a row, and which entries are valid.
+    """Defines which logits belong to the same query, and which logits are valid.
 
-    Alignments and priors reduce over the keys of a query only through this object, so one formula serves padded
-    sequences, transformer heads and graph edges. It handles three kinds of arrays: one value for each *entry* (a pair
-    of a query and a key: logits, weights), for each *row* (a query: a KL, an entropy), or for each *key*.
+    An *entry* is a pair of a query and a key. A *row* is all entries of one query. Alignments and priors reduce over
+    rows only with the methods of this class, so the same formula works for padded sequences, transformer heads and
+    graph edges. Arrays have one value per entry (logits, weights), per row (a KL, an entropy), or per key.
 
     | | entry | row | key |
     |---|---|---|---|
@@ -17,7 +17,7 @@ class Keys:
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
     A subclass defines `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and if needed `one_hot` and
-    `average`. The other methods of this class use these.
+    `average`. The other methods of this class call these methods.
 
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may attend to a key. `None` allows
@@ -25,7 +25,7 @@ class Keys:
 
     Example:
 
-    >>> def entropy(keys, logits):  # of each query, whatever its keys are
+    >>> def entropy(keys, logits):  # one value for each query
     ...     return -keys.sum(keys.softmax(logits) * keys.log_softmax(logits))
     >>> entropy(keras_vattn.DenseKeys(), keras.ops.zeros((2, 3, 4))).shape
     TensorShape([2, 3])
@@ -41,11 +41,11 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return the largest valid entry of each row, float32: entry -> row; -3.4e38 if no entry is valid."""
+        """Return the largest valid entry of each row, float32: entry -> row. It is -3.4e38 if no entry is valid."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Return a boolean for each row, `True` if it has a valid entry; or `None` if all rows have one."""
+        """Return a boolean for each row, `True` if the row has a valid entry. `None` means that all are `True`."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
@@ -61,19 +61,19 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Return x, a number or an array that broadcasts to the entries `like`, expanded to a full key axis. If x does
-        not depend on the row, the result may have a single row."""
+        """Expand x, a number or an array that broadcasts to the entries `like`, to an array with a full axis of keys.
+        If x does not depend on the row, the array may have a single row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless a row is one axis, as distributions over whole rows require."""
+        """Raise ValueError unless each row is one axis, which TensorFlow Probability requires."""
         raise ValueError(
             "A TensorFlow Probability distribution over whole rows needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"
         )
 
     def one_hot(self, x):
-        """Return float32 1 at the largest valid entry of each row (the first one of a tie) and 0 elsewhere."""
+        """Return 1 at the largest valid entry of each row (the first in a tie) and 0 elsewhere, in float32."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `one_hot`.")
 
     def softmax(self, logits):
@@ -89,7 +89,7 @@ class Keys:
         return self.zero_masked(weights(self.mask_out(logits)))
 
     def log_softmax(self, logits):
-        """Return the log of `softmax`, and 0 at invalid entries, which keeps products with a zero weight finite."""
+        """Return the log of `softmax`. Invalid entries are 0, so that their product with a weight of 0 is finite."""
 
         @custom_gradient
         def log_weights(logits):
@@ -100,11 +100,11 @@ class Keys:
         return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
-        """Return the number of valid entries of each row, float32, broadcastable to the rows of the entries `like`."""
+        """Return the number of valid entries of each row, float32, in a shape that broadcasts to the rows of `like`."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):
-        """Return `function` of the `count` of each row, a float32 tensor or a number."""
+        """Apply `function` to the `count` of each row, and return a float32 tensor or a number."""
         return function(self.count(like))
 
     def where_valid(self, x, other):
@@ -116,9 +116,9 @@ class Keys:
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Return float32 logits whose plain softmax gives invalid entries no weight.
+        """Return float32 logits for a softmax that ignores masks: invalid entries get weight 0.
 
-        Invalid entries become the most negative finite number instead of -inf, which would make the value and gradient
-        of a row without a valid entry NaN.
+        Invalid entries become the most negative finite number. With -inf, the softmax and gradient of a row without a
+        valid entry would be NaN.
         """
         return self.where_valid(ops.cast(logits, "float32"), LOWEST)

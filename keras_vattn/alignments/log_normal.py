@@ -15,16 +15,17 @@ from keras_vattn.support.validation import one_of, positive_number, refuse_unrea
 class LogNormal(Alignment):
     """Lognormal alignment of the Bayesian attention modules: the weights are normalised lognormal draws.
 
-    Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], in place of the mean of the weights.
-    As sigma goes to 0 this becomes softmax attention.
+    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], instead of the mean of the
+    weights. As sigma goes to 0, the draws approach softmax(phi).
 
-    The KL compares distributions of S; `keras_vattn.distributions.LogNormal` has its formula.
-    `parameterization="normalized"` follows the published code, `"raw"` the printed formula. The published prior is a
-    `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the same sigma.
+    The KL compares distributions of S; `keras_vattn.distributions.LogNormal` documents its formula.
+    `parameterization="normalized"` follows the published code, `"raw"` follows the formula in the paper. The prior of
+    the paper is a `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the
+    same sigma.
 
-    With `kl_of="weights"` q and p are distributions of the weights on the simplex,
-    `keras_vattn.distributions.LogisticNormal`. Their KL has a closed form and is never above the KL of the draws. The
-    scale of E[S] cancels, so another `parameterization` has no effect and raises an error.
+    With `kl_of="weights"`, q and p are distributions of the normalised weights,
+    `keras_vattn.distributions.LogisticNormal`. Their KL has a closed form and is at most the KL of S. The scale of E[S]
+    cancels, so `parameterization="raw"` would have no effect and raises an error.
 
     Formula:
         log S_(t,s) = log m_(t,s) - sigma^2 / 2 + sigma epsilon_(t,s), quad epsilon_(t,s) ~ "Normal"(0, 1)
@@ -79,7 +80,7 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # If exp(phi) sums to one, the uniform phi is closest to any larger constant.
+            # If exp(phi) sums to one and p has the same, larger mean for all keys, a uniform phi minimises the KL.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 

@@ -1,4 +1,4 @@
-"""The names of the alignments, accepted by every attention and `to_bayesian`, and the names of their priors."""
+"""The names of alignments and priors, which every attention layer and `to_bayesian` accept."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dirichlet import Dirichlet
@@ -22,12 +22,12 @@ SYNONYMS = {"log_normal": "lognormal", "gumbel": "gumbel_softmax"}
 
 
 def get(identifier):
-    """Return the `Alignment` for a name in `ALIGNMENTS`, a class, a config dictionary or an instance."""
+    """Return an `Alignment` from a name in `ALIGNMENTS`, a class, a config dictionary or an instance."""
     if isinstance(identifier, str):
         identifier = SYNONYMS.get(identifier, identifier)
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
 
 
 def get_prior(identifier, alignment, **kwargs):
-    """Return the `Prior` for a name, class, config dictionary or instance and an alignment, or `None` for `None`."""
+    """Return a `Prior` for an alignment, from a name, class, config dictionary or instance; `None` returns `None`."""
     return None if identifier is None else resolve(identifier, alignment.priors, Prior, "prior", **kwargs)

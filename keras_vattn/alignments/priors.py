@@ -12,23 +12,25 @@ SCALES = ("rate", "paper")
 
 
 class Prior(keras.layers.Layer):
-    """Base class of the priors of an alignment: p, towards which the KL pulls the attention weights.
+    """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
-    By default p has the family of the posterior, with log Psi as the logits: a Weibull with the same k, or a lognormal
-    with the same sigma, so the KL can reach 0. A subclass may define another p in `distribution`.
+    By default p belongs to the same family as the posterior q, with log Psi instead of the logits: for example, a
+    Weibull with the same k or a lognormal with the same sigma. The KL can then reach 0. A subclass may define another p
+    in `distribution`.
 
-    A prior is a layer because it may have weights. An attention calls its `log_psi`, never the layer itself. A custom
-    prior defines `log_psi`, and `build` if it has weights. Every alignment accepts it like `ContextualPrior`.
+    A prior is a Keras layer because it may have weights. Attention layers call the method `log_psi`, never the prior
+    itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a
+    `ContextualPrior` accept it.
 
     Attributes:
         num_heads: Number of heads if each head has its own network, `None` if all heads share one network.
 
     Example:
 
-    >>> class First(keras_vattn.Prior):  # expects the first key
+    >>> class First(keras_vattn.Prior):  # prefers the first keys
     ...     def log_psi(self, key, keys):
-    ...         place = keras.ops.arange(key.shape[-2], dtype="float32") + 0.0 * key[..., 0]
-    ...         return keys.log_softmax(keys.per_entry(-place))
+    ...         index = keras.ops.arange(key.shape[-2], dtype="float32") + 0.0 * key[..., 0]
+    ...         return keys.log_softmax(keys.per_entry(-index))
     >>> layer = keras_vattn.Attention(alignment="lognormal", prior=First())
     """
 
@@ -58,14 +60,14 @@ class Prior(keras.layers.Layer):
         Args:
             alignment: The `Alignment` that defines q.
             log_psi: Result of `log_psi`.
-            logits: Logits of q, one for each entry. Only their shape is used.
+            logits: Logits of q. Only their shape is used.
             keys: As in `log_psi`.
-            **at_step: Entries of `at_step` of the alignment.
+            **at_step: Scalars that `alignment.at_step` returns.
         """
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError if an argument has no effect on a KL of normalised weights."""
+        """Raise ValueError if an argument would have no effect on a KL of the normalised weights."""
 
     def get_config(self):
         # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
@@ -74,10 +76,10 @@ class Prior(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior of the same family as the posterior, equal for every key: q at equal logits.
+    """Prior that is equal for every key: p is the distribution q at logits of 0.
 
-    Under `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
-    `DirichletPrior(1.0)` are fixed priors with their own family (Fan et al. 2020, section 3.3: "fixed").
+    With `GumbelSoftmax`, p is the uniform categorical distribution. For a fixed p of a particular family (Fan et al.
+    2020, section 3.3), use `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` or `DirichletPrior(1.0)`.
 
     Formula:
         p = q quad "at" quad phi_(t,s) = 0
@@ -96,11 +98,11 @@ class ContextualPrior(Prior):
     """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
     Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
-    the logits. The KL has no floor: it is 0 if the logits are log Psi, up to a constant in each row for a normalised
-    alignment. The priors of the paper have their own family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
+    the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, they may differ by a constant per
+    query. For the priors of the paper, which are Gamma or lognormal, use `keras_vattn.GammaPrior` or `LogNormalPrior`.
 
-    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log E[S] - log Psi)) and is unusable unless k is small.
-    Use `kl_of="weights"` instead.
+    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), which is unusable
+    unless k is small. Use `kl_of="weights"` instead.
 
     Formula:
         Psi_(t,s) = "softmax"_s(v^T "relu"(W "key"_s + b))
@@ -108,8 +110,8 @@ class ContextualPrior(Prior):
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.
-        num_heads: `None` for one network shared by all heads, or the number of heads for one network per head. Defaults
-            to `None`.
+        num_heads: `None` for one network that all heads share, or the number of heads for one network per head.
+            Defaults to `None`.
         kernel_initializer: Initializer of W and v. Defaults to `"glorot_uniform"`.
 
     Raises:
@@ -140,14 +142,14 @@ class ContextualPrior(Prior):
         self.hidden_bias = self.add_weight(
             name="hidden_bias", shape=(*heads, *(1 for _ in heads), self.hidden_units), initializer="zeros"
         )
-        # Without a bias, which the softmax would cancel.
+        # There is no bias, because the softmax would cancel it.
         self.output_kernel = self.add_weight(
             name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer.clone()
         )
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
-        # One product, or one per head.
+        # With one network per head, the first axis is the axis of heads.
         heads = () if self.num_heads is None else (self.num_heads,)
         key = ops.moveaxis(key, -3, 0) if heads else key
         shape = ops.shape(key)
@@ -167,9 +169,9 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of priors with their own family: fixed if the first argument is a number, else contextual.
+    """Base class of Gamma, lognormal and Dirichlet priors: fixed if the first argument is a number, else contextual.
 
-    A subclass sets `fixed_by` to the name of that argument, stores it as an attribute and calls `_refuse_if_fixed`.
+    A subclass sets `fixed_by` to the name of this argument, stores its value and calls `_refuse_if_fixed`.
     """
 
     fixed_by = None
@@ -199,19 +201,22 @@ class FamilyPrior(ContextualPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GammaPrior(FamilyPrior):
-    """Gamma prior of the weights before normalisation, used by the published Weibull attention (Fan et al. 2020).
+    """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
 
     A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, `"paper"` the printed formula (section 3.3). A fixed prior uses `alpha` for every key, without
-    normalisation over the keys. On the simplex the prior is the Dirichlet with the same concentrations.
+    published code, `"paper"` follows the formula in section 3.3 of the paper. A fixed prior uses the number `alpha` for
+    every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
 
-    With `"rate"` the mean of the prior is Psi for every `beta`, and `beta` scales the gradient of the KL. The published
-    values (1e-6 ... 1e-15) give the posterior no usable gradient and pull Psi to uniform; with 10 and more Psi follows
-    the posterior. The default of 1.0 makes the gradient comparable to a likelihood in nats, although Psi stays close to
-    uniform and pulls the weights there. The KL from a Weibull to a Gamma never reaches 0 (its floor grows as `beta`
-    falls, to about 80 nats for five keys at 1e-6). KLs with different `beta` are therefore not comparable; the log also
-    shows the KL minus the floor. The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and
-    Psi are.
+    With `scale="rate"`, the mean of a contextual prior is Psi for every `beta`, and `beta` scales the KL gradient:
+
+    - With the published values (1e-6 ... 1e-15), the posterior gets no usable gradient, and Psi becomes uniform.
+    - With the default of 1.0, the gradient is comparable to that of a likelihood in nats, but Psi stays close to
+      uniform and pulls the weights towards uniform.
+    - With 10 and more, Psi follows the posterior.
+
+    The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL from a Weibull
+    to a Gamma never reaches 0: its floor grows as `beta` falls, to about 80 nats for five keys at 1e-6. So do not
+    compare KLs with different `beta`. The log also shows the KL minus the floor.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)
@@ -266,10 +271,10 @@ class GammaPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogNormalPrior(FamilyPrior):
-    """Lognormal prior of the weights before normalisation (Fan et al. 2020, section 3.3).
+    """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
     A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, `"paper"` the printed formula. A fixed prior uses `mean` for every key.
+    published code, `"paper"` follows the formula in the paper. A fixed prior uses the number `mean` for every key.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
@@ -315,11 +320,11 @@ class LogNormalPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletPrior(GammaPrior):
-    """Dirichlet prior on the simplex: the distribution of normalised draws from a `keras_vattn.GammaPrior`.
+    """Dirichlet prior on the simplex, the distribution of normalised draws from a `keras_vattn.GammaPrior`.
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. A fixed prior uses `alpha` for
-    every key. A smooth clamp keeps the concentrations in the range of the alignment, or [e^-10, e^10] if it has no
-    range.
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. A fixed prior uses the number
+    `alpha` for every key. A smooth clamp limits the concentrations to the range of the alignment, or to [e^-10, e^10]
+    if the alignment defines no range.
 
     Formula:
         p(w_t) = "Dirichlet"("clamp"(alpha_t))

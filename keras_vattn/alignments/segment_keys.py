@@ -9,15 +9,15 @@ from keras_vattn.support.segments import gather, segment_sum
 
 
 class SegmentKeys(Keys):
-    """Rows of a list of logits (..., E), such as the edges of a graph, each between a row and a key.
+    """Keys of sparse logits (..., E), such as one logit for each of the E edges of a graph.
 
-    Entry e belongs to row `row_ids[e]` and key `key_ids[e]`. The entries may be in any order. No array of all rows by
-    all keys is created. Leading axes, such as heads, share the list.
+    Entry e belongs to the query (row) `row_ids[e]` and the key `key_ids[e]`. The entries may be in any order. Memory
+    grows with E, not with the number of rows times the number of keys. Leading axes, such as heads, share the ids.
 
     Args:
         row_ids: Integers (E,) in [0, num_rows): the row of each entry.
         num_rows: N, an integer or a scalar tensor. A row may be empty.
-        key_ids: Integers (E,): the key of each entry; `None` if nothing reads the keys. Defaults to `None`.
+        key_ids: Integers (E,): the key of each entry, or `None` if no method reads keys. Defaults to `None`.
         mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
 
     Raises:
@@ -48,7 +48,7 @@ class SegmentKeys(Keys):
         return self.count(None) > 0.0
 
     def count(self, like):
-        # Computed once for all leading axes, which share the list.
+        # Count only once for all leading axes, because they share the ids.
         entries = ops.ones_like(self.row_ids, "float32")
         if self.valid is not None:
             entries = entries + ops.zeros_like(self.valid, "float32")
@@ -70,19 +70,19 @@ class SegmentKeys(Keys):
     def one_hot(self, x):
         x = self.mask_out(x)
         is_largest = ops.equal(x, self.spread(self.max(x)))
-        # The segment minimum has no GPU kernel for int64, and its int32 version runs in host memory.
+        # Use float64: the segment minimum has no GPU kernel for int64, and runs in host memory for int32.
         position = ops.arange(ops.shape(x)[-1], dtype="float64")
         first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, math.inf))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
     def _reduce(self, segment_reduction, x):
-        """Reduce the last axis. A segment operation reduces the first."""
+        """Reduce the last axis of x. A segment operation itself reduces the first axis."""
         leading = ops.shape(x)[:-1]
         num_lists = math.prod(leading)
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # Concatenated lists are a third faster than lists side by side.
+            # Concatenate the leading axes into one list: this is a third faster than a segment operation on columns.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)
@@ -90,7 +90,7 @@ class SegmentKeys(Keys):
 
 
 def _gather(x, ids):
-    """Return x[..., ids]. Gathering whole rows is four times faster than gathering from the last axis."""
+    """Return x[..., ids]. Gathering along the first axis is four times faster than along the last axis."""
     return ops.moveaxis(gather(ops.moveaxis(x, -1, 0), ids), 0, -1)
 
 

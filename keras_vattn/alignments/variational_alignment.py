@@ -16,9 +16,9 @@ from keras_vattn.distributions.row_distribution import (
 )
 from keras_vattn.support.validation import whole_number
 
-# Replaces infinite posterior logits: the largest number of float16.
+# The largest float16, which replaces infinite posterior logits.
 LARGEST = 65504.0
-# Draws that estimate a KL without a closed form at inference.
+# Number of draws that estimate a KL without a closed form at inference.
 EVALUATION_DRAWS = 16
 # Maximum number of weights that `statistics` draws at once.
 STATISTICS_ENTRIES = 2**24
@@ -28,12 +28,11 @@ class AlignmentInputs(NamedTuple):
     """The inputs of an alignment in one call.
 
     Attributes:
-        logits: Logits of the scores, a float32 array of entries.
+        logits: Logits that the score computed, float32.
         keys: A `Keys`, which defines the entries of each row.
         log_psi: log Psi of a contextual prior, or `None`.
-        posterior_logits: Logits of an inference network, of the shape of `logits`, as `as_finite_float32` returns them,
-            or `None`.
-        psi_of_rows: Whether Psi sums to one over each row.
+        posterior_logits: Logits of an inference network, finite float32 of the shape of `logits`, or `None`.
+        psi_of_rows: Whether Psi sums to one over the keys of each query.
     """
 
     logits: object
@@ -44,25 +43,25 @@ class AlignmentInputs(NamedTuple):
 
 
 class VariationalAlignment:
-    """An alignment with its prior. Defines q and p, draws the noise and computes KL(q || p).
+    """An alignment with its prior. It defines q and p, draws the noise and computes KL(q || p).
 
-    Every attention has one. Without posterior logits q = alignment(logits) and p is the distribution of the prior;
-    without a prior there is no KL. With posterior logits q = alignment(posterior_logits) and p = alignment(logits).
-    Noise is a dictionary, drawn before any loop: empty if the call does not draw, else with `"alignment"`, and in
-    training with a warm start also with `"warm"`. Every entry starts with the leading axes of the logits, so a loop can
-    slice it.
+    Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and p is
+    the distribution of the prior; without a prior, there is no KL. With posterior logits, q =
+    alignment(posterior_logits) and p = alignment(logits). Noise is a dictionary that is drawn before any loop. It is
+    empty if the call does not draw. Otherwise its key is `"alignment"`, and also `"warm"` in training with a warm
+    start. The leading axes of its tensors are those of the logits, so a loop can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
         prior: `None`, or name, class, config or instance of a `Prior`.
-        warm_start_steps: Number of training calls that draw from p, without a KL, even if posterior logits are passed.
-            Defaults to 0.
+        warm_start_steps: Number of initial training calls that draw from p, without a KL, even if posterior logits are
+            passed. Defaults to 0.
         num_heads: Number of heads of the attention, or `None` without heads. Defaults to `None`.
-        per_head_prior: Whether a contextual prior created here has one network per head. Defaults to `False`.
-        dtype: Dtype policy of a prior created here. Defaults to `None`.
+        per_head_prior: Whether to create a contextual prior with one network per head. Defaults to `False`.
+        dtype: Dtype policy for a prior that is created from a name or class. Defaults to `None`.
 
     Raises:
-        ValueError: If a name is unknown, the prior or warm start does not apply, or `prior.num_heads` is wrong.
+        ValueError: If a name is unknown, the alignment supports no prior or warm start, or `prior.num_heads` is wrong.
     """
 
     def __init__(self, alignment, prior=None, warm_start_steps=0, num_heads=None, per_head_prior=False, dtype=None):
@@ -77,7 +76,7 @@ class VariationalAlignment:
                 f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
             )
         if self.prior is not None and not self.alignment.takes_divergence:
-            raise ValueError(f"The alignment {type(self.alignment).__name__} takes no prior. Received: prior={prior!r}")
+            raise ValueError(f"Alignment {type(self.alignment).__name__} accepts no prior. Received: prior={prior!r}")
         if self.prior is not None and self.alignment.kl_of == "weights":
             self.prior.check_on_simplex()
         num_networks = None if self.prior is None else self.prior.num_heads
@@ -105,13 +104,13 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return `log_psi` of `AlignmentInputs`, which depends only on the keys. Runs once per memory.
+        """Return `log_psi` for `AlignmentInputs`. It depends only on the keys: a decoder computes it once per memory.
 
         Args:
             key: Input of a contextual prior, (..., S, Dk).
             keys: A `Keys`.
-            over: `DenseKeys` with the single row over which Psi sums to one, or `None` for each row of `keys`. Defaults
-                to `None`.
+            over: `DenseKeys` with a single row, over which Psi sums to one. `None` uses each row of `keys`. Defaults to
+                `None`.
         """
         if self.prior is None:
             return None
@@ -147,11 +146,11 @@ class VariationalAlignment:
         return ops.where(noise["warm"], scored.logits, q) if "warm" in noise else q
 
     def weights(self, scored, noise):
-        """Return float32 weights drawn from q, or the weights at its mean without noise."""
+        """Return float32 weights drawn from q, or the weights at the mean of q if there is no noise."""
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights at the mean of alignment(logits), without noise or posterior logits."""
+        """Return the weights at the mean of alignment(logits). Posterior logits are ignored."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):
@@ -164,14 +163,14 @@ class VariationalAlignment:
             scored: An `AlignmentInputs`.
             noise: Noise of the call.
             step: Number of training calls so far.
-            seed: A function that returns a seed (2,), called if q needs a new draw because it cannot use the noise.
+            seed: Function that returns a seed (2,). It is called only if q cannot use the noise and needs a new draw.
             chunk_number: Index of the query chunk, an integer (), or `None`. Defaults to `None`.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
             return None
         if scored.logits.shape[-1] == 0:
-            # Without keys the KL is 0. TensorFlow's gradient of the Weibull KL would divide by the number of keys.
+            # Without keys, return 0: TensorFlow's gradient of the Weibull KL would divide by the number of keys.
             return keys.sum(scored.logits)
         q, p = self.posterior_distribution(scored, step, noise), self.prior_distribution(scored, step)
         drawn, closed = noise.get("alignment"), None
@@ -190,7 +189,7 @@ class VariationalAlignment:
         return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
-        """Return the floor of `divergence`, one value for each row, or `None` if it is 0."""
+        """Return the smallest value that `divergence` can reach, one for each query, or `None` for 0."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
         p = self.prior_distribution(scored, 0)
@@ -215,7 +214,7 @@ class VariationalAlignment:
         Args:
             scored: An `AlignmentInputs`.
             step: Number of training calls so far.
-            others: Further sources of a prior, for the error message.
+            others: Text for the error message: other ways to define p.
 
         Raises:
             ValueError: If there is neither a prior nor posterior logits.
@@ -241,7 +240,7 @@ class VariationalAlignment:
         return p
 
     def statistics(self, scored, step, num_samples, seed):
-        """Return statistics of the randomness, a dictionary of float32 arrays with one value for each row.
+        """Return a dictionary of float32 statistics that measure how random the weights are, one value per query.
 
         Args:
             scored: An `AlignmentInputs`.
@@ -254,7 +253,7 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # A prior over all keys of a graph sums to one over the graph instead of each row.
+            # Normalise Psi for each query: a prior over all nodes of a graph sums to one over the graph.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))
@@ -270,7 +269,7 @@ class VariationalAlignment:
         for start in range(0, num_samples, num_together):
             count = min(num_together, num_samples - start)
             noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
-            # Centred at the expected weights, so that a small deviation stays precise.
+            # Subtract the expected weights first, so that a small standard deviation is precise.
             distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected
             total += ops.sum(distance, axis=0)
             squares += ops.sum(ops.square(distance), axis=0)
@@ -286,14 +285,14 @@ class VariationalAlignment:
             )
         if not (self.is_stochastic and self.alignment.takes_divergence):
             raise ValueError(
-                'Posterior logits need an alignment that takes them, for instance "dirichlet", or '
+                'Posterior logits need an alignment that accepts them, for instance "dirichlet", or '
                 "keras_vattn.CategoricalAttention. "
                 f"Received: alignment={type(self.alignment).__name__}"
             )
 
 
 def as_finite_float32(logits):
-    """Return float32 logits. Infinite ones, which half precision may cause, become the limits of float16."""
+    """Return float32 logits. Infinite logits, which half precision may cause, become plus or minus 65504."""
     if logits is None:
         return None
     logits = ops.cast(logits, "float32")
@@ -305,5 +304,5 @@ def _names_contextual(prior):
 
 
 def _entropy(weights, keys):
-    """Return the entropy of each row in nats. Weights of 0 contribute 0."""
+    """Return the entropy of each query's weights in nats. A weight of 0 contributes 0."""
     return -keys.sum(weights * ops.log(ops.where(weights > 0.0, weights, 1.0)))

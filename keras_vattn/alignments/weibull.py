@@ -20,27 +20,27 @@ KL_OF = ("draws", "weights")
 class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
-    Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the mean
-    of the weights (at k = 1 a weight of 0.60 has the mean 0.51). As k goes to infinity this becomes softmax attention.
+    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
+    mean of the weights (at k = 1, 0.60 instead of a mean of 0.51). As k goes to infinity, draws approach softmax(phi).
 
-    The KL compares distributions of S, so the scale of E[S] matters. `parameterization="normalized"` follows the
-    published code: E[S] sums to one, like the mean Psi of a contextual prior, which q can therefore match. It is the
-    default. `"raw"` follows the printed formula: the KL also depends on the scale of the logits and grows with
-    exp(phi), smoothly bounded above e^60.
+    The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
+    follows the published code: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this mean.
+    `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits and grows with exp(phi),
+    which is smoothly bounded above e^60.
 
-    The published prior is a `GammaPrior`; `keras_vattn.distributions.Gamma` has the formula of the KL. With posterior
-    logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k (phi_q - phi_p)).
-    With the default k it is unusable if the logits differ by a few nats.
+    The prior of the paper is a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the formula of the KL. With
+    posterior logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k (phi_q -
+    phi_p)). With the default k, this KL is unusable if the logits differ by a few nats.
 
-    The model uses only the weights. With `kl_of="weights"` q and p are distributions of the weights on the simplex: q
-    is a `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, to which
-    the KL grows only linearly in k (phi_q - phi_p). The bound of the same model is tighter, and no published system has
-    it. The KL is estimated at the draw, or averaged over 16 fixed draws if the call does not draw. The scale of E[S]
-    cancels, so another `parameterization` or `kl_estimator` has no effect and raises an error.
+    The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
+    a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
+    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). The bound of the same model is tighter,
+    but no published system uses it. The KL is estimated at the draw, or averaged over 16 fixed draws if the call does
+    not draw. The scale of E[S] cancels, so another `parameterization` or `kl_estimator` raises an error.
 
-    The KL of the draws to a Gamma never reaches 0. It is f(alpha) for an entry whose E[S] is the mean of the prior,
-    where gamma is Euler's constant. f is convex, so under a contextual prior the KL of a row of n keys is at least n
-    f(beta / n), 3.9 nats per key for 20 keys with the defaults. The log shows the KL and the KL minus this floor.
+    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, it is f(alpha), where
+    gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at least n
+    f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
 
     Formula:
         S_(t,s) ~ "Weibull"(k, lambda_(t,s)), quad lambda_(t,s) = m_(t,s) / (Gamma(1 + 1/k))
@@ -52,8 +52,8 @@ class Weibull(Alignment):
     Args:
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw (the paper's ablation), which has
-            the same mean and more variance. A call that does not draw always uses the analytic KL. Defaults to
+        kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw (an ablation in the paper), which
+            has the same mean and more variance. A call that does not draw always uses the analytic KL. Defaults to
             `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 

@@ -211,10 +211,10 @@ def test_errors():
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
     for alignment in ("softmax", "hard"):
         with pytest.raises(
-            ValueError, match=rf"need an alignment that takes them.*Received: alignment=(?i:{alignment})"
+            ValueError, match=rf"need an alignment that accepts them.*Received: alignment=(?i:{alignment})"
         ):
             Attention(alignment=alignment)(QUERY, VALUE, posterior_logits=POSTERIOR)
-    with pytest.raises(ValueError, match=r"Hard takes no prior. Received: prior='contextual'"):
+    with pytest.raises(ValueError, match=r"Hard accepts no prior. Received: prior='contextual'"):
         Attention(alignment="hard", prior="contextual")
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
         with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
