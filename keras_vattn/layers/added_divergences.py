@@ -5,7 +5,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(eq=False)
 class AddedDivergence:
-    """The KL divergence behind one `add_loss` call.
+    """A KL that was added with one `add_loss` call, and the values that the log needs.
 
     Attributes:
         loss: The tensor that was passed to `add_loss`.
@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs behind a layer's losses. Keras and TensorFlow do not track this object, unlike a dictionary or list."""
+    """The KLs that a layer added. Keras and TensorFlow would track a list of them, but do not track this object."""
 
     def __init__(self):
         self._divergences = []

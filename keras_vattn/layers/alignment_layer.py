@@ -13,13 +13,13 @@ class AlignmentLayer(StochasticLayer):
     options)`, which returns the `AlignmentInputs` for the arguments of a call.
     """
 
-    # `draw_seeds` follows a request for dropout at inference.
+    # Whether `draw_seeds` also returns a dropout seed at inference, if a sampler requests dropout.
     reads_dropout_requests = True
-    # Alternatives to a prior in a subclass, for an error message.
+    # Text for an error message: what a subclass accepts instead of a prior.
     _other_priors = ""
 
     def set_alignment(self, variational):
-        """Set the alignment and its prior, which a `VariationalAlignment` holds."""
+        """Set the alignment and its prior from a `VariationalAlignment`."""
         self.variational = variational
         # Keras tracks and saves the weights of the prior under this name.
         self.alignment_prior = variational.prior
@@ -42,8 +42,8 @@ class AlignmentLayer(StochasticLayer):
         return 0 if self.training_calls is None else self.training_calls.value
 
     def draw_alignment(self, shape, seeds):
-        """Return a dictionary with the alignment noise and the dropout mask of its weights for logits of this shape.
-        It is empty if both seeds in `Seeds` are `None`."""
+        """Return a dictionary with the noise of the alignment and the dropout mask of the weights, for logits of this
+        shape. The dictionary is empty if both seeds in `Seeds` are `None`."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -53,16 +53,16 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Return the result of `draw_alignment` for logits that may cover only the first of `num_keys` keys."""
+        """Return the result of `draw_alignment` for logits that may cover only the first few of `num_keys` keys."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # XLA computes all keys. Drawing noise for all keys here too gives the same draws.
+        # Under XLA, logits cover all keys. Draw noise for all keys here too, so that draws are the same.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
-        """Return the arguments of `add_divergence` for a call, as a dictionary: the KL of each query, summed over heads
-        and including the KL of the context, the valid queries, the number of entries, and the floor.
+        """Return a dictionary of arguments for `add_divergence`: the KL of each query, the mask of valid queries, the
+        number of entries, and the floor. The KL is summed over heads and includes the KL of the context.
 
         Args:
             scored: The `AlignmentInputs` of the call, or `None` for no KL of the weights.
@@ -70,8 +70,8 @@ class AlignmentLayer(StochasticLayer):
             keys: The `Keys` of the call.
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
-            head_axis: Axis, or axes, of the heads in the KL of the rows; `None` for a layer without heads.
-            context: Tuple of the KL of each query's context and its number of entries, or `None`.
+            head_axis: Axis or axes of the KL to sum over, because they are heads; `None` for a layer without heads.
+            context: Tuple of the context's KL for each query, and the number of entries of this KL; or `None`.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
@@ -104,17 +104,16 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the posterior in the KL, as a TensorFlow Probability distribution. Takes the arguments of a call.
-        The layer must be built. q is the distribution of the draws before normalisation, or of the weights if the
-        alignment has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value that the
-        next draw will use."""
+        """Return q, the posterior, as a TensorFlow Probability distribution. Takes the arguments of a call. The layer
+        must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the alignment
+        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value for the next draw."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
         """Return p, a TensorFlow Probability distribution with the same event shape as `posterior_distribution`.
 
         Raises:
-            ValueError: If there is neither a prior nor posterior logits, so that there is no p.
+            ValueError: If there is no p, because there is neither a prior nor posterior logits.
         """
         scored = self._scored(arguments, options)
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
@@ -129,13 +128,12 @@ class AlignmentLayer(StochasticLayer):
             **options: Keyword arguments of the call.
 
         Returns:
-            A dictionary of float32 arrays, of shape (B, T), or (B, H, T) with heads. `"posterior_entropy"`: entropy in
-            nats of the weights at the mean of q. `"prior_entropy"`: entropy of Psi, with 1 in place of T if all queries
-            share Psi. If Psi covers more keys than a row has, it is first normalised over the keys of the row. With
-            posterior logits, this is the entropy of the weights at the mean of p; for a fixed prior it is absent.
-            `"weights_sd"`: standard deviation of a weight over draws, averaged over the valid keys; below 1e-3 an
-            alignment is practically deterministic. It does not include a Gaussian context, whose noise does not affect
-            the weights.
+            A dictionary of float32 arrays (B, T), or (B, H, T) with heads. `"posterior_entropy"` is the entropy in nats
+            of the weights at the mean of q. `"prior_entropy"` is the entropy of Psi, normalised over the keys of each
+            query; the axis T has length 1 if all queries share Psi. With posterior logits, this is the entropy of the
+            weights at the mean of p. With a fixed prior, the key is absent. `"weights_sd"` is the standard deviation of
+            a weight over draws, averaged over the valid keys. If it is below 1e-3, the alignment is practically
+            deterministic. It does not include the noise of a Gaussian context, which does not affect the weights.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
@@ -150,10 +148,10 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Return x, broadcast to the shape, summed over one or more axes of heads; `None` for `None`."""
+    """Broadcast x to the shape and sum it over one or more axes of heads. `None` returns `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # A scalar counts once per head.
+    # Multiply a scalar by the number of heads.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

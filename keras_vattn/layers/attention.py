@@ -34,7 +34,7 @@ class Attention(AttentionSteps):
 
     Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
     weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
-    alignment(phi). Calls without posterior logits then predict with p.
+    alignment(phi). For prediction, call the layer without posterior logits: it then uses p.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
@@ -50,11 +50,11 @@ class Attention(AttentionSteps):
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
-        warm_start_steps: Number of initial training calls that ignore posterior logits: they draw from p, with a KL of
-            0. Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
-            after these calls. Defaults to 0.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. It applies to calls of the layer only: a decoder
-            computes one query at a time. Defaults to `None`.
+        warm_start_steps: Number of initial training calls that ignore posterior logits and draw from p, with a KL of 0.
+            Deng et al. 2018 (algorithm 2) first train this Jensen bound, E_p[log p(y | z)]. `kl_annealing` begins after
+            these calls. Defaults to 0.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. It has no effect in a decoder, which computes one
+            query at a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -75,13 +75,13 @@ class Attention(AttentionSteps):
             65504, the largest float16.
 
     Returns:
-        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A query without a valid
-        key gets zeros.
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. For a query without a
+        valid key, context and weights are zero.
 
     Raises:
-        ValueError: For unknown names, rates outside [0, 1), inputs, masks or posterior logits of the wrong rank or
-            shape, posterior logits together with a prior or a deterministic alignment, a prior with a deterministic
-            alignment, and a score that needs a state, which only `AttentionDecoder` provides.
+        ValueError: If a name is unknown, a rate is outside [0, 1), or an input, a mask or posterior logits have the
+            wrong shape; if a prior or posterior logits are combined with each other or with a deterministic alignment;
+            or if the score needs a state, which only `AttentionDecoder` provides.
 
     Example:
 
@@ -124,11 +124,11 @@ class Attention(AttentionSteps):
                 "This score counts the queries and would restart in every query chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
-        # The annealing of the KL begins after the warm start, when there is a KL.
+        # The annealing of the KL begins after the warm start, because there is no KL before.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior, only calls with posterior logits have a KL. The log shows it after the first one.
+            # Without a prior, only calls with posterior logits have a KL, and the log shows it after the first one.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
@@ -223,10 +223,10 @@ class Attention(AttentionSteps):
     def posterior_distribution(self, *arguments, **options):
         """Return q, a TensorFlow Probability distribution. Takes the arguments of a call. The layer must be built.
 
-        With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape (B,
-        T) and event shape (D,); the distribution of stochastic weights is not part of it. Without a Gaussian context, q
-        is the distribution of the weights, (B, T, S), before normalisation, or after it if the alignment has
-        `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
+        With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape
+        (B, T) and event shape (D,). It does not include the distribution of stochastic weights. Without a Gaussian
+        context, q is the distribution of the unnormalised weights (B, T, S), or of the normalised weights if the
+        alignment has `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)

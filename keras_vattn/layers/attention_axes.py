@@ -6,7 +6,7 @@ from keras_vattn.support.masks import both
 
 
 class AttentionAxes:
-    """The attention axes of a multi-head attention, and reshapes of its tensors to (..., H, T, S).
+    """The attention axes of a multi-head attention. Methods reshape its tensors to (..., H, T, S) and back.
 
     An input has shape (B, ..., D); a projected input has the axis of heads before its last axis. An alignment needs one
     axis of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes,
@@ -26,7 +26,7 @@ class AttentionAxes:
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
         # Whether inputs are (B, T, D), the only shape for which Keras computes masks.
         self.is_plain = rank == 3 and self.axes == (1,)
-        # Transposes a projected tensor to batch axes, heads, attention axes, width.
+        # The order of axes that transposes a projected tensor to batch axes, heads, attention axes, width.
         self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
@@ -35,27 +35,27 @@ class AttentionAxes:
         return (*batch_sizes, num_heads, *(shape[axis] for shape in (query_shape, value_shape) for axis in self.axes))
 
     def by_head(self, x):
-        """Return a projected tensor (..., S1, S2, H, D) as (..., H, S, D)."""
+        """Reshape a projected tensor (..., S1, S2, H, D) to (..., H, S, D)."""
         x = ops.transpose(x, self.order)
         return x if self.count == 1 else _merge(x, -1 - self.count, -1)
 
     def from_heads(self, x, shape):
-        """Return x (..., H, T, D) as (..., T1, T2, H, D), for logits of the given shape."""
+        """Reshape x (..., H, T, D) to (..., T1, T2, H, D). `shape` is the shape of the logits."""
         if self.count > 1:
             x = ops.reshape(x, (*shape[: -self.count], ops.shape(x)[-1]))
         return ops.transpose(x, tuple(self.order.index(axis) for axis in range(len(self.order))))
 
     def fold(self, x):
-        """Return x (..., T1, T2, S1, S2) as (..., T, S)."""
+        """Reshape x (..., T1, T2, S1, S2) to (..., T, S)."""
         return x if self.count == 1 else _merge(_merge(x, -2 * self.count, -self.count), -self.count, None)
 
     def unfold(self, x, shape):
-        """Return x (..., T, S) as (..., T1, T2, S1, S2), for logits of the given shape."""
+        """Reshape x (..., T, S) to (..., T1, T2, S1, S2). `shape` is the shape of the logits."""
         return x if self.count == 1 else ops.reshape(x, shape)
 
     def expand_mask(self, mask):
-        """Return a boolean mask with the rank of the logits. Axes that it lacks before the attention axes are added
-        with length 1. `None` is returned for `None`."""
+        """Expand a boolean mask to the rank of the logits, with axes of length 1 before the attention axes. `None`
+        returns `None`."""
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")
@@ -64,14 +64,15 @@ class AttentionAxes:
         return mask
 
     def expand_key_mask(self, mask):
-        """Return a mask of keys (B, ..., S1, S2) with the rank of the logits, (..., 1, 1, 1, S1, S2)."""
+        """Expand a mask of keys (B, ..., S1, S2) to the rank of the logits, (..., 1, 1, 1, S1, S2)."""
         mask = ops.transpose(ops.cast(mask, "bool"), (*self.batch_axes, *self.axes))
         shape = ops.shape(mask)
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
-        """Return the mask (T, S) of a causal or windowed attention over one axis, or `None` without either. A causal
-        query attends to the keys up to its own position, and a window to keys at a distance below its size."""
+        """Return the mask (T, S) for causal or windowed attention over one axis, or `None` for neither. With
+        `is_causal`, a query attends to keys up to its own position, and with `window`, to keys at a distance below
+        `window`."""
         if not is_causal and window is None:
             return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))
@@ -79,20 +80,19 @@ class AttentionAxes:
         return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
-        """Return a mask with the rank of the logits folded so that it broadcasts to (..., H, T, S); `None` for
-        `None`."""
+        """Fold a mask with the rank of the logits, so that it broadcasts to (..., H, T, S). `None` returns `None`."""
         if mask is None or self.count == 1:
             return mask
         attended = 2 * self.count
         return self.fold(ops.broadcast_to(mask, (*ops.shape(mask)[:-attended], *shape[-attended:])))
 
     def fold_queries(self, x):
-        """Return x (B, ...), with one value per query, as (..., T)."""
+        """Reshape x (B, ...), with one value per query, to (..., T)."""
         return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.batch_axes, *self.axes)), -self.count, None)
 
 
 def _merge(x, start, stop):
-    """Return x with the axes from start to stop merged into one."""
+    """Merge the axes of x from start to stop into one axis."""
     shape = ops.shape(x)
     rest = () if stop is None else shape[stop:]
     return ops.reshape(x, (*shape[:start], math.prod(shape[start:stop]), *rest))

@@ -14,8 +14,8 @@ class AttentionSteps(ChunkedAttention):
     """
 
     def prepare_memory(self, value, key=None, mask=None):
-        """Return a dictionary of all values that depend only on the memory, computed once: projected keys, value, keys
-        (mask), and the parameters of the priors of context and alignment.
+        """Compute once what depends only on the memory. Return a dictionary with the projected keys, the value, the
+        `DenseKeys` with the mask, the mean of the context's prior, and log Psi of the alignment's prior.
 
         Args:
             value: (B, S, D).
@@ -23,7 +23,7 @@ class AttentionSteps(ChunkedAttention):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         if mask is None and value.shape[1] == 0:
-            # Without keys no row has a valid key: the context is zero, without noise or KL.
+            # Without keys, mask all queries, so that the context is zero, without noise or KL.
             mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -37,8 +37,8 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors that is empty if the call does
-        not draw. `seeds` is the result of `draw_seeds`; `num_keys` is explained in `draw_rows`."""
+        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors. It is empty if the call does not
+        draw. `seeds` is the result of `draw_seeds`; for `num_keys` see `draw_rows`."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:
@@ -53,8 +53,8 @@ class AttentionSteps(ChunkedAttention):
         posterior. Pure: it adds no loss and changes no state.
 
         `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the mean weights given the
-        scores, without posterior logits, noise or dropout; they are returned only if they can differ from the weights
-        in `"mean"`.
+        scores, without posterior logits, noise or dropout. They are returned only if they can differ from the weights
+        that `"mean"` uses.
 
         Args:
             query: (B, T, Dq).
@@ -93,7 +93,7 @@ class AttentionSteps(ChunkedAttention):
         return AlignmentInputs(logits, keys, log_psi, posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
-        """Add the KL of all queries, if this attention has one, with one `add_loss` per call.
+        """Add the KL of all queries with one `add_loss` per call. An attention without a KL adds nothing.
 
         Args:
             attended: Result of `attend`, stacked over all queries.
@@ -120,7 +120,7 @@ class AttentionSteps(ChunkedAttention):
 
 
 def _where_any_valid(keys, context_noise):
-    """Return the noise of a context, with zeros in rows without a valid key."""
+    """Return the noise of a context, with zeros for queries without a valid key."""
     any_valid = keys.any_valid()
     if any_valid is None:
         return context_noise

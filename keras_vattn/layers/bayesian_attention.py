@@ -12,16 +12,16 @@ class BayesianAttention(NamedAttention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
     Equivalent to `keras_vattn.Attention` with the alignment `Weibull(k)` or `LogNormal(sigma)` and a prior. In the
-    paper's tables, LF and WF are the distributions `"lognormal"` and `"weibull"` with the prior `"fixed"`, and LC and
-    WC with the prior `"contextual"`. The KL compares the draws before normalisation, and is summed over valid queries
-    and keys (section 3.3).
+    tables of the paper, L and W mean the distributions `"lognormal"` and `"weibull"`; F and C mean the priors `"fixed"`
+    and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid queries and
+    keys (section 3.3).
 
-    To choose the parameters of the prior, pass an instance of `keras_vattn.GammaPrior`, which explains beta, or of
+    To choose the parameters of the prior, pass a `keras_vattn.GammaPrior`, whose documentation explains beta, or a
     `keras_vattn.LogNormalPrior`.
 
-    Weight files identify layers by the name of their class. To continue from a trained deterministic model, write both
-    models with `keras_vattn.Attention`, and load with `skip_mismatch=True` if the prior has weights that the file
-    lacks.
+    A weights file identifies a layer by the name of its class. To start from the weights of a deterministic model,
+    define both models with `keras_vattn.Attention`. If the prior has weights, the file lacks them: load with
+    `skip_mismatch=True`.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s)
@@ -35,9 +35,9 @@ class BayesianAttention(NamedAttention):
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         prior: `None` for no KL, `"contextual"`, `"fixed"` or a `Prior`. Defaults to `"contextual"`.
-        k: Shape of the Weibull; must be left at its default with `"lognormal"`. Defaults to 10.0.
-        sigma: Standard deviation of log S of the lognormal; must be left at its default with `"weibull"`. Defaults to
-            0.5.
+        k: Shape of the Weibull. With `"lognormal"`, leave `k` at its default. Defaults to 10.0.
+        sigma: Standard deviation of log S for the lognormal. With `"weibull"`, leave `sigma` at its default. Defaults
+            to 0.5.
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code uses
             `kl_reduction="mean"`.

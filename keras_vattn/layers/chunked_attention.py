@@ -17,12 +17,12 @@ SMALLEST, LARGEST_CHUNK = 2**24, 2**20
 
 
 class Chunk(NamedTuple):
-    """Number and seeds of a query chunk.
+    """Index and seeds of a query chunk.
 
     Attributes:
-        number: Number of the chunk within its call, int64 ().
+        number: Index of the chunk within its call, int64 ().
         seeds: The `Seeds` of the chunk.
-        num_keys: Number of keys of the call if the chunk computes only the first of them, otherwise `None`.
+        num_keys: Number of keys of the whole call if the chunk computes only the first keys, otherwise `None`.
     """
 
     number: object
@@ -33,8 +33,8 @@ class Chunk(NamedTuple):
 class ChunkedAttention(AlignmentLayer):
     """Base class of attention layers that compute queries in chunks, so that no T x S array is stored.
 
-    A subclass sets `query_chunk_size` to the result of `chunk_size`. Its calls use `chunk_size_of` and, with chunks,
-    `over_chunks`.
+    A subclass sets `query_chunk_size` to the result of `chunk_size`. Its `call` gets the number of queries per chunk
+    from `chunk_size_of`. If there are chunks, it calls `over_chunks`.
     """
 
     query_chunk_size = None
@@ -53,7 +53,7 @@ class ChunkedAttention(AlignmentLayer):
             size = max(4, LARGEST_CHUNK // (num_keys * heads_of_chunk))
         if size is not None and return_attention_scores:
             raise ValueError(
-                "A call in query chunks never holds all weights: `return_attention_scores=True` needs "
+                "A call in query chunks never stores all weights: `return_attention_scores=True` needs "
                 'query_chunk_size=None or "auto", which then uses no chunks. `alignment_statistics` and '
                 f"`posterior_distribution` compute all weights. Received: query_chunk_size={size}"
             )
@@ -77,13 +77,13 @@ class ChunkedAttention(AlignmentLayer):
     ):
         """Return the context (G, ..., T, D) of all queries, and the arguments of `add_divergence`.
 
-        A chunk belongs to one group: an example, or one head of an example.
+        All queries of a chunk belong to one of G groups. A group is an example, or one head of an example.
 
         Args:
             attend: Function of a chunk's queries, keys, entries, `DenseKeys` and `Chunk`. Returns the context of the
                 chunk and the result of `divergence_terms`.
             size: Number of queries per chunk.
-            inputs: Lists of tensors, queries (G, ..., T, D), keys (G, ..., S, D) and entries (G, ..., T, S).
+            inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and entries (G, ..., T, S).
             masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
             weights: The trainable variables that `attend` reads.
             training: The call's `training`.
@@ -96,8 +96,8 @@ class ChunkedAttention(AlignmentLayer):
         queries, keys, entries = inputs
         length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
         masks = [_pad_mask_rows(x, length, size) for x in masks]
-        # `convert_to_tensor` reads the variable: `tf.cast` to the same dtype would return it unread, and the loops
-        # would read it.
+        # `convert_to_tensor` reads each variable once, here. `tf.cast` to the same dtype would return the variable
+        # itself, which the loops would then read.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self.draw_seeds(training)
@@ -134,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # Two separate loops let TensorFlow skip the KL in a prediction, which does not read it.
+        # In a prediction nothing reads the KL. Compute it in a separate loop, which TensorFlow can then skip.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)
@@ -152,8 +152,7 @@ def chunk_size(value):
 
 
 def _pad_mask_rows(mask, length, size):
-    """Return a mask with one row per query and padding for the last chunk; a mask with one row is returned
-    unchanged."""
+    """Expand a mask to one row per query, and pad it for the last chunk. Return a mask with a single row unchanged."""
     if mask.shape[-2] == 1:
         return mask
     if mask.shape[-2] is None:
@@ -176,7 +175,7 @@ def _slice_mask(mask, example, head, first, size):
 
 
 def _columns(divergence):
-    """Return the result of `divergence_terms` as columns (B, T, 1), without its `None` entries."""
+    """Return the values of `divergence_terms` that are not `None`, as columns (B, T, 1)."""
     query_divergence = divergence["divergence"]
     if query_divergence is None:
         return {}

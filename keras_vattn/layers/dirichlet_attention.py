@@ -8,13 +8,13 @@ from keras_vattn.layers.named_attention import NamedAttention
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletAttention(NamedAttention):
-    """Relaxed latent alignment of Deng et al. 2018: the weights are a Dirichlet draw.
+    """Relaxed latent alignment of Deng et al. 2018: the weights are drawn from a Dirichlet distribution.
 
-    Equivalent to `Attention(alignment=Dirichlet())`. With posterior logits this is the paper's variational relaxed
-    attention (algorithm 2): the weights are drawn from q, the KL is added with `add_loss`, and p predicts. The paper
-    trains the Jensen bound E_p[log p(y | z)] first, because training from a random start tends to uniform weights;
-    `warm_start_steps` is the number of training calls that do so. Without posterior logits the weights are drawn from
-    the Dirichlet of the scores. `keras_vattn.Dirichlet` explains the clamp and the draws.
+    Equivalent to `Attention(alignment=Dirichlet())`. With posterior logits, this is the variational relaxed attention
+    of the paper (algorithm 2): training draws the weights from q and adds the KL with `add_loss`, and prediction uses
+    p. The paper first trains the Jensen bound E_p[log p(y | z)], because training from a random start tends to uniform
+    weights; `warm_start_steps` is the number of training calls with this bound. Without posterior logits, the weights
+    are drawn from the Dirichlet of the scores. `keras_vattn.Dirichlet` explains the clamp and the draws.
 
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -24,7 +24,7 @@ class DirichletAttention(NamedAttention):
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        prior: `None` for no KL without posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
+        prior: `"fixed"`, `"contextual"`, a `Prior`, or `None` for no KL without posterior logits. Defaults to `None`.
         min_log_concentration: Lower bound of log alpha. Defaults to -10.0.
         max_log_concentration: Upper bound of log alpha. Defaults to 10.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.

@@ -6,10 +6,9 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 def divergences(model, weighted=False):
     """Return the KL of each layer from the last call of a model, for example to write your own ELBO.
 
-    `model.losses` holds the same KLs multiplied by `kl_weight` and annealing and reduced by `kl_reduction`, and also
-    the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is subtracted.
-    Call this function in the same graph, or in the same eager code, in which the model was called. It does not change
-    the log.
+    `model.losses` contains these KLs multiplied by `kl_weight` and the annealing factor and reduced by `kl_reduction`,
+    and also the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is
+    subtracted. Call this function in the graph or eager code in which you called the model. It does not change the log.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))

@@ -10,9 +10,10 @@ from keras_vattn.layers.named_attention import NamedAttention
 class GaussianAttention(NamedAttention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
-    Equivalent to `Attention(context=GaussianContext(context_prior))`. The prior `"standard"` is VAttn-0 of the paper,
-    and `"mean"`, centred at the average of the valid values, is VAttn-h_bar. The KL is summed over unmasked queries and
-    dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext` has the formula of sigma.
+    Equivalent to `Attention(context=GaussianContext(context_prior))`. The model VAttn-0 of the paper has the prior
+    `"standard"`; VAttn-h_bar has the prior `"mean"`, centred at the average of the valid values. The KL is summed over
+    unmasked queries and dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext` documents the
+    formula of sigma.
 
     Formula:
         w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s

@@ -10,7 +10,7 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class GaussianLatent(GaussianLayer):
     """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. z is sampled in training; inference
+    See Kingma and Welling 2014, and z in Bahuleyan et al. 2018, sections 2.1 and 2.2. Training samples z; inference
     returns mu, except under `keras_vattn.posterior_draws`. The KL, in nats, is added with `add_loss`. log sigma is
     clipped to [-8, 8].
 
@@ -25,16 +25,16 @@ class GaussianLatent(GaussianLayer):
     Args:
         units: Width of z.
         temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
-        free_bits: Nats per dimension. The loss does not reward a KL, averaged over the batch, below this value (Kingma
-            et al. 2016, eq. 15). Defaults to 0.0.
-        free_nats: Nats per example. The loss does not reward a KL of an example, summed over queries and dimensions,
-            below this value. A sentence can spend this budget at any step. Defaults to 0.0.
+        free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is smaller, the loss contains
+            this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
+        free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is smaller, the loss
+            contains this value instead. A sentence can use these nats at any step. Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
-            exp(initial_log_scale). A latent variable at every step needs a small value, such as -3, because a sigma of
-            1 would hide the other inputs of a decoder. Its prior should begin with the same value, as in
-            `keras_vattn.StochasticDecoder`: with -3, the KL to N(0, I) begins at 2.5 nats per dimension. Defaults to
-            0.0.
+            exp(initial_log_scale). If a decoder samples z at every step, use a small value, such as -3, because the
+            noise of sigma = 1 would hide the decoder's other inputs. The prior should then begin with the same value,
+            as in `keras_vattn.StochasticDecoder`: with -3, the KL to N(0, I) would begin at 2.5 nats per dimension.
+            Defaults to 0.0.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -109,7 +109,7 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # Only the sum over queries matters, so it is split evenly.
+            # Only the sum over queries enters the loss, so split it evenly between queries.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:

@@ -31,7 +31,7 @@ class GaussianLayer(StochasticLayer):
 
     def initial_kernel(self, shape, dtype=None):
         """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels in the same
-        way, because a distance between two means costs more nats if sigma is small."""
+        way, because the KL for a distance between means is larger if sigma is small."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
@@ -41,7 +41,7 @@ class GaussianLayer(StochasticLayer):
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
 
     def linear(self, inputs, kernels=None):
-        """Return both linear maps of the inputs, (B, ..., units) each, from one product. Pure."""
+        """Compute both linear maps of the inputs, (B, ..., units) each, with one matrix product. Pure."""
         kernels = self.kernels() if kernels is None else kernels
         both_maps = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
         return ops.split(both_maps, 2, axis=-1)
@@ -52,7 +52,7 @@ class GaussianLayer(StochasticLayer):
         return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
 
     def sample(self, parameters, noise, training=False):
-        """Return draws (B, ..., units) from `parameters` and the noise, or the mean without noise. Pure."""
+        """Return samples (B, ..., units) from `parameters` and the noise, or the mean if there is no noise. Pure."""
         mean = parameters["mean"]
         if self.noise_name in noise:
             temperature = self.draw_temperature(training, self.temperature)

@@ -16,14 +16,15 @@ PRIORS_OVER = ("neighbourhood", "nodes")
 class GraphAttention(AlignmentLayer):
     """Attention from the nodes of a graph to their neighbours, with weights that can be random variables.
 
-    Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020, appendix B.1. Node i attends to all nodes j with an edge
-    from j to i. Every head has its own W, a_target and a_source; the outputs of the heads are concatenated or averaged
-    before bias and activation. With `alignment="softmax"` this is the layer of a graph attention network. With another
-    alignment, training draws the weights independently for every edge and head, and inference uses softmax(phi).
+    Node i attends to all nodes j with an edge from j to i (Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020,
+    appendix B.1). Every head has its own W, a_target and a_source; the outputs of the heads are concatenated or
+    averaged before bias and activation. With `alignment="softmax"` this is the layer of a graph attention network. With
+    another alignment, training draws the weights independently for every edge and head, and inference uses
+    softmax(phi).
 
     A graph is passed as a list of edges: time and memory grow with the number of edges, and no N x N array is created.
     Pass an undirected edge as two edges, one for each direction. Pass a batch of graphs as their disjoint union:
-    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Since the numbers of
+    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Because the numbers of
     nodes and edges differ, `fit` and `keras_vattn.posterior_predictive` need a `tf.data.Dataset` with one graph per
     batch.
 
@@ -36,7 +37,7 @@ class GraphAttention(AlignmentLayer):
         num_heads: Number of heads H. Defaults to 1.
         concatenate: Whether the outputs of the heads are concatenated; otherwise they are averaged. Defaults to `True`.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the nodes after W.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes.
             Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         prior_over: Set over which Psi of a contextual prior is normalised: the `"neighbourhood"` of each node, like the
@@ -65,19 +66,20 @@ class GraphAttention(AlignmentLayer):
             last node under XLA.
         nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and is not an
             example of the KL.
-        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
+        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, for any
             indices.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
         training: Whether to draw and to apply dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:
-        (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights (H, E), or (H, E
-        + N) with self-loops, which come last in the order of the nodes. A node without an edge gets activation(b).
+        The output (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights
+        (H, E). With self-loops the shape is (H, E + N), with the self-loops last, in the order of the nodes. The output
+        of a node without an edge is activation(b).
 
     Raises:
-        ValueError: For unknown names, numbers out of range, a prior with a deterministic alignment or another number of
-            heads, and mismatched shapes.
+        ValueError: If a name is unknown, a number is out of range, shapes do not match, or the prior is combined with a
+            deterministic alignment or has another number of heads.
 
     Example:
 

@@ -13,18 +13,18 @@ from keras_vattn.support.products import project
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
-    """`keras.layers.MultiHeadAttention` whose weights can be random variables.
+    """`keras.layers.MultiHeadAttention` whose attention weights can be random variables.
 
-    Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3. With `alignment="softmax"` this layer equals the Keras
-    layer: it has the same arguments, outputs, masks and errors, and weights load in either direction. With another
-    alignment, training draws the weights independently for every head, query and example, and inference uses
-    softmax(phi). At valid queries, inference then gives the outputs of the Keras layer with the same weights. With
-    `use_bias` each W adds a bias.
+    See Vaswani et al. 2017, section 3.2, and Fan et al. 2020, section 3. With `alignment="softmax"` this layer equals
+    the Keras layer: arguments, outputs, masks and errors are the same, and weights load in either direction. With
+    another alignment, training draws the weights independently for every head, query and example, and inference uses
+    softmax(phi). At valid queries, the outputs at inference equal those of a Keras layer with the same kernels. With
+    `use_bias=True`, each W adds a bias.
 
     A weights file of the Keras layer loads into this layer with any alignment. A contextual prior has additional
-    weights, which come first in `weights`; since the file lacks them, use `load_weights(path, skip_mismatch=True)`.
-    Padding must be finite, as in Keras. The log shows the KL. If the alignment cannot match its prior exactly (a
-    Weibull never can), the log also shows the KL above its floor, the part that training can change.
+    weights, which come first in `weights`. The file lacks them, so use `load_weights(path, skip_mismatch=True)`.
+    Padding must be finite, as in Keras. The log shows the KL. If the KL cannot reach 0 (from a Weibull to a Gamma, for
+    example), the log also shows the KL above its floor, the part that training can change.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
@@ -73,9 +73,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         S). A query without a valid key has weights 0.
 
     Raises:
-        ValueError: As `keras.layers.MultiHeadAttention`; for unknown names, a prior or posterior logits with a
-            deterministic alignment, posterior logits together with a prior or of the wrong shape, a prior with another
-            number of heads, and flash attention with an alignment other than softmax.
+        ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior or posterior logits
+            are combined with each other or with a deterministic alignment; if the prior has another number of heads; if
+            posterior logits have the wrong shape; or if flash attention is used without softmax.
 
     Example:
 
@@ -149,7 +149,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
-        # The rest replaces Keras's `call`, which passes on neither the mask of the queries nor posterior logits, and
+        # Keras's `call` does not support this case: it does not pass on the query mask or posterior logits, and it
         # computes masks only for inputs (B, T, D).
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key

@@ -25,20 +25,21 @@ class MultiHeadMixin(ChunkedAttention):
 
     The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the outputs of the
     heads, and reads only the arguments of this method. A subclass with its own `call`, such as the cached attention of
-    a language model (`keras_hub.layers.CachedMultiHeadAttention`), keeps its `call`. `keras_vattn.MultiHeadAttention`
-    combines this mixin with `keras.layers.MultiHeadAttention`, and its documentation has the formula.
+    a language model (`keras_hub.layers.CachedMultiHeadAttention`), still uses its own `call`.
+    `keras_vattn.MultiHeadAttention` combines this mixin with `keras.layers.MultiHeadAttention`, and documents the
+    formula.
 
     Args:
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
-        alignment: As in `keras_vattn.MultiHeadAttention`, like all following arguments. Defaults to `"softmax"`.
+        alignment: As in `keras_vattn.MultiHeadAttention`. Defaults to `"softmax"`.
         prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
-        query_chunk_size: Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of the Keras layer.
 
     Raises:
-        ValueError: As `keras_vattn.MultiHeadAttention`.
+        ValueError: As in `keras_vattn.MultiHeadAttention`.
 
     Example:
 
@@ -135,7 +136,7 @@ class MultiHeadMixin(ChunkedAttention):
             heads = query, key, value
             return self._in_chunks(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
-            # The method has this argument since Keras 3.15, which passes it only if it is true.
+            # Keras before 3.15 lacks this argument. Later versions pass it only if it is true.
             causal = {"use_causal_mask": True} if use_causal_mask else {}
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, **causal
@@ -197,7 +198,7 @@ class MultiHeadMixin(ChunkedAttention):
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
             noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
             if self.is_softmax:
-                # For a query without a valid key, Keras returns equal weights.
+                # As in Keras, a query without a valid key has equal weights.
                 weights = tf.nn.softmax(valid.mask_out(logits))
             else:
                 weights = self.variational.weights(scored, noise)
@@ -285,7 +286,7 @@ class MultiHeadMixin(ChunkedAttention):
     def draw_seeds(self, training):
         if not self.is_softmax:
             return super().draw_seeds(training)
-        # Keras's own dropout uses this seed, so that the mask is the same in float32.
+        # Use the seed of Keras's own dropout, so that the mask is the same in float32.
         drops = self.dropout and (training or training_requested(self))
         return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 

@@ -10,17 +10,17 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
 
-    A decoder that has no memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
-    an auxiliary term to the loss, which makes z carry information about c. sg stops the gradient, so the attention gets
-    a gradient only through z. The term in the paper (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) | z)], a negative
-    entropy, which is largest for the smallest sigma, whatever z is. This layer therefore evaluates the density at c
-    instead of tilde(c), and log sigma has a minimum.
+    A decoder without a memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
+    an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the
+    attention gets a gradient only through z. The term in the paper (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) |
+    z)]. This is a negative entropy: it does not depend on the mean, and is largest for the smallest sigma. So this
+    layer evaluates the density at c instead of tilde(c), and limits log sigma from below.
 
-    The term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences` leaves it
-    out. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
+    The term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences` omits it.
+    The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
 
-    With `informed=True`, c is the mean of a posterior: tilde(c) is drawn around c, so that a decoder receives
-    information about c, and the KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the term. The KL has a gradient with
+    With `informed=True`, c is the mean of a posterior q: tilde(c) is drawn around c, so a decoder receives information
+    about c. The KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the auxiliary term. The KL has a gradient with
     respect to c and is part of the bound; the log shows it with the suffix `_kl`.
 
     The layer samples in training; inference returns the mean, except under `keras_vattn.posterior_draws`.
@@ -38,14 +38,14 @@ class PredictedContext(GaussianLayer):
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         informed: Whether tilde(c) is drawn around the target c, which adds a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            `kl_weight` (alpha) and the other KL arguments apply to the term if there is no KL.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. With
+            `informed=False`, `kl_weight` (alpha in the paper) and the other KL arguments apply to the auxiliary term.
 
     Call arguments:
         inputs: z, (B, ..., D).
-        target: c, (B, ..., units), or `None` for no term.
-        mask: Boolean (B, ...) or `None`; masked entries add nothing to the term.
-        training: Whether to draw, and to add the term.
+        target: c, (B, ..., units), or `None` for no auxiliary term.
+        mask: Boolean (B, ...) or `None`; masked entries add nothing to the loss.
+        training: Whether to draw, and to add the auxiliary term.
 
     Returns:
         tilde(c), (B, ..., units).
@@ -81,11 +81,11 @@ class PredictedContext(GaussianLayer):
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
         self.informed = bool(informed)
-        # Without `informed`, the term is not a KL.
+        # Without `informed`, the layer adds an auxiliary term, not a KL.
         self.logged_as = "kl" if self.informed else "nats"
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        # The log shows the term only after the first call with a target.
+        # The log shows the KL or the auxiliary term only after the first call with a target.
         self.track_divergence(shown=False)
 
     def build(self, inputs_shape, target_shape=None):
@@ -109,7 +109,7 @@ class PredictedContext(GaussianLayer):
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):
-        """Add the term, or the KL, of all draws, with one `add_loss` per call.
+        """Add the auxiliary term, or the KL if the layer is informed, with one `add_loss` per call.
 
         Args:
             parameters: Result of `parameters`.

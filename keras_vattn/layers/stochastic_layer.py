@@ -1,13 +1,13 @@
-"""The base class of stochastic layers: the seed, the weight of the KL, and the KL in the log.
+"""The base class of stochastic layers, which manages the seed, the weight of the KL, and the KL in the log.
 
 A KL is an ordinary Keras loss. For each loss the layer records the values that the log needs: the unweighted KL, the
 batch size and the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log
 from these records.
 
-Before a change: updating the log inside the call looks simpler, but then every `predict` and every export would compute
-the KL and hold the variables of the log. Replicas are threads that share one list of losses, and each must read only
-its own. A loss of another graph, left by an earlier trace, must not enter the log. `to_bayesian` makes layers
-stochastic in place with `become_stochastic` and never calls `__init__`. Tested in
+Before you change this file: do not update the log inside the call, because every `predict` and every export would then
+compute the KL and contain the variables of the log. Replicas are threads that share one list of losses, and each
+replica must read only its own losses. A loss of another graph, left by an earlier trace, must not enter the log.
+`to_bayesian` makes layers stochastic in place with `become_stochastic` and never calls `__init__`. The tests are in
 tests/layers/test_divergence_in_the_log.py, tests/layers/test_training_calls.py and the battery.
 """
 
@@ -36,12 +36,12 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of layers with noise or a KL. It manages the seed, the weight and annealing of the KL, and the log.
 
     A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once per call. `noise_seed`
-    returns the seed of a call that draws, and `None` otherwise: calls draw in training and under
+    returns a seed if the call draws, and `None` otherwise. Calls draw in training and under
     `keras_vattn.posterior_draws`, which also works for your own subclasses. `stochastic_config` returns the arguments
     of this class for `get_config`.
 
-    In the formula, b is one of B examples, t is one of its valid queries, and n is the number of entries in the KL of a
-    query.
+    In the formula, b is one of B examples, t is a valid query of this example, and n is the number of entries (keys,
+    heads, dimensions) over which the KL of a query is summed.
 
     Formula:
         "loss" = "kl_weight" * "kl_annealing"("training calls") * 1/N sum_(b,t) "KL"(q_(b,t) || p_(b,t))
@@ -58,7 +58,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
             divided by the number of valid entries of all queries. Defaults to `"sum"`.
         seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. With `False` it has no seed generator and no variable for its state.
+        draws_noise: Whether the layer draws noise. With `False` there is no seed generator, whose state is a variable.
             Defaults to `True`.
 
     Example:
@@ -91,7 +91,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     0.245
     """
 
-    # The request of `keras_vattn.posterior_draws` to this layer, in this thread.
+    # The current request of `keras_vattn.posterior_draws` to this layer, in this thread.
     draws = DRAWS
     logged_as = "kl"
     # Whether examples on the first axis influence each other, as the nodes of a graph do.
@@ -163,8 +163,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call without recomputation under `keras.RematScope`. A recomputed call would draw other noise, and
-        TensorFlow would record no gradient of a loss that is added inside it."""
+        """Return the call itself, so that `keras.RematScope` does not recompute it. A recomputed call would draw other
+        noise, and TensorFlow would record no gradient of a loss that the call adds."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
@@ -210,12 +210,12 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         Args:
             divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without a KL, which only
                 increases the count of training calls.
-            valid: Boolean tensor that broadcasts to `divergence`, or `None`.
+            valid: Boolean tensor that broadcasts to `divergence`, `False` for queries to exclude, or `None`.
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
-            penalised: Value that enters the loss instead of the KL, as with free bits, of the shape of `divergence`, or
-                `None`.
+            penalised: Value that replaces the KL in the loss, for example with free bits, of the shape of `divergence`,
+                or `None`.
             floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL above the
                 floor; the loss contains the whole KL.
             examples: Number of examples by which the sum is divided, a number or scalar tensor; `None` for the length
@@ -249,7 +249,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         total = _masked_sum(divergence, valid)
         penalised_total = total if penalised is None else _masked_sum(penalised, valid)
         loss = self._current_kl_weight(training) * _quotient(penalised_total, denominator)
-        # Keras adds it to a loss of the default dtype, and raises an error if this is half precision.
+        # Keras raises an error if it adds a half-precision loss to a loss of the default dtype.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
@@ -277,13 +277,13 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Add KLs that are about to enter a loss to the log, each once. With an update inside the call, the graph of
-        every `predict` would have to compute the KL."""
+        """Add each KL to the log once, when its loss is read. If the call itself updated the log, the graph of every
+        `predict` would have to compute the KL."""
         if not added:
             return
         for divergence in added:
             divergence.is_logged = True
-        # The sum over the calls of one step, as in the loss.
+        # Sum the KLs of all calls in one step, as in the loss.
         last = added[-1].batch_size
         self.kl_tracker.add([_rescaled(x.total, x.batch_size, last) for x in added], last)
         if self._shows_floor:
@@ -324,8 +324,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 class DivergenceMean(keras.metrics.Mean):
-    """`keras.metrics.Mean` with float32 sums. Inside a layer with a mixed policy, Keras reads the variables of a metric
-    in half precision, in which a sum over a batch overflows or is rounded."""
+    """`keras.metrics.Mean` with float32 sums. Inside a layer with a mixed policy, Keras would read the variables of a
+    metric in half precision, and a sum over a batch would overflow or be rounded."""
 
     def add_variable(self, shape, initializer, dtype=None, aggregation="sum", name=None):
         # Keras tracks the variable when it is assigned to an attribute.
@@ -353,7 +353,7 @@ def _replica_thread():
 
 
 def _quotient(total, count):
-    """Return total / count, or 0 if the count is 0. A product with a number has a shorter gradient than a division."""
+    """Return total / count, or 0 if the count is 0. Multiplying by a number has a shorter gradient than dividing."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))

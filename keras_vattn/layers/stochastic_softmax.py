@@ -12,9 +12,9 @@ from keras_vattn.support.sublayers import claim, serialize_sublayer
 class StochasticSoftmax(AlignmentLayer):
     """`keras.layers.Softmax(axis=-1)` whose weights are random variables, for use in any attention layer.
 
-    If an attention layer uses a softmax layer over its keys, `StochasticSoftmax` can replace it. Weights are drawn in
-    training, and at inference under `keras_vattn.posterior_draws`. All axes between the first and the last two, such as
-    heads and groups, are treated as heads: each head has its own draws, and the KL of a query is summed over heads.
+    If an attention layer uses a softmax layer over its keys, replace this softmax with `StochasticSoftmax`. Weights are
+    drawn in training, and at inference under `keras_vattn.posterior_draws`. All axes between the first and the last
+    two, such as heads and groups, are treated as heads: each head has its own draws, and the KL is summed over heads.
 
     Formula:
         w_t ~ q = "alignment"(phi_t) quad "(training)", quad w_(t,s) = "softmax"_s(phi_(t,s)) quad "(inference)"
@@ -24,15 +24,15 @@ class StochasticSoftmax(AlignmentLayer):
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
         prior: `None` for no KL, or as in `keras_vattn.Attention`; a contextual prior reads the `key` of the call.
             Defaults to `None`.
-        axis: Must be -1. It exists because the replaced softmax has an `axis`.
+        axis: Must be -1. The argument exists because `keras.layers.Softmax` has an `axis`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
         inputs: Logits phi, (B, ..., T, S), or (B, S).
         mask: Boolean mask, `True` for valid logits, or `None`. As in Keras, numbers above 0.5 mean `True`. The mask has
             the axes of the logits, or only the last axes, each with the same length or length 1. Masked entries have
-            weight, gradient and KL exactly 0; this includes a row without a valid entry, such as a padded query. Logits
-            below -1e8, or -2e4 in float16, are treated as masked, because additive masks produce such values.
+            weight, gradient and KL exactly 0, also if all entries of a query are masked. Logits below -1e8, or -2e4 in
+            float16, are treated as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
         key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Axes before the last two have the lengths
             of the logits or length 1.
@@ -43,7 +43,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Raises:
         ValueError: If the logits have only one axis, if `axis` is not -1, if the mask or the key has the wrong shape,
-            if a contextual prior gets no key, and as in `keras_vattn.Attention`.
+            if a contextual prior gets no key, or as in `keras_vattn.Attention`.
 
     Example:
 
@@ -98,7 +98,7 @@ class StochasticSoftmax(AlignmentLayer):
         return weights
 
     def draw_weights(self, scored, training):
-        """Return the weights of a call, and their noise, which is empty if the call does not draw."""
+        """Return the weights of a call, and the noise, which is empty if the call does not draw."""
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
 
@@ -134,7 +134,7 @@ class StochasticSoftmax(AlignmentLayer):
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
 
     def _is_unmasked(self, inputs):
-        """Return which logits are valid, which excludes logits with an added mask."""
+        """Return `False` for logits to which a mask has been added."""
         return inputs > (-2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8)
 
     def _scored(self, arguments, options):

@@ -10,7 +10,7 @@ from keras_vattn.support.validation import integer, number
 class WordDropout(keras.layers.Layer):
     """Replaces random word ids in training, so that a decoder cannot rely on the previous word alone.
 
-    Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018, section 4.1 (rate 0.25). At inference the ids are unchanged.
+    See Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018 use a rate of 0.25. Inference does not change ids.
 
     Formula:
         "output"_t = {("replacement_id", "if " u_t < "rate" " and " x_t notin "protected_ids"), (x_t, "otherwise"):}
@@ -40,7 +40,7 @@ class WordDropout(keras.layers.Layer):
     """
 
     def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
-        # Half precision rounds ids above 256.
+        # Do not cast ids: half precision rounds ids above 256.
         super().__init__(autocast=False, **kwargs)
         self.rate = number("rate", rate, minimum=0, maximum=1)
         self.replacement_id = integer("replacement_id", replacement_id)
