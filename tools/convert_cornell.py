@@ -2,8 +2,8 @@
 
     python -m tools.convert_cornell CORPUS --out dialogue.tsv
 
-CORPUS has movie_lines.txt and movie_conversations.txt. Each line and the next line of its conversation are a pair;
-pairs with an empty side are skipped. The table has the columns line, reply and movie_id:
+The folder CORPUS contains movie_lines.txt and movie_conversations.txt. A pair consists of a line and the next line of
+the conversation. Pairs with an empty line are skipped. The table has the columns line, reply and movie_id. To train:
 
     python -m applications.ved train --train-table dialogue.tsv --source-column line --target-column reply \
         --group-column movie_id
@@ -18,7 +18,7 @@ _BETWEEN = " +++$+++ "
 
 
 def convert(corpus, out):
-    """Write the table; return the numbers of written and of skipped pairs."""
+    """Write the table `out`; return the number of written pairs and the number of skipped pairs."""
     corpus, pairs = pathlib.Path(corpus), []
     lines = {fields[0]: " ".join(fields[4].split()) for fields in _rows(corpus / "movie_lines.txt", 5)}
     for *_, movie, names in _rows(corpus / "movie_conversations.txt", 4):
@@ -27,17 +27,17 @@ def convert(corpus, out):
     complete = [pair for pair in pairs if pair[0] and pair[1]]
     if not complete:
         raise SystemExit(f"{corpus}: expected conversations of at least two lines. Received: none")
-    # The reader of .tsv files treats quotation marks as text.
+    # Do not quote fields: the programs read quotation marks in a .tsv as text.
     rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *complete]]
     pathlib.Path(out).write_text("\n".join(rows) + "\n", encoding="utf-8")
     return len(complete), len(pairs) - len(complete)
 
 
 def _rows(path, num_fields):
-    """Return the rows of a file as lists of `num_fields` fields. The corpus is not UTF-8."""
+    """Read a file of the corpus, encoded in ISO-8859-1; return its rows, lists of `num_fields` fields."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # An empty line ends with the separator, whose trailing space some editors remove.
+        # Restore the trailing space, which some editors remove: if the last field is empty, the separator ends the row.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
             raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")
@@ -51,7 +51,7 @@ def main(arguments=None):
     parser.add_argument("--out", required=True, help="the table to write, .tsv")
     options = parser.parse_args(arguments)
     num_pairs, num_skipped = convert(options.corpus, options.out)
-    print(f"written: {options.out}, {num_pairs} pairs; {num_skipped} skipped for an empty side")
+    print(f"written: {options.out}, {num_pairs} pairs; {num_skipped} skipped, because a line is empty")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python -m tools.convert_duc DOCUMENTS [--references MODELS] --out FOLDER
 
-DOCUMENTS has a folder of SGML documents for each topic. The file names in MODELS begin with the topic's name, without
-the last letter if it names the group of assessors: D0701.M.250.A.1 belongs to D0701A. The tool writes
-FOLDER/topics/NAME.txt.data, with one sentence per line, and FOLDER/references/NAME/1.gold, 2.gold and so on:
+DOCUMENTS contains one folder of SGML documents per topic; the folder has the name of the topic. MODELS contains the
+human summaries. Their file names begin with the name of the topic; its last letter, which names the group of assessors,
+may be missing: D0701.M.250.A.1 belongs to D0701A. For each topic NAME, the tool writes FOLDER/topics/NAME.txt.data,
+with one sentence per line, and the summaries FOLDER/references/NAME/1.gold, 2.gold and so on. To summarize:
 
     python -m applications.vrae summarize --run RUN --documents FOLDER/topics --references FOLDER/references \
         --max-words 250
@@ -17,7 +18,7 @@ import re
 
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
 _TAG = re.compile(r"<[^>]*>")
-# A title or an initial does not end a sentence.
+# End of a sentence. A full stop after a title or an initial does not end a sentence.
 _SENTENCE_END = re.compile(
     r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bGen\.)(?<!\bSen\.)(?<!\bGov\.)(?<!\bRep\.)"
     r"(?<!\b[A-Z]\.)(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])"
@@ -26,7 +27,7 @@ _TOPIC = re.compile(r"D\d{4}[A-Z]", re.I)
 
 
 def sentences_of(text):
-    """Return the sentences of an SGML document or of plain text."""
+    """Split an SGML document or a plain text into sentences."""
     sentences = []
     for body in _TEXT.findall(text) or [text]:
         for block in re.split(r"</?p>|\n\s*\n", body, flags=re.I):
@@ -36,7 +37,7 @@ def sentences_of(text):
 
 
 def convert(documents, references, out):
-    """Write the topics of a folder, and their references unless `references` is `None`; return the topic names."""
+    """Write the documents of each topic, and the human summaries if `references` is given; return the topic names."""
     documents, out, names = pathlib.Path(documents), pathlib.Path(out), []
     for folder in sorted(path for path in documents.iterdir() if path.is_dir() and not path.name.startswith(".")):
         sentences = [each for path in _files(folder.rglob("*")) for each in sentences_of(_read(path))]

@@ -2,10 +2,10 @@
 
     python -m tools.convert_planetoid planetoid/ind.cora cora.npz
 
-The first argument is the prefix of eight files, planetoid/ind.cora.x and so on. The files are pickles. The tool runs no
-code that a pickle may contain: it reads arrays, sparse matrices and lists of numbers, and rejects everything else with
-its name. The .npz has each edge once, in one direction. Nodes that are missing from the test index, as in Citeseer,
-have no features and the label -1.
+The first argument is the common prefix of eight files, such as planetoid/ind.cora.x. Except for the test index, they
+are pickles. A pickle may contain code, so the tool reads only arrays, sparse matrices and lists of numbers; an error
+names any other object. The .npz contains each edge once, in one direction. In Citeseer, some nodes are missing from the
+test index; their features are 0 and their label is -1.
 """
 
 import argparse
@@ -22,7 +22,8 @@ _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
 
 class _Dtype:
-    """A numeric type. With NumPy's own type a forged state could turn the bytes of an array into object addresses."""
+    """Replaces `numpy.dtype` in a pickle, and accepts only numeric types. A forged object type would make NumPy use the
+    bytes of an array as addresses."""
 
     def __init__(self, name, *_):
         if not re.fullmatch("[biuf][1248]", name):
@@ -42,16 +43,16 @@ class _Array(np.ndarray):
 
 
 class _Csr:
-    """The attributes of scipy's sparse matrix, from any version."""
+    """Replaces SciPy's sparse matrix in a pickle of any SciPy version, and stores its attributes."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)
-        # Without this check scipy's compiled code would read outside the arrays for bad indices.
+        # Check the indices, because SciPy's compiled code reads outside of the arrays if an index is wrong.
         matrix.check_format(full_check=True)
         return matrix.toarray()
 
 
-# The replacement for each name that a pickle may have. A dict replaces defaultdict, because it adds no missing entries.
+# Names that a pickle may contain, with their replacements. `dict` replaces `defaultdict`, which adds missing keys.
 _ALLOWED = {
     "numpy.dtype": _Dtype,
     "numpy.ndarray": None,
@@ -74,10 +75,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path):
-    """Return the array or the dictionary in a file; a sparse matrix is returned dense.
+    """Return the array or the dictionary in a pickle file. A sparse matrix is converted to a dense array.
 
     Raises:
-        InputError: If the file has any other object, or is not a pickle.
+        InputError: If the file is not a pickle, or contains any other object.
     """
     try:
         with open(path, "rb") as file:
@@ -87,19 +88,19 @@ def read_pickle(path):
         return content
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle may raise any exception
         raise InputError(f"{path} cannot be read as a pickle: {error}") from error
 
 
 def read_planetoid(prefix):
-    """Return the graph in the files with a prefix.
+    """Return the graph that is stored in the files `PREFIX.*`.
 
-    Row i of tx and ty belongs to test node number `order[i]`. Numbers that are missing from test.index, as in Citeseer,
-    are nodes without features and without a label.
+    Row i of tx and ty belongs to the node whose number is line i of test.index. In Citeseer, some numbers are missing
+    from test.index; these nodes have zeros as features, and no label.
 
     Returns:
-        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and the numbers of the
-        training, validation and test nodes: the rows of y, the 500 rows after them, and test.index.
+        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and a dictionary from
+        "train", "valid" and "test" to node numbers: the nodes of y, the next 500 nodes, and the nodes in test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:
@@ -125,7 +126,7 @@ def read_planetoid(prefix):
 
 
 def _check(prefix, parts, order):
-    """Raise `InputError` unless the files fit together."""
+    """Raise `InputError` if a file has a wrong content, or contradicts another file."""
     for name in _ARRAYS:
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected a matrix. Received: {type(parts[name]).__name__}")
@@ -149,7 +150,7 @@ def _check(prefix, parts, order):
     num_known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
-    # A corrupt number would make the graph arbitrarily large.
+    # The number of nodes follows from the largest number, so a corrupt number could make the graph arbitrarily large.
     if order.max(initial=0) >= num_known + 2 * count:
         raise InputError(
             f"{prefix}.test.index: expected numbers close to {num_known}, the first test node. Received: {order.max()}"
@@ -157,9 +158,9 @@ def _check(prefix, parts, order):
 
 
 def convert(prefix, out):
-    """Read the files `PREFIX.*`, write their graph to `out`, and return the number of nodes."""
+    """Read the files `PREFIX.*`, write their graph to the .npz `out`, and return the number of nodes."""
     features, labels, edges, splits = read_planetoid(prefix)
-    # Each edge is in the lists of both its ends.
+    # The files list each edge twice, once for each of its two nodes.
     edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)
     edges = np.repeat(edges, (counts + 1) // 2, axis=0)
     sparse = scipy.sparse.csr_matrix(features)

@@ -1,17 +1,17 @@
-"""Converts region features of other formats to the HDF5 file that `--features` reads.
+"""Converts published region features to the HDF5 format that the option `--features` of the programs reads.
 
     python -m tools.convert_regions SOURCE [SOURCE ...] --out regions.h5 [--transposed]
 
-Several sources, such as training and validation, are written to one file. A source is one of the following:
+The regions of all sources, for instance training and validation, are written to one file. A SOURCE is one of these:
 
-- A folder, searched recursively for .npz files. Each file has one image, and its name is the id. It has an array `x` or
-  `feat`, regions (n, D), and optionally the corners of the boxes, `bbox` (n, 4), and the size of the image in pixels,
-  `image_w` and `image_h`. With `--transposed` an `x` is (D, n), as published for MCAN.
+- A folder of .npz files, also in subfolders. Each file contains the regions of one image; its name is the image's id.
+  The array `x` or `feat` (n, D) contains n regions. Optional arrays are `bbox` (n, 4), the corners of the boxes, and
+  `image_w` and `image_h`, the size of the image in pixels. With `--transposed`, `x` is (D, n), as published for MCAN.
 - A .tsv of bottom-up attention: image_id, image_w, image_h, num_boxes, and boxes and features in base64.
-- An .h5 or .hdf5 of bottom-up attention. The ids are in `image_ids` or, as published, in NAME_imgid2idx.json in the
-  same folder as NAME.hdf5, a dictionary from ids to rows.
+- An .h5 or .hdf5 of bottom-up attention. The array `image_ids` contains the ids. If NAME.hdf5 lacks it, as published,
+  NAME_imgid2idx.json in the same folder must contain a dictionary from ids to rows.
 
-Boxes are divided by the size of the image if the file has it.
+If a file contains the size of its image, boxes are divided by it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 def read_folder(path, transposed):
     for file in progress(sorted(path.rglob("*.npz")), "regions"):
-        # Never set allow_pickle: unpickling can run code in the file.
+        # Never set allow_pickle=True, because unpickling can run code from the file.
         with reading(file), np.load(file, allow_pickle=False) as arrays:
             features = arrays["x"] if "x" in arrays else arrays["feat"]
             if transposed and "x" in arrays:
@@ -87,7 +87,7 @@ def read_source(path, transposed=False):
 
 
 def convert(sources, out, transposed=False):
-    """Write the regions of the sources, in order, to an HDF5 file."""
+    """Write the regions of all sources to one HDF5 file, in the order of the sources."""
     if pathlib.Path(out).exists():
         raise InputError(f"--out: expected a new file. Received: {out}, which exists")
     images = (image for source in sources for image in read_source(source, transposed))

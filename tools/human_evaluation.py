@@ -3,14 +3,17 @@
     python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
     python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
 
-A RUN is the folder of a finished run of a program that writes sentences. Its shown.json has the sentences for at most
-100 sources, the same sources for all runs on one test split. `sheet` writes sheet.csv, the outputs of all runs in
-random order without the names of the models, and key.json, which has the names and is not for the raters. Each rater
-fills the column "rating" of a copy: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005).
+A RUN is the folder of a finished run of a program that generates sentences. Its file shown.json contains the outputs
+for up to 100 sources. Runs on the same test split contain the same sources.
 
-`read` prints the mean rating of each model with a 95% interval over outputs, the paired difference of each two models
-with its interval over sources and the p-value of Wilcoxon's signed-rank test, and Spearman's correlation of each two
-raters. `--label` is the name of the sentence in a run: MAP (ved), translation (nmt), caption (captioning).
+`sheet` writes two files. sheet.csv contains the outputs of all runs in random order, without the names of the models.
+key.json contains the names; do not show it to the raters. Each rater fills in the column "rating" of a copy of
+sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005). `--label` selects which
+output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
+
+`read` prints three tables: the mean rating of each model with a 95% interval over outputs; the difference of each two
+models, paired by source, with a 95% interval and the p-value of Wilcoxon's signed-rank test; and Spearman's correlation
+of each two raters.
 """
 
 import argparse
@@ -31,7 +34,7 @@ RATINGS = ("1", "2", "3", "4", "5")
 
 
 def outputs_of(run, label):
-    """Return a dictionary from the sources of a run to its sentences."""
+    """Return a dictionary from each source in a run's shown.json to the output with this label."""
     path = pathlib.Path(run, "shown.json")
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
@@ -48,7 +51,7 @@ def outputs_of(run, label):
 
 
 def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
-    """Write sheet.csv and key.json to a folder that does not have them yet; return the number of rows."""
+    """Write sheet.csv and key.json, but never over existing files; return the number of rows to rate."""
     out, outputs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
     if len(outputs) < 2:
         raise SystemExit("expected at least two different runs")
@@ -75,12 +78,12 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
 
 
 def read_ratings(path, num_rows):
-    """Return the ratings of a filled sheet, an array of integers in the order of the numbers."""
+    """Read a filled sheet; return its ratings as an integer array, in the order of the column "number"."""
     try:
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from error
-    # Some spreadsheets write semicolons.
+    # Some spreadsheet programs separate columns by semicolons.
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
     if not {"number", "rating"} <= set(lines.fieldnames or ()):
         raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")
@@ -99,7 +102,7 @@ def read_ratings(path, num_rows):
 
 
 def report(key, sheets):
-    """Return the tables for filled sheets, as text."""
+    """Return the three tables for filled sheets as one text."""
     try:
         rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -119,7 +122,7 @@ def _differences(run_means):
     lines = []
     for one, other in itertools.combinations(run_means, 2):
         first, second = (np.array([run_means[run][source] for source in run_means[one]]) for run in (one, other))
-        # The test is undefined if no pair differs.
+        # Wilcoxon's test is undefined if all differences are 0.
         p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if np.any(first != second) else "-"
         lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))
     heads = ("runs", "difference [95% interval]", "p, Wilcoxon")
@@ -128,7 +131,7 @@ def _differences(run_means):
 
 def _agreement(ratings):
     pairs = list(itertools.combinations(ratings, 2))
-    # A rater who gives only one rating has no ranks.
+    # The correlation is undefined for a rater who gave the same rating to all outputs.
     rhos = {
         (one, other): scipy.stats.spearmanr(ratings[one], ratings[other]).statistic
         for one, other in pairs
@@ -142,13 +145,13 @@ def _agreement(ratings):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    sheet = commands.add_parser("sheet", help="write a sheet for the raters")
+    sheet = commands.add_parser("sheet", help="write sheet.csv, for the raters, and key.json")
     sheet.add_argument("runs", nargs="+")
     sheet.add_argument("--out", required=True)
-    sheet.add_argument("--outputs", type=int, default=100, help="number of outputs of each run")
+    sheet.add_argument("--outputs", type=int, default=100, help="number of outputs to rate per run")
     sheet.add_argument("--label", default="MAP")
     sheet.add_argument("--seed", type=int, default=0)
-    read = commands.add_parser("read", help="evaluate filled sheets")
+    read = commands.add_parser("read", help="print statistics of the filled sheets")
     read.add_argument("key")
     read.add_argument("sheets", nargs="+")
     options = parser.parse_args(arguments)

@@ -2,9 +2,9 @@
 
     python -m tools.links_to_pharaoh gold.wa 447 > gold.pharaoh
 
-The table has one line per link, such as ``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S``
-(sure) or ``P`` (possible). A link without a letter is sure. A fifth field, the confidence, is ignored. The argument
-after the file is the number of pairs. Words are counted from 0; set ``--first-word 1`` for tables that count from 1.
+gold.wa is the table, and 447 is its number of sentence pairs. Each line is a link between two words, such as
+``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S`` (sure) or ``P`` (possible). A link without
+a letter is sure. A fifth field, the confidence, is ignored. If words are counted from 1, set ``--first-word 1``.
 """
 
 import argparse
@@ -15,7 +15,7 @@ _ROW = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.]+)?"
 
 
 def pharaoh_lines(path, num_pairs, first_word=0):
-    """Return the links of each pair as a line: ``i-j`` is sure, ``ipj`` possible. A pair without links gives ""."""
+    """Return a line for each sentence pair: ``i-j`` is a sure link, ``ipj`` a possible link. Without links it is ""."""
     links = [[] for _ in range(num_pairs)]
     for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():

@@ -1,13 +1,13 @@
-"""Writes the built-in translation pairs: German and English sentences of a small grammar, with their word links.
+"""Writes the built-in translation pairs: German and English sentences from a small grammar, with word alignments.
 
     python -m tools.make_nmt_sentences applications/nmt/sentences.tsv.gz
 
     Am Montag hat mein Bruder den alten Stuhl neben dem Haus repariert
     My brother repaired the old chair beside the house on monday
 
-German puts its second verb at the end and may begin with the time; determiners and adjectives are declined. The English
-order is subject, verb, object, place, time. Each word occurs with all other words, so a model can learn its alignment.
-The sentences have no full stop, because it would occur in every pair.
+The German sentences end with the second verb and may begin with the time; determiners and adjectives are declined. The
+English order is subject, verb, object, place, time. A model can learn the alignment of each word, because the word
+occurs in many combinations. The sentences have no full stop, because it would occur in every pair.
 """
 
 import gzip
@@ -18,7 +18,8 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A word in both languages; without English it has a possible link to the English word of `linked`."""
+    """A German word and its English translation. If `english` is empty, the German word has a possible link to the
+    English word of the `_Word` `linked`."""
 
     german: str
     english: str = ""
@@ -39,7 +40,7 @@ _PLACES = _table(
     "r Garten garden, r Park park, r Bahnhof station, r Turm tower, e Küche kitchen, e Schule school, s Museum museum, "
     "s Haus house"
 )
-# Gender, German, English, and the plurals of both.
+# Gender, German, English, German plural, English plural.
 _THINGS = _table(
     "r Apfel apple Äpfel apples, r Brief letter Briefe letters, r Koffer suitcase Koffer suitcases, "
     "r Schlüssel key Schlüssel keys, r Stuhl chair Stühle chairs, r Tisch table Tische tables, "
@@ -47,13 +48,13 @@ _THINGS = _table(
     "e Uhr clock Uhren clocks, s Bild picture Bilder pictures, s Buch book Bücher books, "
     "s Fahrrad bicycle Fahrräder bicycles, s Hemd shirt Hemden shirts, s Messer knife Messer knives"
 )
-# English, stem, endings: nominative of r, e and s, accusative of r, dative of r and e; "_" for no ending.
+# English, German stem, German endings ("_" for none): nominative of r, e and s, accusative of r, dative of r and e.
 _DETERMINERS = _table(
     "the d er ie as en em er, this dies er e es en em er, every jed er e es en em er, a ein _ e _ en em er, "
     "my mein _ e _ en em er, our unser _ e _ en em er"
 )
 _NUMBERS = _table("zwei two, drei three, vier four, fünf five, sechs six, sieben seven, acht eight, neun nine")
-# Stems, which take an ending.
+# German stem of an adjective, to which the program adds an ending, and English.
 _TRAITS = _table(
     "jung young, müd tired, freundlich friendly, klug clever, ruhig quiet, stark strong, fröhlich cheerful"
 )
@@ -62,7 +63,7 @@ _LOOKS = _table(
 )
 _PREPOSITIONS = _table("in in, hinter behind, neben beside, vor outside")
 _MODALS = _table("kann can, muss must, soll should, wird will")
-# Infinitive, participle, infinitive and past in English.
+# German infinitive, German participle, English infinitive, English past.
 _VERBS = _table(
     "kaufen gekauft buy bought, verkaufen verkauft sell sold, finden gefunden find found, holen geholt fetch fetched, "
     "sehen gesehen see saw, malen gemalt paint painted, zeigen gezeigt show showed, verlieren verloren lose lost, "
@@ -77,9 +78,9 @@ _BEFORE_DAYS, _BEFORE_MONTHS = _table("am on, jeden every, bis by"), _table("im 
 
 
 def pairs(count, seed=0):
-    """Return random, distinct pairs: a list of (source, target, sure links, possible links).
+    """Return a list of random pairs with distinct sources: (source, target, sure links, possible links).
 
-    Links are sets of (source word, target word).
+    Links are sets of (index of the source word, index of the target word). Possible links include the sure links.
     """
     generator, drawn = np.random.default_rng(seed), {}
     while len(drawn) < count:
@@ -112,7 +113,8 @@ def _pair(generator):
 
 
 def _linked(german, english):
-    """Return source, target, sure links and possible links for the words in German and in English order."""
+    """Return (source, target, sure links, possible links). `german` and `english` contain the same `_Word`s, each in
+    the order of its language."""
     rows, columns = ({id(word): place for place, word in enumerate(side)} for side in (german, english))
     sure = {(rows[key], columns[key]) for key in columns}
     possible = {(row, columns[id(word.linked)]) for row, word in enumerate(german) if word.linked}
@@ -150,7 +152,7 @@ def _place(generator):
 
 
 def _determiner(generator, gender, case):
-    """Return a determiner and the ending of the adjective after it."""
+    """Return a random determiner, a `_Word`, and the German ending of an adjective that follows it."""
     english, stem, *endings = _pick(generator, _DETERMINERS)
     if case == "dative":
         return _Word(stem + endings[5 if gender == "e" else 4], english), "en"

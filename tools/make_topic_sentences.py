@@ -1,8 +1,9 @@
-"""Writes the English prose that ships with the programs: sentences from the topics of Python's documentation.
+"""Writes the English prose that ships with the programs: sentences from Python's documentation, by topic.
 
     python -m tools.make_topic_sentences applications/text/python_topics.tsv.gz
 
-Python 3.11.7 wrote the shipped file; another version has other sentences. The table has the columns topic and sentence.
+The table has the columns topic and sentence. The shipped file was written with Python 3.11.7; the documentation of
+another version contains different sentences.
 """
 
 import gzip
@@ -11,19 +12,19 @@ import pydoc_data.topics
 import re
 import sys
 
-# A sentence ends before a capital letter, a quotation mark or a bracket, but not after "e.g." or "i.e.".
+# End of a sentence: before a capital letter, a quotation mark or a bracket, but not after "e.g.", "i.e." and "cf."
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
-# Signs of grammar rules, prompts, assignments and tables, which do not occur in prose.
+# Signs of code: grammar rules, prompts, assignments and tables. A paragraph with one of these signs is skipped.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
-# Names and operators: split into tokens, they would make up most of a sentence.
+# Signs of names and operators. Sentences with such a sign are skipped, because most of their tokens would be symbols.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
 _MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40
 
 
 def topics():
-    """Return the sentences of each topic in order, without sentences of earlier topics, as a dictionary of lists."""
+    """Return a dictionary from each topic to its sentences, in order. A repeated sentence is listed only once."""
     previous, sentences_by_topic = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
@@ -45,14 +46,14 @@ def topics():
 
 
 def _paragraphs(text):
-    """Yield the paragraphs of prose, each as one line."""
+    """Yield each paragraph of prose in a text as one line; paragraphs of code and titles are skipped."""
     block = []
     for line in [*text.split("\n"), ""]:
         if line.strip() and not _HEADING.match(line):
             block.append(line)
             continue
         if _HEADING.match(line):
-            # The heading underlines the last line, which is a title.
+            # This line underlines the line before, which is therefore a title.
             block = block[:-1]
         if block and not any(_CODE.search(part) for part in block):
             yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))

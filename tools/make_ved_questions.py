@@ -1,14 +1,14 @@
-"""Writes the pairs that ship with applications.ved: facts of the CLDR, read with Babel, and questions about them.
+"""Writes the pairs that ship with applications.ved: statements of facts from the CLDR, and questions about the facts.
 
     python -m tools.make_ved_questions applications/ved/embedded.tsv.gz
 
-Only this tool needs Babel, not the program. Babel 2.18.0 with the CLDR 47 wrote the shipped file; another version may
-write other facts.
+This tool reads the CLDR with Babel, which the programs do not need. The shipped file was written with Babel 2.18.0 and
+CLDR 47; other versions may contain different facts. The facts are from the CLDR; the phrasing is ours.
 
-A fact is (kind, first key, second key, answer), such as ("name", Germany, French, Allemagne). Its statement has both
-keys and the answer; its questions have the two keys, never the answer. So a model can write a question by copying two
-names of the statement. Several questions fit a statement equally well, so a variational model is useful. The facts are
-from the CLDR; the phrasing is ours.
+A fact is (kind, first key, second key, answer), such as ("name", Germany, French, Allemagne). The statement of a fact
+contains both keys and the answer. The questions contain both keys, but never the answer, so a model can write a
+question by copying two names from the statement. Several questions fit a statement equally well, which suits a
+variational model.
 """
 
 import collections
@@ -24,12 +24,12 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
-# The number of countries, those with the most facts.
+# Only this many countries are used: those with the most facts.
 NUM_TERRITORIES = 64
-# The model must learn the words of keys, because questions repeat them; it only reads answers.
+# Every word of a key must occur this often, because the model must learn to write it. Answers are only read.
 MIN_KEY_OCCURRENCES = 20
 
-# Languages in Latin script with similar names of countries, so that words recur.
+# Languages in Latin script whose names of countries are similar, so that words recur.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",
@@ -103,9 +103,9 @@ _QUESTIONS = {
 
 
 def rows():
-    """Return about 3,000 statements, each paired with the five questions that it answers.
+    """Return a list of (statement, question): about 3,000 statements, each with the five questions that it answers.
 
-    The order is the same on every machine.
+    The result is the same on every machine.
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())
@@ -126,7 +126,7 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Drop statements that are too long or have a rare key, until every word of a key is frequent."""
+    """Remove statements that are too long; then remove statements with a rare word in a key, until there are none."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):
@@ -141,7 +141,8 @@ def _words(*names):
 
 
 def _territories():
-    """Return one-word names of countries by code. Continents have no two-letter code; X and Z codes are not places."""
+    """Return a dictionary from two-letter codes to names of countries, if these are one word. Continents have no such
+    codes, and codes that begin with X or Z are not countries."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 
@@ -151,7 +152,7 @@ def _language(code):
 
 
 def _plain(name):
-    """Return a name without punctuation, which would only make sentences longer."""
+    """Replace punctuation in a name by spaces, because it would be separate tokens that make sentences longer."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 
@@ -169,7 +170,8 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts about territories: the names of their codes in a CLDR table, in each naming language."""
+    """Return facts of a kind. `codes` maps territories to codes; the answer is a code's name, from the CLDR table
+    `table`, in one of the naming languages."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

@@ -2,9 +2,10 @@
 
     python -m tools.try_versions [--keras 3.12 3.15] [--resolutions lowest] [--tests TEST ...]
 
-The tool tests each version of Keras with the lowest and with the newest versions of the other dependencies that
-`pyproject.toml` allows. It prints a table with one row per environment and the last line of pytest; the whole output is
-in LOGS. The exit status is 1 if a test fails. The tool needs `uv`, because pip cannot resolve to the lowest versions.
+Each version of Keras is tested twice: with the lowest and with the newest versions of all other dependencies that
+`pyproject.toml` allows. The tool prints a table with a row for each environment, which shows the last line of pytest.
+The folder `--logs` contains the whole output. The exit status is 1 if a test fails or an installation fails. The tool
+requires `uv`, because pip cannot install the lowest versions.
 """
 
 import argparse
@@ -14,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 
-# Keras to TensorFlow and the lowest KerasHub: KerasHub 0.25 cannot quantise its embeddings with Keras 3.13.
+# From the version of Keras to the version of TensorFlow and the lowest version of KerasHub. With Keras 3.13, KerasHub
+# 0.25 cannot quantize its embeddings.
 PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
 
 def try_versions(python, keras, resolution, tests, logs):
-    """Return the installed versions by name, the last line of pytest, and whether all tests passed."""
+    """Run tests in a new environment; return a dictionary of installed versions, the last line of pytest, and whether
+    all tests passed."""
     log_file = logs / f"keras-{keras}-{resolution}.log"
     with tempfile.TemporaryDirectory() as folder, log_file.open("w", encoding="utf-8") as log:
         interpreter = pathlib.Path(folder) / "bin" / "python"
@@ -33,7 +36,7 @@ def try_versions(python, keras, resolution, tests, logs):
         bounds = f"keras=={keras}.*", f"tensorflow=={tensorflow}.*", f"keras-hub>={keras_hub}"
         subprocess.run([*install, "-e", ".[test]", *bounds], **options)
         freeze = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
-        # The lowest versions of some packages call deprecated functions of newer indirect dependencies.
+        # Allow DeprecationWarning, because old versions of packages call deprecated functions of newer dependencies.
         pytest = [interpreter, "-m", "pytest", "-n", "2", "-W", "default::DeprecationWarning"]
         passed = subprocess.run([*pytest, *tests], **{**options, "check": False}).returncode == 0
     last_line = log_file.read_text("utf-8").strip().splitlines()[-1].strip("= ")
@@ -42,10 +45,10 @@ def try_versions(python, keras, resolution, tests, logs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default="3.11", help="a version or an interpreter")
+    parser.add_argument("--python", default="3.11", help="version of Python, or path of an interpreter")
     parser.add_argument("--keras", nargs="+", default=list(PAIRS), choices=PAIRS)
     parser.add_argument("--resolutions", nargs="+", default=list(RESOLUTIONS), choices=RESOLUTIONS)
-    parser.add_argument("--tests", nargs="+", default=[], help="all default tests if not set")
+    parser.add_argument("--tests", nargs="+", default=[], help="tests to run; default: all that are not slow")
     parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("runs/versions"))
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)

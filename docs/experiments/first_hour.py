@@ -1,4 +1,4 @@
-"""The figures of docs/first_hour_layer.md over ten seeds, each with new data and new weights, on 4,000 test scenes.
+"""Computes the numbers of docs/first_hour_layer.md: means over ten seeds, with new data and weights for each seed.
 
 python docs/experiments/first_hour.py [LEARNING_RATE EPOCHS]
 """
@@ -21,7 +21,7 @@ LAYERS = {
 
 
 def figures(model, weights, is_drawn, scenes, seed):
-    """Return the figures of a trained model on new scenes; a plain model has only one prediction."""
+    """Return the metrics of a trained model on 4,000 new scenes. `is_drawn`: average 20 sampled predictions."""
     metrics = keras_vattn.metrics
     x, y, kind = scenes(4000, seed)
     at_the_mean = model.predict(x, verbose=0)[None]

@@ -1,8 +1,9 @@
-"""The picture of README: does a model detect noisy digits by its entropy, or by the mutual information of its draws?
+"""Draws the picture in README.md: histograms of the uncertainty about clean and about noisy digits.
 
     python docs/experiments/noisy_digits.py RUNS docs/images/noisy_digits.png
 
-RUNS is the folder of README's comparison. The picture shows its first seed.
+The left panel shows the entropy of a deterministic model, the right panel the mutual information of sampled predictions
+of a stochastic model. RUNS is the folder that README's `compare` command writes. The picture uses its runs with seed 1.
 """
 
 import pathlib
@@ -16,7 +17,7 @@ from applications.common.training import load_run
 from applications.graphs.options import PROGRAM
 from keras_vattn import metrics
 
-NOISE = 5.0  # the noise of `compare`, in standard deviations of a feature
+NOISE = 5.0  # standard deviation of the noise, as in `compare`, relative to the standard deviation of a feature
 NUM_DRAWS = 20
 
 

@@ -1,9 +1,9 @@
-"""A graph whose nodes are patches of scikit-learn's two photographs: data of another kind than digits.
+"""Writes a graph of out-of-distribution data for a model of digits: patches of scikit-learn's two photographs.
 
     python docs/experiments/photographs.py other.npz
 
-The features of a node are the 8 x 8 pixels of a patch, scaled from 0 to 16 like the pixels of the digits. There are
-1,000 patches, and each has edges to its eight nearest patches.
+Each of the 1,000 nodes is a patch of 8 x 8 pixels. Its features are the pixels, scaled from 0 to 16 like the pixels of
+the digits, and its edges lead to the eight patches with the most similar features.
 """
 
 import sys

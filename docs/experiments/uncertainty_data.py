@@ -3,13 +3,13 @@
     python docs/experiments/uncertainty_data.py EASY_VQA VQA_V2_QUESTIONS SST_2 COLA FOLDER
 
 EASY_VQA is the folder of the published images and questions, VQA_V2_QUESTIONS is a questions file of VQA v2, and SST_2
-and COLA are folders of GLUE. Files may be compressed (.gz). The script writes into FOLDER
+and COLA are folders of GLUE. Files may be compressed (.gz). The script writes these files into FOLDER:
 
-- images.npz, train.tsv, valid.tsv, test.tsv: 3,000, 500 and 1,000 questions of easy-VQA. The test images follow the
-  4,000 training images. other.tsv: 500 questions about photographs, paired with the test images; its answers are
-  dummies.
-- phrases_train.tsv, phrases_valid.tsv: 2,000 and 500 phrases of the training split of SST-2. sentences.tsv: a third of
-  the development splits of CoLA.
+- images.npz: the 4,000 training images of easy-VQA, then its test images.
+- train.tsv, valid.tsv, test.tsv: 3,000, 500 and 1,000 questions of easy-VQA.
+- other.tsv: 500 questions of VQA v2, which are about photographs, each with a random test image and a dummy answer.
+- phrases_train.tsv, phrases_valid.tsv: 2,000 and 500 phrases from the training split of SST-2.
+- sentences.tsv: a third of the two development splits of CoLA.
 """
 
 import csv

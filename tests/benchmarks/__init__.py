@@ -1,4 +1,4 @@
-"""Benchmarks; run one with `PYTHONPATH=tests:. python -m benchmarks.NAME`."""
+"""Benchmarks of time and memory. To run one: `PYTHONPATH=tests:. python -m benchmarks.NAME`."""
 
 import pathlib
 import sys

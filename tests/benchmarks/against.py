@@ -1,11 +1,12 @@
-"""Compares the step times of this checkout and another, in interleaved pairs: one process each, timed in turn.
+"""Compares the step times of this checkout ("new") with those of another checkout ("old").
 
     PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
     ... --memory
 
-Prints milliseconds and ratios of all rows, or of the rows whose name matches one of the words (regular expressions),
-and writes them to runs/benchmarks/. `--memory` prints peak memory instead, each measured in a separate process. Steps
-of translation models are also compared with their matrix products, computed one by one.
+Each checkout runs in a process of its own, and their steps are timed alternately. The script prints milliseconds and
+ratios, and writes them to runs/benchmarks/. WORDS are regular expressions that select rows by name. With `--memory` it
+prints peak memory instead, each measured in a separate process. Steps of translation models are also compared with the
+time for their matrix products alone.
 """
 
 import argparse
@@ -73,8 +74,8 @@ ROWS = {
     "decoder expected": decoder("softmax", num_layers=2, feeding="expected"),
 }
 KINDS = ("graph", "jit", "inference")
-# Steps of `fit`: models of Deng et al. 2018 at the sizes of `benchmarks.nmt_step`, and a model of Bahuleyan et al.
-# 2018.
+# Training steps of whole models: Deng et al. 2018, in the settings of `benchmarks.nmt_step`, and Bahuleyan et al. 2018;
+# beam searches.
 PROGRAMS = (
     *(f"nmt {model} {setting}" for setting in "ABC" for model in ("soft", "variational_sample")),
     *(f"nmt {model} {setting}" for setting in "AB" for model in ("marginal", "variational_enum")),
@@ -83,13 +84,13 @@ PROGRAMS = (
     *(f"beam marginal 32 {inference}" for inference in ("exact", "kmax:5", "kmax:1")),
 )
 BEAM_STEPS = 6
-# Shorter steps are timed several times in a row.
+# A step that takes less time is timed as a series of steps.
 SECONDS = 0.1
 
 
 def build(row, kind):
-    """Return a function without arguments: a training step (for a layer, without the update), a call with
-    `training=False`, or the matrix products of a step.
+    """Return a function without arguments that runs a row's step once. By `kind` this is a training step (without the
+    update, if the row is a layer), a call in inference, or the matrix products of a training step.
     """
     import numpy as np
     import tensorflow as tf
@@ -133,9 +134,9 @@ def build_program(kind, program, model, setting=None, inference=None):
 
 
 def work():
-    """Read lines "row|kind" and print the seconds of one step, after building and warming it up."""
+    """Read requests "row|kind" from standard input. For each, build and warm up the step, then print its seconds."""
     steps = {}
-    # Output of TensorFlow goes to stderr, away from the answers.
+    # Redirect the output of TensorFlow to stderr, so that stdout contains only the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -150,7 +151,7 @@ def work():
 
 def environment_of(checkout):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT / "tests")])}
-    # The user's own PYTHONPATH comes last: TensorFlow may be installed there.
+    # Append the user's PYTHONPATH, because TensorFlow may be installed there.
     environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return environment
@@ -171,7 +172,7 @@ def ask(process, row, kind):
 
 
 def measure(processes, row, kind, num_rounds):
-    """Return a dictionary from each process to a list of seconds."""
+    """Time a row in each process, alternately; return a dictionary from their names to lists of seconds."""
     requests = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
     seconds = {name: [] for name in requests}
     for round_number in range(num_rounds + 1):
@@ -183,7 +184,7 @@ def measure(processes, row, kind, num_rounds):
 
 
 def peak_memory(checkout, row):
-    """Run two steps in a separate process; return its peak resident memory and the memory before the steps."""
+    """Run two steps in a separate process; return its peak resident memory, and its memory before the steps, in MiB."""
     command = [sys.executable, "-m", "benchmarks.nmt_step", *row.split()[1:]]
     printed = subprocess.run(
         command, env=environment_of(checkout), cwd=checkout, capture_output=True, text=True, check=True

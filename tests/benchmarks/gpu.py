@@ -1,12 +1,15 @@
-"""Measures the layers and the programs on a GPU, in one run.
+"""Measures the layers and the programs on a GPU, and runs the GPU tests.
 
     PYTHONPATH=tests:. python -m benchmarks.gpu [--only layers programs tests] [--seconds 600]
 
-Layers: median time of a training step and peak memory, in float32 and mixed_bfloat16, in graph mode and under XLA,
-compared with Keras layers. Programs: median time of a step of `train` on the built-in data, with the paper's preset if
-it needs no files, in graph mode and under XLA, in float32 and bfloat16. Tests: the tests marked `gpu`. If a measurement
-fails or takes longer than `--seconds`, its row has an error, and the others are not affected. Without a GPU the sizes
-are small, and the run shows only that the script works. Writes runs/benchmarks/gpu.json and prints it as Markdown.
+- layers: median time of a training step and peak memory, in float32 and mixed_bfloat16, in graph mode and under XLA,
+  compared with Keras layers.
+- programs: median time of a step of `train` on the built-in data, in float32 and bfloat16, in graph mode and under XLA.
+  The preset is that of the paper, if it needs no files.
+- tests: the tests marked `gpu`.
+
+If a measurement fails, or takes longer than `--seconds`, its row shows the error. Without a GPU the sizes are small,
+and the run shows only that the script works. Writes runs/benchmarks/gpu.json and prints it as Markdown.
 """
 
 import argparse
@@ -41,7 +44,7 @@ PROGRAMS = {
 
 
 def models(is_small):
-    """Yield the name of a layer, a function that builds a model with it, and the model's inputs and targets."""
+    """Yield (name, function that builds a model with the layer, inputs, targets) for each layer to measure."""
     import keras
     import numpy as np
 
@@ -73,7 +76,7 @@ def models(is_small):
 
 
 def measure_layers(precision, jit):
-    """Print a row for each layer."""
+    """Measure each layer, and print a row for it, in JSON."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -102,7 +105,7 @@ def measure_layers(precision, jit):
 
 
 def rows_of(words, seconds, **row):
-    """Return the rows that a process prints, or a row with its error."""
+    """Run a command; return the rows that it prints or, if it fails, a row with the error."""
     try:
         result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -164,7 +167,7 @@ def main():
     words = "import json, tensorflow as tf; from applications.common.environment import environment_record as r; "
     words += "devices = [tf.config.experimental.get_device_details(x).get('device_name') for x in "
     words += "tf.config.list_physical_devices('GPU')]; print('ROW' + json.dumps({'devices': devices} | r()))"
-    # In a separate process, because this process must not hold the GPU.
+    # Query the GPU in a separate process, because this process would reserve the memory of the GPU.
     (record,) = rows_of([sys.executable, "-c", words], options.seconds)
     if "error" in record:
         sys.exit(record["error"])

@@ -1,12 +1,12 @@
-"""Time of an epoch and peak memory of the two-layer graph attention network, by the number of edges of the graph.
+"""Measures how time and memory of a two-layer graph attention network depend on the number of edges.
 
     PYTHONPATH=tests python -m benchmarks.graph_scale [--models gat wc] [--rounds 9] [--threads 1] [--jit] [--npz FILE]
 
-An epoch is a training step and a validation step of `applications.graphs`, each on the whole graph. The graphs are
-random: two have the sizes and the feature sparsity of Cora and PubMed, and three have 10^4, 10^5 and 10^6 edges, four
-per node, and 64 features. `--npz` times other graphs, in the format of `train --npz`. Memory is measured in a separate
-process for each graph and model; times are measured in one process per graph, models in turn. Writes
-runs/benchmarks/graph_scale.json.
+An epoch consists of a training step and a validation step of `applications.graphs`, each on the whole graph. The graphs
+are random. Two graphs have the size and the feature sparsity of Cora and PubMed; three have 10^4, 10^5 and 10^6 edges,
+four edges per node, and 64 features. `--npz` measures other graphs, in the format of `train --npz`. Peak memory is
+measured in a separate process for each graph and model. Times are measured in one process per graph, with the models in
+turn. Writes runs/benchmarks/graph_scale.json.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PATH = pathlib.Path("runs/benchmarks/graph_scale.json")
 
 @dataclasses.dataclass
 class Shape:
-    """The size of a graph. Edges are counted in both directions, without loops."""
+    """The size of a random graph. Each edge counts twice, once per direction; loops are not counted."""
 
     nodes: int
     edges: int
@@ -44,7 +44,7 @@ SHAPES = {
 
 
 def drawn(shape):
-    """Return a random graph of a shape, and its training and validation nodes."""
+    """Return a random graph with the sizes in `shape`, its training nodes and its validation nodes."""
     from applications.graphs.data import Graph
 
     generator = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def drawn(shape):
 
 
 def read(path):
-    """Return the graph in a file, and its training and validation nodes."""
+    """Read an .npz file; return its graph, its training nodes and its validation nodes."""
     from applications.graphs import data
     from applications.graphs.options import GraphOptions, Options
 
@@ -73,7 +73,7 @@ def read(path):
 
 
 def epochs(name, output_heads, models, jit):
-    """Return a dictionary of functions that run an epoch of each model, and the graph."""
+    """Return a dictionary from each model to a function that runs one epoch; also return the graph."""
     import keras
 
     from applications.common.option_values import with_values
@@ -106,7 +106,7 @@ def _epoch(network, train, valid):
 
 
 def measure(name, output_heads, models, jit, rounds):
-    """Return the milliseconds of an epoch of each model, with intervals, and the memory of the process in MB."""
+    """Return the milliseconds per epoch of each model, with intervals, and the memory of this process in MB."""
     import keras_vattn  # noqa: F401
     from benchmarks.paired import interleave, median_interval
 

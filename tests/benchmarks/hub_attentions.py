@@ -1,8 +1,9 @@
-"""Tests `to_bayesian` on every backbone class with attention in the installed KerasHub.
+"""Tests `to_bayesian` on every backbone class with attention in the installed version of KerasHub.
 
     PYTHONPATH=tests python -m benchmarks.hub_attentions [NAME ...]
 
-prints a table with a tiny model of each class with random weights; docs/pretrained_models.md explains the columns.
+The script converts a tiny model of each class, with random weights, and prints a table with a row per class.
+docs/pretrained_models.md explains the columns.
 """
 
 import pathlib

@@ -1,11 +1,11 @@
-"""Memory and time of a training step of MultiHeadAttention, 8 heads of width 64, with and without query chunks.
+"""Measures a training step of MultiHeadAttention, 8 heads of width 64, with and without query chunks.
 
     PYTHONPATH=tests python -m benchmarks.long_sequences [--lengths 1024 2048 4096 8192 16384] [--processes 7]
 
-Each peak is measured in a separate process, minus its memory before the first step. Lengths above 4096 are measured
-with chunks only. Times are measured at the longest length that both variants have: ratios of interleaved pairs in a
-process, and their median over several processes, because the ratio differs between processes for any number of pairs.
-Writes runs/benchmarks/long_sequences.json, with the slope of log memory over log length.
+Peak memory is measured in a separate process, minus its memory before the first step. Lengths above 4096 are measured
+only with chunks. Time ratios are measured at the longest length that is measured with and without chunks. A ratio is
+a median over interleaved pairs of steps in one process, and then over several processes, because processes differ.
+Writes runs/benchmarks/long_sequences.json, which includes the slope of log memory over log length.
 """
 
 import argparse
@@ -28,13 +28,13 @@ RATIOS = "chunks / whole", "causal / not, in chunks", "causal / the same mask gi
 
 
 def step_of(length, size, options, mask=None):
-    """Return a function that runs a training step: the layer, a loss with its KL, SGD.
+    """Return a function that runs a training step of the layer: forward, a loss with the KL, backward, SGD.
 
     Args:
-        length: T = S.
-        size: `query_chunk_size`.
-        options: Other arguments of the layer.
-        mask: `None`, "causal", or "given" for the causal mask as an array, which lets the layer skip nothing.
+        length: Number of queries, and of keys.
+        size: Argument `query_chunk_size` of the layer.
+        options: Further arguments of the layer.
+        mask: `None`, "causal", or "given". The last passes the causal mask as an array, so the layer cannot skip keys.
     """
     import keras
     import tensorflow as tf
@@ -67,8 +67,8 @@ def resident():
 
 
 def peak(length, size, name, mask=None):
-    """Return the peak memory of two steps over the memory before them, and the memory of their graph, in MB."""
-    step_of(8, 4, ROWS[name])  # imports, and memory that TensorFlow allocates once
+    """Return two sizes in MB: the memory that two steps need at their peak, and the memory that tracing them needs."""
+    step_of(8, 4, ROWS[name])  # import modules, and let TensorFlow allocate the memory that it allocates only once
     before = resident()
     step = step_of(length, size, ROWS[name], mask)
     traced = resident()
@@ -78,7 +78,7 @@ def peak(length, size, name, mask=None):
 
 
 def ratios(length, size, name, num_pairs):
-    """Return the three time ratios of `RATIOS`, each a median of pairs."""
+    """Return the three time ratios that `RATIOS` names, each a median over `num_pairs` pairs of steps."""
     chunked, unchunked = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
     causal, masked = (step_of(length, size, ROWS[name], mask) for mask in ("causal", "given"))
     pairs = (chunked, unchunked), (causal, chunked), (causal, masked)
@@ -87,7 +87,7 @@ def ratios(length, size, name, num_pairs):
 
 
 def in_process(measure, *arguments):
-    """Run `peak` or `ratios` in a separate process and return its result."""
+    """Call `measure`, which is `peak` or `ratios`, in a separate process; return its result."""
     call = json.dumps([measure.__name__, *arguments])
     command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", call]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
@@ -96,11 +96,11 @@ def in_process(measure, *arguments):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--size", default=None, help="`query_chunk_size`; the size of auto if not set")
+    parser.add_argument("--size", default=None, help="`query_chunk_size`; by default that of auto")
     parser.add_argument("--processes", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--only", type=json.loads, help="one measurement to run in this process, in JSON")
+    parser.add_argument("--only", type=json.loads, help="run only this measurement, given in JSON")
     options = parser.parse_args()
     if options.only:
         measure, *arguments = options.only

@@ -1,7 +1,7 @@
-"""A training step of the translation models, the matrix products of a step, and beam search.
+"""Builds steps of the translation models to measure: a training step, its matrix products, and a beam search.
 
-`python -m benchmarks.nmt_step MODEL SETTING [jit]` prints memory in MiB: the peak of the second step, the peak of the
-first step, and the resident memory before both.
+`python -m benchmarks.nmt_step MODEL SETTING [jit]` runs two training steps. It prints three sizes in MiB: the peak
+memory of the second step, the peak of the first step, and the resident memory before the first step.
 """
 
 import ctypes
@@ -24,14 +24,14 @@ from benchmarks.paired import resident_memory
 from benchmarks.paper import compiled, paper_options
 
 MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
-# Number of products with the output matrix, forward and backward, in models that compute them for several candidates.
-# The baseline of `variational_sample` has no backward pass.
+# For models that compute the output layer for several candidates: how often they do, forward and backward. `None`: once
+# per source word. The baseline of `variational_sample` has no backward pass.
 CANDIDATES = {"marginal": (None, None), "variational_enum": (None, None), "variational_sample": (2, 1)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Sizes of a batch, and options that differ from the preset `paper`.
+    """Sizes of a batch, and the options in which a benchmark differs from the preset `paper`.
 
     Attributes:
         batch: Number of sentences.
@@ -58,7 +58,7 @@ PAPER = SETTINGS["A"]
 
 
 def setting_of(name):
-    """Return one of `SETTINGS`, or with a name such as B-batch-256 or A-length-64 a setting with one size changed."""
+    """Return a `Setting` by name: "B" is in `SETTINGS`; "B-batch-256" and "B-length-64" change one of its sizes."""
     letter, _, change = name.partition("-")
     if not change:
         return SETTINGS[letter]
@@ -84,7 +84,7 @@ def models_of(model, setting=PAPER, **values):
 
 
 def training_step(model, setting="A", jit=False, **values):
-    """One step of `fit`: forward, backward, clipping and Adam."""
+    """Return a function that runs one training step: forward pass, backward pass, gradient clipping and Adam."""
     setting, jit = setting_of(setting), "on" if jit else "off"
     models = compiled(
         *models_of(model, setting, jit=jit, **values), loss=keras_vattn.NegativeBound(ignore_class=PAD)
@@ -94,10 +94,11 @@ def training_step(model, setting="A", jit=False, **values):
 
 
 def product_shapes(model, setting="A"):
-    """Return the matrix products of a step, a dictionary from a part of the model to a list of (count, m, k, n).
+    """Return the matrix products of a training step: a dictionary from each part of the model to a list of shapes.
 
-    The inputs of a loop are multiplied in one product, and so are the gradients of kernels. Inside the loops are the
-    products with the state, forward, and their gradients to the state.
+    A shape (count, m, k, n) stands for `count` products of an m x k matrix and a k x n matrix. A recurrent layer
+    multiplies its inputs for all time steps in one product, and so it does for the gradients of its kernels. Only the
+    products with the state, and their gradients to the state, are computed once per time step.
     """
     setting = setting_of(setting)
     network = paper_options(PROGRAM, **setting.options).network
@@ -105,7 +106,7 @@ def product_shapes(model, setting="A"):
     batch, length, steps, memory = setting.batch, setting.source, setting.steps, 2 * network.encoder_units
 
     def dense(rows, inside, outside, backward=True):
-        """Return a product and, with a backward pass, its two gradients."""
+        """Return the shape of a product and, if `backward`, the shapes of the products for its two gradients."""
         shapes = [(1, rows, inside, outside)]
         return [*shapes, (1, rows, outside, inside), (1, inside, rows, outside)] if backward else shapes
 
@@ -124,7 +125,7 @@ def product_shapes(model, setting="A"):
     )
     decoder += (network.num_layers - 1) * in_loop(steps, batch, 2 * units, 4 * units)
     decoder += in_loop(steps, batch, units, attention) + dense(batch * length, memory, attention)
-    # The score vector and the weighted sum read all keys and values once forward and twice backward.
+    # The product with the score vector, and the weighted sum: once in the forward and twice in the backward pass.
     decoder += 3 * [(steps, batch * length, attention, 1), (steps, batch, length, memory)]
     emission = dense(batch * steps, units, units) + dense(
         batch * (length if model in CANDIDATES else steps), memory, units
@@ -140,12 +141,12 @@ def product_shapes(model, setting="A"):
     return parts
 
 
-# Number of rows in one product: the words of all candidates would not fit in memory.
+# Maximum number of rows in one product, because the output layer for all candidates would not fit into memory.
 MOST_ROWS = 4096
 
 
 def matrix_products(shapes):
-    """Return a function that computes products, (count, m, k, n), in sequence, as TensorFlow does outside a loop."""
+    """Return a function that computes the products with these shapes (count, m, k, n), one after another."""
     generator = np.random.default_rng(0)
 
     def variable(*shape):
@@ -153,7 +154,7 @@ def matrix_products(shapes):
 
     short, cut, kernels = [], [], {}
     for count, m, k, n in shapes:
-        # The longest side is cut. Each product has different rows, or TensorFlow would compute equal products once.
+        # Cut the longest side. Use different rows for each product, because TensorFlow computes equal products once.
         parts = max(1, -(-max(m, k) // MOST_ROWS))
         m, k = (m, -(-k // parts)) if k > m else (-(-m // parts), k)
         if (k, n) not in kernels:
@@ -165,7 +166,7 @@ def matrix_products(shapes):
     def compute(pairs):
         entries = []
         for rows, kernel in pairs:
-            # Reading one entry of each product keeps TensorFlow from pruning it.
+            # Return one element of each product, because TensorFlow prunes products that are not used.
             with tf.control_dependencies(entries[-1:]):
                 entries.append(tf.matmul(rows, kernel)[0, 0])
         return tf.stack(entries)
@@ -183,7 +184,7 @@ def matrix_products(shapes):
 
 
 def beam_search(model, batch, inference=None, max_length=PAPER.steps):
-    """Return a function that translates a batch with ten beams; untrained models decode up to `max_length`."""
+    """Return a function that translates a batch with ten beams. An untrained model decodes up to `max_length`."""
 
     class Segmentation(tf.Module):
         vocabulary_size = PAPER.words
@@ -203,7 +204,7 @@ if __name__ == "__main__":
     before = resident_memory("VmRSS")
     step()
     first = resident_memory("VmHWM")
-    # The first peak includes the compiler's memory: free it and reset the kernel's peak.
+    # The peak of the first step includes memory of the compiler. Free it, and reset the peak that the kernel records.
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     step()

@@ -1,8 +1,9 @@
-"""Latency of exported draws, by number of draws, relative to the same model at the mean of its attention.
+"""Measures the latency of exported models that sample their attention, relative to the model with mean attention.
 
     python tests/benchmarks/serving_latency.py
 
-prints a table of ratios: medians with quartiles over rounds in which every SavedModel serves one request.
+The script prints a table of ratios for several numbers of samples. In each round, every SavedModel serves one request;
+the table shows medians over the rounds, with quartiles.
 """
 
 import pathlib
@@ -19,7 +20,7 @@ NUM_DRAWS, BATCHES, ROUNDS, LENGTH, UNITS = (1, 5, 20, 100), (1, 32), 60, 32, 64
 
 
 def model():
-    """Return a classifier with one transformer block, drawn attention weights and three classes."""
+    """Return a classifier with one transformer block, stochastic attention weights and three classes."""
     ids = keras.Input((LENGTH,), dtype="int32", name="ids")
     x = keras.layers.Embedding(5000, UNITS)(ids)
     x = x + keras_vattn.MultiHeadAttention(4, 16, alignment="weibull")(x, x)

@@ -1,4 +1,4 @@
-"""Speed of a Keras tagger with and without the library's LSTM, Dropout and FusedAdam. Asserts no time."""
+"""Measures a Keras tagger with and without the library's LSTM, Dropout and FusedAdam. Prints tables only."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ KERAS_CLASSES = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "Fu
 
 
 def training_step(ours, jit, units, vocabulary_size):
-    """Return a function that runs a training step; `ours` names the classes that come from the library."""
+    """Return a function that runs a training step of the tagger; `ours` names the classes to take from the library."""
     keras.utils.set_random_seed(0)
     classes = {name: getattr(fast, name) if name in ours else layer for name, layer in KERAS_CLASSES.items()}
     layers = [keras.layers.Embedding(vocabulary_size, units), classes["Dropout"](0.3, seed=1)]

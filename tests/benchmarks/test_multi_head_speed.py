@@ -1,4 +1,4 @@
-"""Speed of MultiHeadAttention relative to the Keras layer. Prints tables and asserts no time."""
+"""Measures MultiHeadAttention relative to the layer of Keras. Prints tables only."""
 
 import keras
 import numpy as np
@@ -9,12 +9,12 @@ from benchmarks.paired import interleave, median_interval, report
 from keras_vattn import MultiHeadAttention
 
 BATCH = 32
-# Number of heads, width of a head, number of steps.
+# Tuples of the number of heads, the width of a head, and the length T of the sequences.
 SIZES = [(8, 64, 128), (4, 32, 64)]
 ROWS = {
     "softmax": {},
     "weibull": {"alignment": "weibull"},
-    # The KL is a mean over entries, so that its gradient leaves the weights finite.
+    # Average the KL over the weights: the gradient of its sum would let the weights become infinite.
     "weibull_contextual": {"alignment": "weibull", "prior": "contextual", "kl_reduction": "mean"},
 }
 

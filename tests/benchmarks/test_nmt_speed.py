@@ -1,4 +1,4 @@
-"""Speed and memory of the translation models at the paper's sizes. Prints tables and asserts no time."""
+"""Measures time and memory of the translation models with the sizes of Deng et al. 2018. Prints tables only."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ def test_step_of_every_model():
 
 
 def peak_memory(*arguments, num_processes=3):
-    """Return the peaks of the second and first step of each process, minus the memory before: (n, 2) MiB."""
+    """Return an array (num_processes, 2), in MiB: peak memory of the second and the first step, minus that before."""
     root = pathlib.Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)])}
     peaks = []
@@ -60,7 +60,7 @@ def peak_memory(*arguments, num_processes=3):
 
 @pytest.mark.parametrize("setting", SIZES)
 def test_peak_memory(setting):
-    """Print the peak resident memory of two steps, minus the memory before them; three processes per model."""
+    """Print the peak resident memory of two steps, minus the memory before them, from three processes per model."""
     rows, medians = [], {}
     for model in MODELS:
         peaks = peak_memory(model, setting).max(axis=1)

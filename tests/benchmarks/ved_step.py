@@ -1,4 +1,4 @@
-"""A training step of the variational encoder-decoder."""
+"""Builds a training step of the variational encoder-decoder to measure."""
 
 import numpy as np
 import tensorflow as tf

@@ -25,7 +25,7 @@ def corpus(tmp_path):
 
 def test_pairs_of_the_lines_of_a_conversation(corpus, capsys):
     main([str(corpus), "--out", str(corpus / "pairs.tsv")])
-    assert "2 pairs; 1 skipped for an empty side" in capsys.readouterr().out
+    assert "2 pairs; 1 skipped, because a line is empty" in capsys.readouterr().out
     pairs = read_table(corpus / "pairs.tsv", "line", "reply", "movie_id")
     assert pairs.sources == [
         'Can we make this quick? "Caf\xe9" \x96 now.',
