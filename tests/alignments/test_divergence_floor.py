@@ -1,4 +1,4 @@
-"""The lower bound of the KL to a prior, against a numerical minimum over q, and over Psi for contextual priors."""
+"""Tests the lower bound of the KL to a prior against a numerical minimum over q (and over Psi of contextual priors)."""
 
 import keras
 import numpy as np
@@ -29,14 +29,14 @@ def log_softmax(x):
 
 
 def weibull_to_gamma(k, phi, alpha, beta):
-    """Return the printed formula in float64, one value for each key."""
+    """Return KL(Weibull || Gamma) of each key in float64, from the published formula."""
     log_lambda = phi - special.gammaln(1 + 1 / k)
     constant = np.log(k) - EULER - 1 - alpha * np.log(beta) + special.gammaln(alpha)
     return EULER * alpha / k - alpha * log_lambda + beta * np.exp(phi) + constant
 
 
 def least_divergence(alignment, prior, count):
-    """Return the minimal KL of a row over the logits of q and Psi, from three starting points."""
+    """Return the minimal KL of one query over the logits of q and Psi, searched from three starting points."""
     normalized = alignment.parameterization == "normalized"
     contextual = prior.reads_keys
 
@@ -81,8 +81,8 @@ def test_the_floor_of_a_weibull_is_the_minimum(prior, form, count):
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_floor_of_a_lognormal_is_the_minimum(count):
-    """The floor is exact for a fixed prior. With a contextual prior the minimum may exceed it by (sigma^2 / 2)^2 / 2
-    per key."""
+    """The floor equals the minimal KL under a fixed prior. Under a contextual prior, the minimum may exceed the floor
+    by (sigma^2 / 2)^2 / 2 per key."""
     logits = tf.zeros((1, 1, count))
     for form, prior, gap in (
         ("normalized", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
@@ -98,7 +98,7 @@ def test_the_floor_of_a_lognormal_is_the_minimum(count):
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_floor_of_lognormal_weights_is_the_minimum(count):
-    """The floor is the KL of two distributions with the same mean of log S and different sigma."""
+    """At the minimum, q and p have the same mean of log S and differ only in sigma."""
     alignment, logits = LogNormal(0.5, kl_of="weights"), tf.zeros((1, 1, count))
     for prior in (LogNormalPrior(mean=0.0, sigma=1.5), LogNormalPrior(sigma=0.2)):
         p = {"prior": prior, "log_psi": logits if prior.reads_keys else None}
@@ -153,7 +153,7 @@ MAKE = {
 
 
 def history_of(layer, calls=1, mask=None, **compiled):
-    """Return the history of a model whose only loss is the KL."""
+    """Return the training history of a model whose only loss is the KL of `layer`."""
     inputs = keras.Input((4, 5))
     query_mask = None if mask is None else keras.ops.convert_to_tensor(mask)
     call = lambda: layer(inputs, inputs, query_mask=query_mask)  # noqa: E731
@@ -165,7 +165,7 @@ def history_of(layer, calls=1, mask=None, **compiled):
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 @pytest.mark.parametrize("options", slow_after([{"run_eagerly": True}, {}]), ids=repr)
 def test_the_log_shows_the_divergence_and_its_excess_over_the_floor(make, options):
-    """Three of the four queries are unmasked, each with four keys."""
+    """The expected floor counts three unmasked queries, each with four keys."""
     mask = np.ones((8, 4), bool)
     mask[:, 0] = False
     for calls in (1, 2):

@@ -1,5 +1,4 @@
-"""KLs of the alignments, compared with TensorFlow Probability in float64, quadrature and Monte Carlo, and at
-extremes."""
+"""Tests the KLs of alignments against float64 TensorFlow Probability, quadrature and Monte Carlo, and at extremes."""
 
 import copy
 
@@ -30,7 +29,7 @@ from keras_vattn import DenseKeys, FixedPrior, GammaPrior, GumbelSoftmax, LogNor
 from keras_vattn import random as noise_of
 
 ALL = REPARAMETERISED | ON_THE_SIMPLEX
-# The KL of `weibull-weights` is estimated at a draw and has no reference.
+# The KL of `weibull-weights` has no closed form: it is estimated from a sample.
 CLOSED = [name for name in ALL if name != "weibull-weights"]
 
 
@@ -84,7 +83,7 @@ def test_zero_where_q_is_p(name):
 
 
 def test_against_quadrature():
-    """For one key with raw logit 0.4: the integral of q log(q / p) over the weight."""
+    """Compares the KL of one key, with raw logit 0.4, with the integral of q log(q / p) over its weight."""
     phi, key = np.float32(0.4), DenseKeys()
     logits = tf.constant([[[phi]]])
     k, alpha, beta = 3.0, 0.7, 2.0
@@ -142,7 +141,7 @@ def test_weibull_is_accurate_for_every_beta(beta, scale, size):
 
 
 def _weibull_gamma(k, phi, log_alpha, log_beta):
-    """Return the printed formula in extended precision, with limits of log Gamma for tiny and huge alpha."""
+    """Return KL(Weibull || Gamma) in extended precision; log Gamma has asymptotic forms for tiny and huge alpha."""
     phi, log_alpha, log_beta = (np.asarray(x, np.longdouble) for x in (phi, log_alpha, log_beta))
     alpha = np.exp(log_alpha)
     small = np.where(alpha < 1e-8, -log_alpha, special.gammaln(np.maximum(alpha, 1e-300).astype("float64")))
@@ -167,7 +166,7 @@ def _weibull_gamma(k, phi, log_alpha, log_beta):
 )
 @pytest.mark.parametrize("prior", list(PRIORS))
 def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
-    """Logits of +-1e4 against opposite logits, beta and the prior's sigma from 1e-15 to 1e15, sigma up to 100."""
+    """Covers logits +-1e4 in q and the opposite in p, beta and the prior's sigma from 1e-15 to 1e15, and sigma 100."""
     for strength in (1e-15, 1.0, 1e15):
         alignment = ALL[name]
         prior_layer = prior_of(alignment, prior, beta=strength, sigma=strength)
@@ -188,7 +187,7 @@ def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
 
 
 def test_beta_scales_the_gradient_of_the_divergence():
-    """dKL / d log lambda = beta (E[S] - Psi), see REFERENCE_NOTES 0.4."""
+    """The gradient of the KL is dKL / d log lambda = beta (E[S] - Psi)."""
     psi = np.array([[[0.4, 0.3, 0.2, 0.1]]], "float32")
     for beta in (1e-10, 1.0, 100.0):
         alignment = Weibull(10.0, "raw")
@@ -211,7 +210,7 @@ def test_beta_scales_the_gradient_of_the_divergence():
     ],
 )
 def test_the_contextual_prior_goes_uniform_for_small_beta(beta, expected):
-    """The Psi with minimal KL from a posterior with mean (.60, .20, .10, .06, .04), k = 10."""
+    """Finds the Psi with minimal KL for a posterior with mean (.60, .20, .10, .06, .04) and k = 10."""
     alignment, prior = Weibull(10.0), GammaPrior(beta=beta)
     phi = tf.constant(np.log([[[0.60, 0.20, 0.10, 0.06, 0.04]]]).astype("float32"))
     logits = tf.Variable(tf.zeros((1, 1, 5)))

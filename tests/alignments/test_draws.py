@@ -1,4 +1,4 @@
-"""Draws of the alignments: distributions, limits, masks and extreme noise."""
+"""Tests sampled attention weights: distributions, limits, masks and extreme noise."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ def test_without_variance_it_is_softmax_attention(alignment):
 
 @pytest.mark.parametrize("name", ["weibull", "lognormal"])
 def test_the_unnormalised_mean_is_exp_phi(name):
-    """E[S] = exp(phi), phi the log-softmax (Fan et al. 2020, section 3.2), within 4 standard errors."""
+    """The mean of S is within 4 standard errors of exp(phi), phi = log softmax (Fan et al. 2020, section 3.2)."""
     alignment, keys = REPARAMETERISED[name], DenseKeys()
     noise = alignment.noise((100_000, 1, 3), noise_of.as_seed(1))
     noise = noise.numpy() if name == "weibull" else alignment.sigma * noise.numpy()
@@ -47,7 +47,7 @@ def test_the_unnormalised_mean_is_exp_phi(name):
 
 
 def test_dirichlet_draws_have_the_marginals_of_a_dirichlet():
-    """Kolmogorov-Smirnov test of each marginal, Beta(a_i, a_0 - a_i), with concentrations from 0.2 to 20."""
+    """Kolmogorov-Smirnov tests compare each marginal with Beta(a_i, a_0 - a_i), for concentrations from 0.2 to 20."""
     concentration = np.array([0.2, 0.5, 1.0, 3.0, 20.0])
     weights = draw(Dirichlet(-20.0, 20.0), np.log(concentration)[None, None].astype("float32"), DenseKeys(), 20_000)
     for index, a in enumerate(concentration):
@@ -56,7 +56,7 @@ def test_dirichlet_draws_have_the_marginals_of_a_dirichlet():
 
 
 def test_the_mean_dirichlet_gradient_is_the_gradient_of_the_mean():
-    """d E[w_i] / d log a_j = m_i (1[i = j] - m_j), within 4 standard errors of 50,000 draws."""
+    """The mean gradient of 50,000 samples is d E[w_i] / d log a_j = m_i (1[i = j] - m_j), within 4 standard errors."""
     logits = tf.constant([[[-1.0, 0.5, 2.0]]])
     alignment, keys, num_samples = Dirichlet(), DenseKeys(), 50_000
     noise = alignment.noise((num_samples, 1, 3), noise_of.as_seed(3))
@@ -73,7 +73,7 @@ def test_the_mean_dirichlet_gradient_is_the_gradient_of_the_mean():
 
 
 def test_gumbel_draws_the_categorical():
-    """The position of the largest weight is drawn from softmax(logits) for every tau. As tau goes to 0 draws become
+    """For every tau, the position of the largest weight follows softmax(logits). For tau = 1e-3 the weights are nearly
     one-hot."""
     sharp, soft = (draw(GumbelSoftmax(tau), LOGITS, KEYS, 4000, seed=5) for tau in (1e-3, 2.0))
     np.testing.assert_array_equal(sharp.argmax(-1), soft.argmax(-1))
@@ -84,7 +84,7 @@ def test_gumbel_draws_the_categorical():
 
 
 def test_categorical_draws_are_one_hot_without_a_gradient():
-    """The draws select the largest entry of the Gumbel softmax. The mean is softmax(logits)."""
+    """Each sample selects the largest weight of the Gumbel softmax with the same noise. The mean is softmax(logits)."""
     drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Hard(), GumbelSoftmax()))
     assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=-1) == 1.0).all()
     np.testing.assert_array_equal(drawn.argmax(-1), relaxed.argmax(-1))
@@ -131,7 +131,7 @@ def test_gumbel_temperature_is_annealed_by_the_training_calls():
 
 @pytest.mark.parametrize(("calls", "tau"), [(0, 2.0), (1, 0.5), (2, 0.1)])
 def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
-    """The log odds of two equal keys are logistic / tau; their median absolute value is within 4.5 standard errors."""
+    """The log odds of two equal keys are logistic / tau. Their median absolute value is within 4.5 standard errors."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, 0.5, 0.1])
     layer = Attention(alignment=GumbelSoftmax(schedule), prior="fixed", seed=1)
     query, value = np.ones((4000, 1, 3), "float32"), np.ones((4000, 2, 3), "float32")
@@ -139,7 +139,7 @@ def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
     layer.training_calls.assign(calls)
     q, p = layer.posterior_distribution(query, value), layer.prior_distribution(query, value)
     _, weights = layer(query, value, return_attention_scores=True, training=True)
-    # The median is log(3) / tau, where the density is 3 tau / 8.
+    # The median of |log odds| is log(3) / tau, where the density is 3 tau / 8.
     median, standard_error = np.log(3.0) / tau, 0.5 / np.sqrt(4000) / (3.0 * tau / 8.0)
     for draws in (weights, q.sample(seed=(0, 2)), p.sample(seed=(0, 3))):
         logs = np.log(np.maximum(draws[:, 0], 1e-37))  # a weight may be 0 in float32
@@ -149,7 +149,7 @@ def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
 @pytest.mark.parametrize("name", ["weibull", "dirichlet", "gumbel"])
 @pytest.mark.parametrize("u", [2.0**-24, 1.0 - 2.0**-24])
 def test_the_ends_of_the_uniform_are_finite(name, u):
-    """A plain uniform may draw u = 0, which gives NaN with one valid key. The library never draws it."""
+    """A uniform of exactly 0 would give NaN in rows with one valid key, so the library never returns 0."""
     alignment, logits = REPARAMETERISED[name], tf.constant(LOGITS)
     noise = alignment.noise((B, T, S), noise_of.as_seed(1))
     if name == "weibull":

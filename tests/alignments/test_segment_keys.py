@@ -1,4 +1,4 @@
-"""Lists of entries give the same alignments, priors and KLs as dense rows."""
+"""Tests that `SegmentKeys`, a list of (row, key) entries, gives the weights, priors and KLs of dense rows."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from keras_vattn.support.masks import LOWEST
 
 HEADS, ROWS, KEYS_COUNT = 2, 4, 5
 GENERATOR = np.random.default_rng(3)
-# Row 2 has one key, row 3 no key. The entries of the list are shuffled.
+# Row 2 has one valid key and row 3 has none. The entries are listed in random order.
 SEEN = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
 ORDER = GENERATOR.permutation(SEEN.sum())
 ROW_IDS, KEY_IDS = (x[ORDER] for x in np.nonzero(SEEN))
@@ -21,7 +21,7 @@ DENSE = DenseKeys(tf.constant(SEEN))
 
 
 def entries(dense):
-    """Return the list (..., E) of entries of an array (..., N, M)."""
+    """Return the listed entries, (..., E), of a dense array (..., N, M)."""
     return np.asarray(dense)[..., ROW_IDS, KEY_IDS]
 
 
@@ -43,12 +43,12 @@ def _listed(x):
     x = x.numpy()
     if x.ndim and x.shape[-1] == KEYS_COUNT:
         return entries(x)
-    # The noise of a Gamma draw has an additional last axis.
+    # Gamma noise has an additional last axis.
     return np.moveaxis(entries(np.moveaxis(x, -1, 0)), 0, -1)
 
 
 def outcome(alignment, prior, logits, other, key, keys, noise):
-    """Return weights, KL, and their gradients with respect to the logits of q, the logits of p and the keys."""
+    """Return weights, KL, and gradients of an objective of both by the logits of q, the logits of p and the keys."""
     sources = [tf.constant(x) for x in (logits, other, key)]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(sources)
@@ -62,7 +62,7 @@ def outcome(alignment, prior, logits, other, key, keys, noise):
     return weights, divergence, tape.gradient(objective, sources, unconnected_gradients="zero")
 
 
-# Every alignment with every prior; each occurs with and without heads, drawn and at its mean.
+# Every alignment with every prior. The flags, heads and sampled weights, take both values for each of them.
 PAIRS = [
     (x, y, (i + j) % 2 == 1, (i // 2 + j) % 2 == 1) for i, x in enumerate(ALIGNMENTS) for j, y in enumerate(PRIORS)
 ]
@@ -138,7 +138,7 @@ def test_masked_entries_have_no_gradient_even_if_all_logits_are_lowest():
 
 
 def test_a_mask_per_head_over_one_list():
-    """The gradient has the shape of the logits even if the mask has more axes."""
+    """If the mask has a head axis that the logits lack, the gradient still has the shape of the logits."""
     keys = SegmentKeys(ROW_IDS, ROWS, mask=tf.constant(GENERATOR.random((HEADS, len(ROW_IDS))) < 0.7))
     logits = tf.constant(entries(inputs(False)[0]))
     for name in ("softmax", "log_softmax"):

@@ -1,4 +1,4 @@
-"""VariationalAlignment: an alignment with its prior, as in every attention."""
+"""Tests VariationalAlignment, which combines an alignment with its prior in every attention layer."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def entropy(weights):
 
 
 def test_statistics_describe_the_weights_instead_of_a_softmax():
-    """Concentrations are clamped at e^10, so even larger logits do not make a Dirichlet deterministic."""
+    """A Dirichlet clamps concentrations at e^10, so the entropy of its weights differs from that of a softmax."""
     layer = Attention(alignment=Dirichlet())
     query = 60.0 * QUERY
     _, weights = layer(query, VALUE, value_mask=MASK, return_attention_scores=True)
@@ -43,7 +43,7 @@ def test_statistics_describe_the_weights_instead_of_a_softmax():
 
 @keras.saving.register_keras_serializable(package="tests")
 class Halves(LogNormal):
-    """Gives all valid keys the same weight."""
+    """Assigns the same weight to all valid keys."""
 
     def normalize(self, perturbed, noise, keys):
         return keys.softmax(0.0 * perturbed)
@@ -60,7 +60,7 @@ def test_statistics_use_a_custom_normalize():
 
 @pytest.mark.slow
 def test_the_deviation_matches_the_draws():
-    """Within 6 standard errors, sd / sqrt(2 n) per weight."""
+    """Standard deviations of 400 samples match within 6 standard errors, which are sd / sqrt(2 n) per weight."""
     layer = Attention(alignment="weibull", seed=1)
     layer(QUERY, VALUE, value_mask=MASK)
     statistics = layer.alignment_statistics(QUERY, VALUE, value_mask=MASK, num_samples=400)
@@ -72,7 +72,7 @@ def test_the_deviation_matches_the_draws():
 
 
 class Opaque(tfd.Distribution):
-    """Lognormal entries in a class without a registered KL."""
+    """A lognormal distribution without a registered KL."""
 
     def __init__(self, loc, scale):
         self.plain, self.loc = tfd.LogNormal(loc, scale), loc
@@ -98,18 +98,18 @@ class Opaque(tfd.Distribution):
 
 @keras.saving.register_keras_serializable(package="tests")
 class DrawnLogNormal(LogNormal):
-    """LogNormal whose KL is estimated at one draw."""
+    """A LogNormal alignment whose KL is estimated from one sample."""
 
     def posterior(self, logits, keys):
         return Opaque(super().posterior(logits, keys).loc, self.sigma)
 
 
 class TestAFamilyWithoutAClosedForm:
-    """The KL is log q(S) - log p(S) at the draw. Its mean is the analytic KL."""
+    """The estimated KL is log q(S) - log p(S) at a sample S. Its expectation is the analytic KL."""
 
     @pytest.mark.parametrize("arguments", [{"prior": "contextual"}, {"prior": "fixed"}, {}])
     def test_the_mean_is_the_closed_form(self, arguments):
-        """Over 2,000 draws, within 4 standard errors."""
+        """The mean of 2,000 estimates is within 4 standard errors of the analytic KL."""
         posterior = {} if arguments else {"posterior_logits": GENERATOR.normal(size=(3, 2, 5)).astype("float32")}
         drawn, closed = (Attention(alignment=x(0.7), seed=1, **arguments) for x in (DrawnLogNormal, LogNormal))
         for layer in (drawn, closed):
@@ -139,7 +139,7 @@ class TestAFamilyWithoutAClosedForm:
         assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(rows)) / 3, rel=1e-5)
 
     def test_draws_use_the_schedule_of_the_training_calls(self):
-        """With a width that halves at every call, the KL of an evaluation uses the current width."""
+        """The width halves with every training call. The KL at inference uses the width after these calls."""
 
         class Narrowing(DrawnLogNormal):
             def at_step(self, step):
@@ -164,7 +164,7 @@ class TestAFamilyWithoutAClosedForm:
             log_p = np.log(tf.nn.softmax(QUERY @ VALUE.transpose(0, 2, 1)))
             width = 2.0**-calls
             exact = np.sum(-np.log(width) + 0.5 * (width**2 + log_p**2 - 1.0)) / 3
-            # Each of the 480 draws adds a variance of less than log_p^2 width^2 + 1/2.
+            # The KL is a mean over 16 samples. Each of their 30 entries adds a variance below log_p^2 width^2 + 1/2.
             error = np.sqrt((np.sum(log_p**2) * width**2 + 0.5 * log_p.size) / 16) / 3
             assert float(layer.losses[0]) == pytest.approx(exact, abs=float(5 * error))
             layer(QUERY, VALUE, training=True)
@@ -181,7 +181,7 @@ class TestAFamilyWithoutAClosedForm:
 def test_a_custom_prior_needs_only_log_psi():
     @keras.saving.register_keras_serializable(package="tests")
     class Last(keras_vattn.Prior):
-        """Expects the last valid key."""
+        """A prior whose Psi is largest at the last valid key."""
 
         def log_psi(self, key, keys):
             return keys.log_softmax(keys.per_entry(tf.cast(tf.range(tf.shape(key)[1]), "float32") + 0.0 * key[..., 0]))
@@ -231,7 +231,7 @@ def test_a_dirichlet_prior_has_the_range_of_the_alignment():
 @pytest.mark.parametrize("prior", ["contextual", keras_vattn.ContextualPrior()])
 @pytest.mark.parametrize("kind", [LogNormal, keras_vattn.Weibull])
 def test_the_divergence_of_weights_is_at_most_the_divergence_of_draws(kind, prior):
-    """For the mean of 400 training calls, within 4 standard errors."""
+    """Compares mean losses of 400 training calls, within 4 standard errors."""
 
     def make(kl_of):
         layer_prior = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())
