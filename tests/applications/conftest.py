@@ -1,5 +1,4 @@
-"""Fixtures for all programs: shared trained runs, a simulated clock, so that output does not depend on speed, no disk
-flushes, and eager execution."""
+"""Fixtures for all programs: shared trained runs, a simulated clock, no disk flushes, and eager execution."""
 
 import dataclasses
 import fcntl
@@ -23,7 +22,7 @@ from applications.text import python_topics
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """Replace the clock of the programs: each reading advances it by a millisecond, so that no progress line is due."""
+    """Simulate the clock: each call adds 1 ms, so no progress line is due and output does not depend on speed."""
     looks = itertools.count()
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000, process_time=time.process_time)
     for module in (callbacks, checkpoint, progress):
@@ -32,8 +31,7 @@ def clock(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk():
-    """Skip `fsync`: a run writes about fifty files, and waiting for the disk would take most of the time of a tiny
-    run."""
+    """Skip `fsync`, because flushing the fifty files of a tiny run to disk would take most of its time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -41,7 +39,7 @@ def no_waiting_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def little_to_pretrain_on():
-    """Pretrain on few sentences: the vocabulary of all sentences takes longer than the tests that use it."""
+    """Pretrain on 400 sentences, because the vocabulary of all sentences would take longer than the tests."""
     with pytest.MonkeyPatch.context() as patch:
         sentences = list(itertools.chain(*python_topics.topics().values()))[:400]
         patch.setattr(pretraining, "pretraining_sentences", lambda: sentences)
@@ -53,7 +51,7 @@ BUNDLE = page.bundle
 
 @pytest.fixture(scope="session", autouse=True)
 def without_the_bundle():
-    """Replace the bundle of Vega, which takes more than a second to build and which only browser tests need."""
+    """Replace the Vega bundle, which only browser tests need and which takes more than a second to build."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "bundle", lambda: "// Vega")
         yield
@@ -61,7 +59,7 @@ def without_the_bundle():
 
 @pytest.fixture(scope="session", autouse=True)
 def few_draws():
-    """Use 2 draws for the standard deviations in report.html, instead of 16."""
+    """Use 2 draws instead of 16 for the standard deviations in report.html of graphs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.import_module("applications.graphs.report"), "NUM_DRAWS", 2)
         yield
@@ -74,7 +72,7 @@ def with_the_bundle(monkeypatch):
 
 @dataclasses.dataclass
 class Trained:
-    """A finished run, and the output of its training."""
+    """The path of a finished run and the output of its training."""
 
     path: pathlib.Path
     output: str
@@ -82,8 +80,7 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def once_per_session(tmp_path_factory):
-    """Return a function that computes a JSON value once for all processes of the test session; the others wait for
-    it."""
+    """Return a function that computes a JSON value in one process of the session; other processes wait and read it."""
     results = {}
 
     def once_per_session(name, make):
@@ -103,12 +100,12 @@ def once_per_session(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_of(once_per_session, tmp_path_factory):
-    """Return a function that returns the `Trained` of a case, trained by this or another process."""
+    """Return a function that trains the run of a case once per session, in any process, and returns its `Trained`."""
 
     def run_of(case):
         def make():
             path = str(tmp_path_factory.mktemp(case.name) / "run")
-            # Without a SavedModel, which takes half of the time; `exported_by` writes one.
+            # Exporting takes half of the time: except for the toy, only `exported_by` writes a SavedModel.
             return path, case.succeeds(*case.train(path, export=case.name == TOY))
 
         path, output = once_per_session(case.name, make)
@@ -119,7 +116,7 @@ def run_of(once_per_session, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported_by(once_per_session, run_of, tmp_path_factory):
-    """Return a function that returns the folder of the SavedModel of a case, exported by this or another process."""
+    """Return a function that exports the run of a case once per session and returns the SavedModel's folder."""
 
     def exported_by(case):
         def make():
@@ -140,7 +137,7 @@ def weights_only(monkeypatch):
 
 @pytest.fixture
 def eagerly():
-    """Run every tf.function eagerly: for tiny models this is much faster than tracing."""
+    """Run every tf.function eagerly, because tracing takes longer than running a tiny model."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -149,7 +146,7 @@ def eagerly():
 def pytest_collection_modifyitems(items):
     for item in items:
         if "eagerly" in getattr(item, "fixturenames", ()):
-            # Datasets stay graphs even in eager execution.
+            # Datasets stay graphs even in eager execution, and TensorFlow warns about this.
             item.add_marker(
                 pytest.mark.filterwarnings(
                     "ignore:Even though the `tf.config.experimental_run_functions_eagerly`:UserWarning"

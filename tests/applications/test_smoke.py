@@ -1,4 +1,4 @@
-"""Every program with tiny data: train for some steps, report, export, answer."""
+"""Tests that every program trains for some steps, reports, exports and answers on tiny data."""
 
 import pytest
 import tensorflow as tf

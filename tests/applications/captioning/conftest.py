@@ -4,7 +4,7 @@ from captioning_cases import run_of
 
 @pytest.fixture(scope="module")
 def run_of_model(tmp_path_factory):
-    """A function that returns the run of a model with these options, cached per module."""
+    """Return a function that builds the untrained run of a model with given options, cached per module."""
     runs = {}
 
     def run_of_model(model="soft", **values):

@@ -1,4 +1,4 @@
-"""Caption metrics against hand-computed values and with a stub for Java, and pointing accuracy."""
+"""Tests the pointing accuracy, and caption metrics against values by hand and with a stub for Java."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from files import fails
 from applications.captioning import metrics
 from applications.captioning.metrics import caption_metrics, pointing, rule_tokens
 
-# A METEOR stub in shell: a line of statistics per caption, then the score of each caption and of the corpus.
+# A shell stub of METEOR. It returns statistics per caption, then the score of each caption and of the corpus.
 METEOR = """IFS= read -r line; log "$line"; case "$line" in
 EVAL*) show 0.5; show 0.25; show 0.375;;
 *) each log; show '6 5'; show '4 5';;
@@ -22,7 +22,7 @@ REFERENCES = [["a man rides a horse", "a person on a horse ."], ["a ||| dog", ".
 
 @pytest.fixture
 def java(tmp_path, monkeypatch):
-    """A function that replaces Java by a shell script, and returns the log file of the script.
+    """Return a function that replaces Java with a shell script and returns the log file of this script.
 
     As PTBTokenizer the script echoes its input; as METEOR it runs the commands that the function receives.
     """
@@ -47,11 +47,11 @@ def without_java(hypotheses, references):
 
 
 def test_bleu_by_hand():
-    """BLEU is computed over the corpus with the closest reference length; n-grams may match any reference."""
+    """BLEU is computed over the whole corpus with the closest reference lengths. N-grams may match any reference."""
     scores = without_java(["a b c d x", "p q"], [["a b c", "b c d e f g", "v w y d z"], ["p q r s", "r"]])
-    # In the first caption a b c d, ab bc cd, abc bcd and no 4-gram match; in the second, all n-grams match.
+    # The first caption matches a b c d, ab bc cd, abc bcd and no 4-gram. The second one matches all its n-grams.
     precisions = [(4 + 2) / (5 + 2), (3 + 1) / (4 + 1), 2 / 3]
-    # Closest reference lengths: 5 for 5; 1 for 2, which is closer than 4.
+    # The closest reference lengths are 5 for 5 words, and 1 for 2 words, because 1 is closer than 4.
     for order in (1, 2, 3):
         assert scores[f"bleu_{order}"] == pytest.approx(math.prod(precisions[:order]) ** (1 / order), abs=1e-8)
     assert scores["bleu_4"] < 1e-3
@@ -64,9 +64,9 @@ def test_bleu_by_hand():
     [
         ("a b c d", ["a b c d"], [1, 1, 1, 1]),
         ("p q x", ["p q r"], [2 / 3, 1 / 2, 0, 0]),
-        # Similarities are averaged over references. Words outside all references are as rare as words in one.
+        # CIDEr averages similarities over references. A word in no reference is as rare as a word in one.
         ("p q x", ["p q r", "v w y"], [1 / 3, 1 / 4, 0, 0]),
-        # Counts are clipped, so p counts once.
+        # A repeated word counts at most as often as in the reference, so p counts once.
         ("p p", ["p q"], [1 / math.sqrt(4 * 2), 0, 0, 0]),
         # The length penalty for two extra words is exp(-2^2 / (2 * 6^2)).
         ("p q r s", ["p q"], [math.exp(-4 / 72) * x for x in (2 / math.sqrt(4 * 2), 1 / math.sqrt(3), 0, 0)]),
@@ -74,7 +74,7 @@ def test_bleu_by_hand():
     ],
 )
 def test_cider(hypothesis, references, similarities):
-    """With a second image of other words, whose caption equals its reference, all words have equal weights."""
+    """A second image with other words and a perfect caption gives all words the same weight."""
     scores = without_java([hypothesis, "e f g h"], [references, ["e f g h"]])
     assert scores["cider"] == pytest.approx((10 * np.mean(similarities) + 10) / 2)
 
@@ -82,7 +82,7 @@ def test_cider(hypothesis, references, similarities):
 @pytest.mark.parametrize(
     ("caption", "tokens"),
     [
-        # Tokens of PTBTokenizer without the punctuation that pycocoevalcap removes.
+        # The expected tokens are those of PTBTokenizer without the punctuation that pycocoevalcap removes.
         (
             "A man's \"dog\", isn't it? (T-shirt) & 50% U.S. café",
             "a man 's dog is n't it -lrb- t-shirt -rrb- & 50 % u.s. café",
@@ -96,13 +96,13 @@ def test_cider(hypothesis, references, similarities):
     ],
 )
 def test_tokens_by_rules(caption, tokens):
-    """Tokenisation is idempotent: the output of a model, which is tokens, does not change."""
+    """Tokenisation is idempotent: it does not change the output of a model, which already consists of tokens."""
     assert rule_tokens([caption]) == [tokens]
     assert rule_tokens([tokens]) == [tokens]
 
 
 def test_with_java(java, capsys):
-    """Punctuation is removed from tokens, and METEOR scores its own statistics."""
+    """The tokenizer removes punctuation. METEOR receives the statistics that it returned before, to compute scores."""
     log = java(METEOR)
     report = caption_metrics(HYPOTHESES, REFERENCES)
     assert (report["tokenizer"], report["num_empty"], report["meteor"]) == ("PTBTokenizer", 1, 0.375)
@@ -130,7 +130,7 @@ def assert_ended(commands):
     ],
 )
 def test_java_errors(java, meteor, message):
-    """An error is raised even if Java ends before reading its input, and no Java process is left running."""
+    """A failure raises an error, even if Java ends before it has read its input. No Java process remains."""
     log = java(meteor)
     fails(lambda: caption_metrics(["dog " * 20_000, "cat"], [["dog"], ["cat"]]), "java: METEOR: ", message)
     assert_ended(line.split() for line in log.read_text().splitlines() if line[0].isdigit())

@@ -1,4 +1,4 @@
-"""Caption files in both formats, invalid files, and splits by image."""
+"""Tests both formats of caption files, invalid files, and splits by image."""
 
 import json
 
@@ -38,7 +38,7 @@ def read(path):
 
 @pytest.mark.parametrize("name", ["captions.json", "captions.json.gz"])
 def test_captions_of_coco(tmp_path, name):
-    """Captions are grouped by image, in the order of the image list, and line breaks are removed."""
+    """Captions are grouped by image in the order of the image list. Line breaks inside captions are removed."""
     assert read(saved(tmp_path / name, COCO)) == READ
 
 
@@ -55,7 +55,7 @@ def test_a_karpathy_file_has_all_splits(tmp_path):
     assert read_parts({"train": path, "valid": None}) == {"train": train, "valid": valid, "test": test}
     assert read_parts({"test": path}) == {"test": test}
     assert read_parts({"test": path, "train": other}) == {"train": READ, "test": test}
-    # The own file of a split takes precedence over the training file.
+    # A validation file takes precedence over validation captions in the training file.
     assert read_parts({"train": path, "valid": other}) == {"train": train, "valid": READ, "test": test}
 
 

@@ -1,4 +1,4 @@
-"""From captions and images to batches: words, splits, truncation and order."""
+"""Tests how captions and images become batches: vocabulary, splits, truncation and order."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_incompatible_options(values, message):
 
 @pytest.mark.slow
 def test_features_of_words_of_captions(tmp_path):
-    """The network words is trained on the words of captions."""
+    """The feature extractor `words` is trained on the words of captions."""
     options = options_of(tmp_path)
     extractor = ExtractorOptions("words", grid=2, image_size=8)
     captions, folder = options.captions.train_captions, tmp_path / "features"

@@ -1,4 +1,4 @@
-"""Reports: perplexity, metrics, attention and pictures."""
+"""Tests the perplexity, metrics, attention statistics and pictures of captioning reports."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def scenes_run():
 
 @pytest.mark.parametrize("model, kind", [("soft", "plug-in"), ("hard", "plug-in"), ("categorical", "exact")])
 def test_the_perplexity(run_of_model, eagerly, model, kind):
-    """The perplexity includes end tokens."""
+    """The perplexity includes the end token of every caption."""
     run = run_of_model(model)
     regions, num_regions, target_input, target = captions_of(run)
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
@@ -41,8 +41,8 @@ def test_the_perplexity(run_of_model, eagerly, model, kind):
 
 
 def test_pointing_on_scenes(scenes_run, eagerly):
-    """Only colours and shapes refer to a region, which has an object of this colour or shape; pointing uses the weights
-    that predict the word."""
+    """Only words for colours and shapes refer to a region, which contains an object with this colour or shape. The
+    pointing accuracy uses the weights that predict the word."""
     part = scenes_run.data["train"]
     words_of_attributes = {0: set(), 1: set()}
     for caption, cells, words in zip(part.image, reports.cells_of(part), part.tokens, strict=True):
@@ -55,7 +55,7 @@ def test_pointing_on_scenes(scenes_run, eagerly):
     rows = []
 
     class PerfectPointer:
-        """Attends to the region of each word, or to the first region."""
+        """Attends to the region that a word refers to, or to the first region."""
 
         def read(self, regions, num_regions, target_input, target):
             weights = np.zeros((*target.shape, 16), np.float32)
@@ -75,7 +75,7 @@ def test_pointing_on_scenes(scenes_run, eagerly):
 
 
 def test_the_report(scenes_run, eagerly, monkeypatch):
-    """The report of a true caption, which is a reference, and a false caption."""
+    """Reports on two captions: a true one, which equals a reference, and a false one."""
     part = scenes_run.data["test"]
     texts = [part.captions.captions[0][1], "a red circle is a red circle"]
     assert len(part) == 2
@@ -105,7 +105,7 @@ def test_weights_deviation(run_of_model, eagerly):
 
 @pytest.mark.parametrize("model", ["wc", "lc"])
 def test_draws_of_the_prior(run_of_model, eagerly, model):
-    """With the published values one region has all of the weight; with a strong prior, draws equal its mean."""
+    """Samples of the published prior put all weight on one region. Samples of a strong prior equal the prior mean."""
     first_inputs = lambda run: next(  # noqa: E731
         iter(run.data["valid"].batches(run.options).unbatch().batch(1))
     )[0]
@@ -124,7 +124,7 @@ def test_draws_of_the_prior(run_of_model, eagerly, model):
 
 @pytest.mark.parametrize("model", ["categorical", "wc"])
 def test_pictures(run_of_model, eagerly, tmp_path, monkeypatch, model):
-    """Each picture has a panel per word, with draws for BAM and the predictive weights otherwise."""
+    """A picture has one panel per word: samples of prior and posterior for BAM (wc), else the predictive weights."""
     monkeypatch.setattr(pictures, "NUM_PICTURES", 2)
     run = run_of_model(model)
     part = run.data["test"]

@@ -1,4 +1,4 @@
-"""Captions by beam search and sampling, from images and features, and exported endpoints."""
+"""Tests captions from images and from features, by beam search and by sampling, and the exported endpoints."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from applications.text.text import END, PAD, START, UNKNOWN
 
 
 def first_images(run, count=2):
-    """Return regions and num_regions of the first images."""
+    """Return the regions and the region counts of the first `count` images."""
     (inputs,) = next(iter(run.data["train"].images(count)))
     return inputs["regions"], inputs["num_regions"]
 
@@ -23,7 +23,7 @@ def pngs(rows):
 
 @pytest.mark.parametrize("model", slow_after(EVERY_MODEL, 2))
 def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
-    """Log-probabilities and attention weights of a searched caption match teacher forcing."""
+    """Beam search returns the log-probability and the weights that teacher forcing gives for the same caption."""
     run = run_of_model(model)
     captioner, regions = Captioner(run, 3), first_images(run)
     searched = {name: x.numpy() for name, x in captioner.search(*regions).items()}
@@ -41,7 +41,7 @@ def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
 
 @pytest.mark.slow
 def test_images_and_their_features(run_of_model, eagerly):
-    """Both give the same caption; excess regions are dropped, and missing regions are padded."""
+    """An image and its features give the same caption. Excess regions are dropped, and missing regions are padded."""
     run = run_of_model()
     captioner, codec = Captioner(run), run.codec.regions
     from_images = captioner.generate(pngs([0, 3]))
@@ -60,8 +60,8 @@ def test_images_and_their_features(run_of_model, eagerly):
 
 @pytest.mark.slow
 def test_the_first_word_is_drawn_from_its_probability(run_of_model):
-    """Frequencies over 4000 samples match within four standard errors; each sample draws a region, so the probability
-    is a sum over regions."""
+    """Word frequencies over 4000 samples match within four standard errors. Each sample draws a region, so the expected
+    probability is a sum over regions."""
     run, count = run_of_model("hard"), 4000
     captioner, (regions, num_regions) = Captioner(run), first_images(run, 1)
     words = np.arange(4, len(run.codec.vocabulary), dtype=np.int32)
@@ -86,7 +86,7 @@ def test_the_first_word_is_drawn_from_its_probability(run_of_model):
 
 
 def test_a_run_on_features_only(run_of_model, tmp_path, monkeypatch):
-    """Without an extractor, the endpoints accept only features."""
+    """A run without an extractor exports endpoints that accept only features."""
     run = run_of_model()
     assert Captioner(run).names == ("generate", "sample", "generate_features", "sample_features")
     monkeypatch.setattr(run.codec.regions, "extractor", None)

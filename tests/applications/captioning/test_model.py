@@ -1,4 +1,4 @@
-"""Every captioning model against its equations, causality and gradients."""
+"""Tests captioning models against their equations, their causality, and their gradients against enumeration."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def sigmoid(x):
 
 
 def recomputed(run, regions, num_regions, target_input, target):
-    """Compute log p of the words of captions, (B, T), and p(region | word), (B, T, R), with NumPy."""
+    """Compute log p of each word, (B, T), and p(region | word), (B, T, R), with NumPy."""
     weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
     layer_weights = lambda name: (weights[f"{name}/kernel"], weights[f"{name}/bias"])  # noqa: E731
     kernel, bias = layer_weights("regions_embedded")
@@ -64,7 +64,7 @@ def recomputed(run, regions, num_regions, target_input, target):
 
 @every_model
 def test_values_match_the_equations(run_of_model, eagerly, model):
-    """At the mean of the attention, every model is the network of Rennie et al. 2017, summed over a latent region."""
+    """At the mean weights, every model equals the network of Rennie et al. 2017; latent regions are summed out."""
     run = run_of_model(model)
     regions, _, target_input, target = captions_of(run)
     num_regions = np.arange(len(regions), dtype=np.int32) % 3 + 2
@@ -100,7 +100,7 @@ def test_causality_and_padding_of_regions(run_of_model, eagerly, model):
 
 
 def test_self_critical_decoder(run_of_model):
-    """In training, "expected" has the states without sampling, and "hidden" the sampled states."""
+    """In training, `expected` contains the states without sampling and `hidden` the states with sampling."""
     run = run_of_model("hard")
     decoder = run.models.decoder
     assert isinstance(decoder, SelfCriticalDecoder)
@@ -117,8 +117,8 @@ def test_self_critical_decoder(run_of_model):
 
 @pytest.mark.parametrize("baseline", ["soft", "none"])
 def test_the_score_function_gradient(tmp_path, eagerly, monkeypatch, baseline):
-    """Summed over all draws for two words and two regions, it equals the gradient of the expected log-likelihood, for
-    any baseline."""
+    """For two words and two regions, the estimate summed over all region paths equals the gradient of the expected
+    log-likelihood, for any baseline."""
     run = run_of(tmp_path, model="hard", dropout=0.0, baseline=baseline)
     models, paths = run.models, np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     drawn = {"gumbel": tf.constant(1e6 * np.eye(4, dtype="float32")[paths])}
@@ -153,7 +153,7 @@ def test_the_score_function_gradient(tmp_path, eagerly, monkeypatch, baseline):
 
 
 def test_gaussian_weights():
-    """Weights are normal around the softmax, may be negative, do not sum to 1, and are 0 at masked regions."""
+    """Sampled weights are normal around the softmax, may be negative, do not sum to 1, and are 0 at masked regions."""
     logits = np.array([1.0, 0.0, -1.0, 3.0], "float32")
     query, keys = np.ones((4000, 1, 1), "float32"), np.tile(logits[:, None], (4000, 1, 1))
     mask = np.tile([True, True, True, False], (4000, 1))

@@ -1,4 +1,4 @@
-"""The tables of a comparison, computed from constructed figures."""
+"""Tests the tables of a comparison, computed from constructed metrics."""
 
 from application_cases import HERE, Compared, tables_of
 from captioning_cases import APPLICATION

@@ -1,4 +1,4 @@
-"""Uncertainty of captions, computed by scoring them again under draws."""
+"""Tests the uncertainty of captions, which is computed by scoring a generated caption again in several draws."""
 
 import pytest
 from captioning_cases import APPLICATION, run_of_scenes
@@ -17,7 +17,7 @@ def first_images(run, count=3):
 
 @pytest.mark.slow
 def test_draws_share_noise_across_a_caption(run_of_model, eagerly):
-    """The training model gives the same log-likelihood under the same noise."""
+    """All words of a caption share one draw: the training model gives the same log-likelihood with this noise."""
     run, regions = run_of_model("wc", **NOISY), first_images(run_of_model("wc", **NOISY))
     captioner = Captioner(run)
     figures, target = captioner._uncertain(*regions, 2, 5), captioner.search(*regions)["ids"]
@@ -45,7 +45,7 @@ def test_lines(run_of_model, eagerly, tmp_path):
 
 @pytest.mark.slow
 def test_the_report(eagerly, capsys):
-    """On scenes, the report also has the fraction of true captions."""
+    """On scenes, the report also contains the fraction of true captions."""
     run = run_of_scenes(model="soft", dropout=0.3)
     part = run.data["test"]
     report, _ = APPLICATION.evaluate(run, part, EvaluateCaptioning("", num_draws=2, uncertainty=True))

@@ -1,4 +1,4 @@
-"""Fixtures: programs with tiny data, and replacements for the parts of a run that a test does not examine."""
+"""Fixtures that provide programs with tiny data and replace the parts of a run that a test does not examine."""
 
 import contextlib
 import pathlib
@@ -37,7 +37,7 @@ def trained_toy(run_of, toy):
 
 @pytest.fixture
 def copied(trained, tmp_path):
-    """A copy of the run, for tests that modify it."""
+    """Return a copy of the trained run, for tests that modify the run."""
     return shutil.copytree(trained, tmp_path / "copied")
 
 
@@ -48,7 +48,7 @@ def copied_toy(trained_toy, tmp_path):
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    """Write dummy pictures: drawing takes a third of the time of a tiny run."""
+    """Write dummy pictures, because plotting takes a third of the time of a tiny run."""
 
     def draw(*arguments, path=None, **options):
         if path is not None:
@@ -64,7 +64,7 @@ def without_pictures(monkeypatch):
 
 @pytest.fixture
 def interrupted():
-    """Return a context manager that stops training like Ctrl-C after the given step of an epoch, counted from 0."""
+    """Return a context manager that stops training, like Ctrl-C, after a step of an epoch, both counted from 0."""
 
     @contextlib.contextmanager
     def interrupted(epoch, step):
@@ -83,7 +83,7 @@ def interrupted():
 
 @pytest.fixture
 def compare_words(tmp_path):
-    """Return a function that returns the words of `compare` for tiny runs of a case, with its options in a file."""
+    """Return a function that builds the command line of `compare` for tiny runs of a case, with options in a file."""
 
     def compare_words(case, *words, **changes):
         path = tmp_path / "options.yaml"
@@ -96,7 +96,7 @@ def compare_words(tmp_path):
 
 @pytest.fixture
 def commands_run(monkeypatch):
-    """Run the commands that `compare` starts in this process; return the list of commands."""
+    """Run the subprocess commands of `compare` in this process instead, and return the list of these commands."""
     commands = []
 
     def run(self, arguments, log):

@@ -1,4 +1,4 @@
-"""Pictures of attention weights: the content of each panel."""
+"""Tests the panels in pictures of attention weights."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def panels_of(figure):
 
 
 def test_models_are_drawn_side_by_side(tmp_path):
-    """There is a row for each example. Missing weights have no panel, and a posterior is drawn over its prior."""
+    """Each example has a row of panels. Missing weights have no panel; prior and posterior share one."""
     first, other = alignment("prior", "posterior", "exact"), alignment("mean")
     figure = draw_alignments({"variational": [first] * 2, "wc": [other] * 2}, tmp_path / "x.png")
     panels = panels_of(figure)

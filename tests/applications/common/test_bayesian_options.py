@@ -1,4 +1,4 @@
-"""Options of stochastic weights, and the alignments that they describe."""
+"""Tests the options for stochastic weights and the alignments that these options select."""
 
 from applications.common.bayesian_options import BayesianOptions, PublishedOptions
 

@@ -1,4 +1,4 @@
-"""The content of a checkpoint, for models with a few weights."""
+"""Tests the content of checkpoints, with models of a few weights."""
 
 import io
 import itertools
@@ -17,7 +17,7 @@ from applications.common.runs import CHECKPOINT, RunFolder
 
 
 def build(units=8):
-    """Return a model with every kind of state: moving averages, seeds, an optimizer, a loss scale."""
+    """Return a model with every kind of state: moving averages, seeds, an optimizer and a loss scale."""
     keras.utils.set_random_seed(0)
     policy = keras.DTypePolicy("mixed_float16")
     model = keras.Sequential(
@@ -43,7 +43,7 @@ def checkpoint_in(path, num_steps=3, every_steps=None, keep="best"):
 
 
 def train(path, epochs, every_steps=None, extra=(), rows=24):
-    """Train for this many epochs with steps of eight rows, or resume."""
+    """Train up to epoch `epochs` in steps of eight rows. If `path` contains a checkpoint, resume from it."""
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(rows, 6)).astype("float32"), generator.normal(size=(rows, 1)).astype("float32")
     model, checkpoint = build(), checkpoint_in(path, rows // 8, every_steps)
@@ -85,7 +85,7 @@ def assert_same_state(one, other):
 
 @pytest.mark.slow
 def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eagerly):
-    """The sums of metrics, the seeds and the loss scale are restored, too."""
+    """Resuming also restores the running sums of metrics, the seeds and the loss scale."""
     whole_run, stopped = tmp_path / "whole", tmp_path / "parts"
     expected = train(whole_run, 3)
     with pytest.raises(KeyboardInterrupt):
@@ -102,7 +102,7 @@ def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eage
 
 @pytest.mark.parametrize(("every_steps", "epoch"), slow_after([(3, 3), (None, 5)]))
 def test_epochs_of_one_step(tmp_path, eagerly, every_steps, epoch):
-    """They are saved every `checkpoint_steps` steps, and after the last epoch."""
+    """If an epoch has one step, the state is saved every `checkpoint_steps` steps and after the last epoch."""
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path, 9, every_steps, extra=[stop_at(5, 0)], rows=8)
     restored = checkpoint_in(tmp_path, 1)
@@ -114,7 +114,7 @@ def test_epochs_of_one_step(tmp_path, eagerly, every_steps, epoch):
 
 
 def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
-    """The KL of a layer is listed in the model's metrics once for each layer that contains it."""
+    """The model's metrics list the KL of a layer once for each layer that contains it."""
 
     class Tracked(keras.layers.Layer):
         def __init__(self):
@@ -169,7 +169,7 @@ def test_a_state_of_another_model(tmp_path, eagerly):
 
 
 def test_the_weights_of_the_best_epoch(tmp_path):
-    """A resumed run reads the best score from its file; a NaN score is better than no score."""
+    """A resumed run reads the best score from weights.npz. The first epoch is stored even if its score is NaN."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
@@ -195,8 +195,8 @@ def test_a_column_that_appears_late(tmp_path):
 
 
 def test_the_inference_network_is_trained_alone_for_some_steps():
-    """Steps 2 and 3 change only the inference network; step 4 changes the other weights, by at most the learning rate
-    of Adam. An epoch that ends in the warm start cannot be the best."""
+    """Only the inference network changes in steps 2 and 3. Step 4 changes the other weights by at most Adam's learning
+    rate. An epoch that ends during the warm start cannot be the best epoch."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)

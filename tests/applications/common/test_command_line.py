@@ -1,4 +1,4 @@
-"""The command line: exit statuses, help, and mistakes that are reported before TensorFlow is loaded."""
+"""Tests exit statuses and help, and that mistakes are reported before TensorFlow is imported."""
 
 import dataclasses
 import errno
@@ -22,7 +22,7 @@ from applications.common.errors import InputError, pass_through
 from applications.common.options import Positive
 from applications.common.program import Program
 
-# Runs commands of several programs, and lists the heavy packages that are imported afterwards.
+# A program that runs commands of several programs, then lists the heavy packages that are imported.
 CALLS = """
 import contextlib, importlib, io, json, sys
 from applications.common.command_line import main
@@ -42,7 +42,7 @@ print(json.dumps(results))
 
 
 def calls_of_toy(run, folder):
-    """Return command lines of the toy program, with their statuses and parts of their output."""
+    """Return command lines of the toy program, each with its exit status and a part of its output."""
     missing = str(folder / "missing")
     return [
         ([], 0, "usage: python -m"),
@@ -70,7 +70,7 @@ def calls_of_toy(run, folder):
 
 @pytest.mark.slow
 def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
-    """A mistake is reported in one line."""
+    """Each mistake is reported in one line. Neither mistakes nor help import TensorFlow."""
     (tmp_path / "run").mkdir()
     config = {"out": str(tmp_path / "run"), **toy.options, **written(toy.data, tmp_path)}
     (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(config))
@@ -157,7 +157,7 @@ def test_a_program_exits_with_the_status(name, monkeypatch, capsys):
 
 
 def test_the_page_on_a_program_of_ones_own():
-    """The page names every function, and its program is short."""
+    """docs/new_application.md names every function of a program, and its example has at most 154 lines."""
     text = (ROOT / "docs" / "new_application.md").read_text(encoding="utf-8")
     for name in (name for names in PLACES.values() for name in names):
         assert f"`{name}`" in text, name

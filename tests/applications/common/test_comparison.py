@@ -1,4 +1,4 @@
-"""Comparisons of models over several seeds: the list of runs, their training, and the tables."""
+"""Tests comparisons of models over several seeds: the planned runs, their training, and the tables."""
 
 import dataclasses
 import errno
@@ -26,7 +26,7 @@ def options_of(toy, **values):
 
 
 def test_the_runs_of_a_comparison(toy):
-    """Each entry has one run per seed, its own options, and a start, which is trained first."""
+    """Each entry has one run per seed, its own options, and optionally a start, a run that is trained first."""
     names = ("gaussian", "gaussian@deterministic:gamma=1e-2,units=8")
     first, second, third, fourth = plan(toy.program, options_of(toy, models=names, seeds=2))
     assert [(run.name, run.seed) for run in (first, second, third, fourth)] == [
@@ -39,7 +39,7 @@ def test_the_runs_of_a_comparison(toy):
     assert (third.options.fit.epochs, third.start.fit.epochs) == (10, 5)
     assert third.options.run.start_from == third.start.run.out
     assert (third.start.run.export, third.start.units) == (False, third.options.units)
-    # All folders differ, because the values of options are part of their names.
+    # Option values are part of folder names, so all folders differ.
     names = ("gaussian", "gaussian:gamma=0", "gaussian:gamma=0.5", "gaussian@deterministic", "gaussian@gaussian")
     other_runs = plan(toy.program, options_of(toy, models=names[:2], seeds=2, first_seed=7))
     assert [run.options.run.seed for run in other_runs] == [7, 8, 7, 8]
@@ -50,7 +50,7 @@ def test_the_runs_of_a_comparison(toy):
 
 @pytest.mark.parametrize("steps, first, start_steps", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
 def test_a_limit_of_steps_is_shared_out(toy, steps, first, start_steps):
-    """Start and model share the steps of other entries in proportion to their epochs, out of 10."""
+    """A start and its continuation together take the steps of other entries. The start gets its share of 10 epochs."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     total = min(steps, 50)
@@ -111,7 +111,7 @@ def test_bad_data_are_found_before_the_runs(toy, compare_words, tmp_path, comman
 
 @pytest.mark.slow
 def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictures):
-    """A second call reads the existing runs."""
+    """A second call of `compare` reads the existing runs instead of training them again."""
     name = "gaussian:learning_rate=0.01"
     words = compare_words(toy, "--seeds", 1, "--baseline", "gaussian", "--models", name)
     printed = toy.succeeds(*words)
@@ -132,7 +132,7 @@ def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictur
     assert (out / "curves.png").exists() and (out / "report.html").exists()
     commands_run.clear()
     assert toy.succeeds(*words) == printed and not commands_run
-    # A run of an earlier version does not have this option.
+    # A run of an earlier version lacks the option `jit`.
     record["options"].pop("jit")
     (folder / "metrics.json").write_text(json.dumps(record))
     assert toy.succeeds(*words) == printed and not commands_run
@@ -140,7 +140,7 @@ def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictur
 
 @pytest.mark.slow
 def test_a_model_from_the_weights_of_another(toy, compare_words, tmp_path, commands_run, without_pictures):
-    """The start is trained first, and does not appear in tables."""
+    """In `gaussian@deterministic`, the start `deterministic` is trained first and does not appear in tables."""
     printed = toy.succeeds(*compare_words(toy, "--seeds", 1, "--models", "gaussian@deterministic"))
     out, names = tmp_path / "out", ("deterministic_1_epochs_seed_0", "gaussian_from_deterministic_seed_0")
     assert {path.name for path in out.iterdir() if path.is_dir()} == set(names)
@@ -154,7 +154,7 @@ def test_a_model_from_the_weights_of_another(toy, compare_words, tmp_path, comma
 
 @pytest.mark.slow
 def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, monkeypatch, without_pictures):
-    """A run in a separate process equals a run in this process; mean differences have intervals."""
+    """A run in a separate process equals a run in this process. Mean differences have intervals."""
     words = compare_words(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
     printed = toy.succeeds(*words)
     assert "2 seeds, mean [95% interval]" in printed
@@ -168,9 +168,9 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
         context.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         assert toy.succeeds(*words) == printed
     apart, together = (without_time(read_history(tmp_path / x / "gaussian_seed_1")) for x in ("out", "here"))
-    # Sums depend on the number of threads.
+    # The number of threads changes the rounding of sums.
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(apart, together, strict=True))
-    # Other options and other data are refused; a damaged file is named.
+    # `compare` rejects a folder with other options or data, and names a damaged file.
     before = files_of(out)
     toy.fails("omit these options: units: 4 in the folder, 5 requested", *compare_words(toy, *words[5:], units=5))
     path = next(tmp_path.glob("data.*"))
@@ -184,7 +184,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
 
 
 def test_more_steps_go_on_but_not_from_a_start(toy, tmp_path):
-    """A run with a start cannot be extended, because its start would not be extended."""
+    """A run with a start cannot be trained for more steps, because the start would keep its number of steps."""
     options = options_of(toy, out=str(tmp_path), models=("gaussian@deterministic", "gaussian"), seeds=1)
     started, alone = plan(toy.program, options)
     for run_options in (started.start, started.options, alone.options):
@@ -202,7 +202,7 @@ def test_more_steps_go_on_but_not_from_a_start(toy, tmp_path):
 def test_a_run_that_fails_is_named_and_the_others_are_trained(
     toy, compare_words, tmp_path, commands_run, without_pictures
 ):
-    """An entry whose start failed is not trained."""
+    """An entry is not trained if its start failed."""
     bad = "gaussian@gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
     status, _, err = toy.call(*compare_words(toy, "--seeds", 1, "--models", bad, "gaussian"))
     assert status == 2
@@ -226,7 +226,7 @@ def test_after_an_error_no_other_run_begins(toy, compare_words, monkeypatch):
 
 @pytest.mark.parametrize("jobs", [1, 5])
 def test_an_entry_waits_for_its_start(toy, compare_words, monkeypatch, jobs):
-    """Each run is trained once."""
+    """Each run is trained once, after its start."""
     ended = []
 
     def train(self, options):
@@ -236,7 +236,7 @@ def test_an_entry_waits_for_its_start(toy, compare_words, monkeypatch, jobs):
     monkeypatch.setattr(Comparison, "_train", train)
     models = ("gaussian@deterministic", "gaussian", "gaussian@gaussian")
     words = compare_words(toy, "--seeds", 2, "--jobs", jobs, "--baseline", "gaussian", "--models", *models)
-    # The replaced training writes no results.
+    # The patched `_train` writes no results.
     toy.fails("metrics.json cannot be read", *words)
     starts = {f"{model}_1_epochs_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}
     lasts = {f"gaussian_from_{model}_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}

@@ -1,4 +1,4 @@
-"""The export of a program that defines no endpoints."""
+"""Tests the export of a program that defines no endpoints."""
 
 import types
 

@@ -1,5 +1,4 @@
-"""The effect of training options on the toy program: schedules, optimizers, precision, and the weights that are
-stored."""
+"""Tests the effects of training options on the toy program: schedules, optimizers, precision and stored weights."""
 
 import dataclasses
 import json
@@ -41,7 +40,7 @@ def test_an_exponential_schedule_is_that_of_keras():
 
 
 def test_a_warm_up_and_a_cosine():
-    # The default is a tenth of the steps, here one of twelve.
+    # The default warm-up is a tenth of the steps, here one of twelve.
     assert rates(warmup_steps=None, learning_rate=0.4) == rates(warmup_steps=1, learning_rate=0.4)
     for options in ({"warmup_epochs": 2}, {"schedule": "plateau"}):
         assert rates(warmup_steps=None, **options) == rates(**options)
@@ -62,14 +61,14 @@ def test_a_warm_up_and_a_cosine():
 
 
 def test_the_schedule_of_mcan():
-    """min(2.5e-5 t, 1e-4) in epoch t, divided by five every two epochs after epoch ten (Fan et al. 2020, B.2.3)."""
+    """The rate is min(2.5e-5 t, 1e-4) in epoch t, and falls to 1/5 every 2 epochs after 10 (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
 
 
 def test_a_plateau():
-    """It is computed from the history, so a resumed run lowers the rate and stops at the same epochs."""
+    """The plateau schedule reads the history, so a resumed run lowers the rate and stops at the same epochs."""
     losses, expected = [3.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.5], [1.0, 1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
     options = FitOptions(schedule="plateau", learning_rate_decay=0.5, patience=1, early_stopping=3)
     model = types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=keras.Variable(1.0)))
@@ -91,7 +90,7 @@ def test_epochs_without_better():
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
 def test_an_optimizer_makes_a_step(name):
-    """The Keras optimizer with the same name takes the same step; weight decay is decoupled from the gradient."""
+    """Each optimizer takes the step of the Keras optimizer with its name. Weight decay is decoupled from gradients."""
     assert optimizer_of(FitOptions(optimizer=name), 4, 12).weight_decay == (0.004 if name == "adamw" else None)
     # The default decay of AdamW in Keras is 0.004.
     options = FitOptions(
@@ -128,7 +127,7 @@ def test_a_gradient_is_clipped():
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_weights_that_are_kept(toy, tmp_path, keep):
-    """Training gets worse; the report uses the weights of the best epoch, or of the last one."""
+    """The loss rises in training. The report uses the weights of the best or of the last epoch, as `keep` says."""
     words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)
     toy.succeeds(*words)
     losses = [row["val_loss"] for row in read_history(tmp_path / "run")]
@@ -148,7 +147,7 @@ def test_the_weights_that_are_kept(toy, tmp_path, keep):
 
 @pytest.mark.slow
 def test_half_precision(toy, tmp_path, weights_only):
-    """Losses and weights are float32, and the loss scale is part of the state."""
+    """With float16 precision, losses and weights are float32, and the checkpoint contains the loss scale."""
     toy.succeeds(*toy.train(tmp_path / "run", mixed_precision="float16"))
     assert all(np.isfinite(value) for row in read_history(tmp_path / "run") for value in row.values())
     record, _ = read_checkpoint(tmp_path / "run")
@@ -163,7 +162,7 @@ def test_half_precision(toy, tmp_path, weights_only):
 
 @pytest.mark.slow
 def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
-    """With TF_CONFIG but no strategy, every machine trains its own model; a message says so."""
+    """With TF_CONFIG but no strategy, every machine would train its own model, so `train` prints a message."""
     monkeypatch.setenv("TF_CONFIG", "{}")
     replicas.strategy_of.cache_clear()
     assert "TF_CONFIG is ignored because --strategy is none" in toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
@@ -171,7 +170,7 @@ def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
-    """They train one model: without noise they give the weights of a single replica."""
+    """Two replicas train one model: without noise, its weights equal those of training on one replica."""
     strategies = {"none": tf.distribute.get_strategy(), "mirrored": two_replicas}
     monkeypatch.setattr(training, "strategy_of", strategies.get)
     words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
@@ -187,8 +186,8 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
 
 @pytest.mark.slow
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
-    """A run that continues another run ends like a single run of all epochs, with the same optimizer, schedule and
-    order of batches. It may be killed before its first checkpoint."""
+    """A run that starts from another run ends like one uninterrupted run, with the same optimizer, schedule and order
+    of batches, even if it was killed before its first checkpoint."""
     options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "exponential", "warmup_steps": 7}
     uninterrupted, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
     toy.succeeds(*toy.train(uninterrupted, **options))
@@ -214,7 +213,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 @pytest.mark.slow
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
-    """A run cannot start from a run with another size, other options, no epoch left, no end or no state."""
+    """`--start-from` rejects a run of another size or with other options, no epochs or steps left, or no state."""
     for changes, message in (
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
         ({"standardize": False}, f"--start-from: {copied_toy} has other values of standardize; use the same."),

@@ -1,4 +1,4 @@
-"""Sheets of sentences for human ratings."""
+"""Tests the sheets of sentences for human ratings."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ NAMES = ("dattn", "vattn")
 
 @pytest.fixture
 def runs(tmp_path):
-    """Two runs with 12 sources, in different orders."""
+    """Return the folders of two runs that contain the same 12 sources in different orders."""
     folders = []
     for name in NAMES:
         samples = [
@@ -33,7 +33,7 @@ def rows_of(path):
 
 
 def filled(folder, name, rating, delimiter=","):
-    """Write a copy of a sheet in another order, with ratings from a function of a row."""
+    """Write a copy of a sheet with its rows in reverse order; `rating` computes the rating of a row."""
     rows, path = rows_of(folder / "sheet.csv"), folder / name
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0], delimiter=delimiter)

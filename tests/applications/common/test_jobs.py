@@ -1,4 +1,4 @@
-"""Processes of a comparison, and the cores and GPUs that each of them gets."""
+"""Tests the processes of a comparison, and the cores and GPUs that each process gets."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
 
 
 def test_a_command_that_fails_and_one_that_is_killed(tmp_path):
-    """The status is the exit status of the command, or the negative number of a signal."""
+    """`run` returns the exit status of the command, or the negative number of the signal that killed it."""
     log, processes, statuses = tmp_path / "log", Jobs(PROGRAM, 1), []
     assert processes.run(["evaluate", "--run", str(tmp_path)], log) == 2
     assert "error: --run: must be the folder of a run" in log.read_text()
@@ -39,7 +39,7 @@ def test_a_command_that_fails_and_one_that_is_killed(tmp_path):
     thread = threading.Thread(target=lambda: statuses.append(processes.run(words, log)))
     thread.start()
     with open(tmp_path / "config", "w"):
-        # The command is waiting for its options.
+        # The command now waits to read its options from the named pipe.
         (child,) = children_of(os.getpid())
         os.kill(int(child), signal.SIGKILL)
         thread.join()
@@ -47,7 +47,7 @@ def test_a_command_that_fails_and_one_that_is_killed(tmp_path):
 
 
 def children_of(pid):
-    """Return the process ids of children that run commands."""
+    """Return the ids of the child processes that run commands."""
     words = ["pgrep", "-P", str(pid), "-f", "applications.common.jobs"]
     return subprocess.run(words, capture_output=True, text=True).stdout.split()
 

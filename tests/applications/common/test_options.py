@@ -1,4 +1,4 @@
-"""Options: bounds, choices, files, presets, help."""
+"""Tests the bounds, choices, files, presets and help of options."""
 
 import dataclasses
 import json
@@ -47,11 +47,11 @@ def test_a_value_that_an_option_cannot_have(toy, name, value, message):
 
 
 def test_no_value_and_the_choice_none(toy, tmp_path):
-    """For an optional value `none` means no value; otherwise it may be a choice. The same holds in files."""
+    """For optional values `none` means no value; for other options it may be a choice. Files follow the same rule."""
     words = ["--clip-norm", "none", "--max-steps=none", "--mixed-precision", "none", "--jit", "off"]
     options = read_options(toy.program, "train", words)
     assert (options.fit.clip_norm, options.fit.max_steps, options.fit.mixed_precision) == (None, None, "none")
-    # YAML reads off as a boolean.
+    # YAML parses off as a boolean.
     (tmp_path / "options.yaml").write_text("clip_norm: none\nmixed_precision: none\njit: off\n")
     assert read_options(toy.program, "train", ["--config", str(tmp_path / "options.yaml")]) == options
     assert options.fit.jit_compile is False
@@ -72,7 +72,7 @@ def test_help_has_a_sentence_for_every_option(program, capsys, monkeypatch):
 
 @every_program
 def test_a_file_has_the_options_of_the_command_line(program, tmp_path):
-    """`compare` writes such a file for each of its runs."""
+    """A file with the values of all options, as `compare` writes for each run, gives the same options."""
     plain = json.loads(json.dumps(values_of(program.default)))
     (tmp_path / "options.yaml").write_text(yaml.safe_dump(plain))
     assert read_options(program, "train", ["--config", str(tmp_path / "options.yaml")]) == program.default
@@ -82,7 +82,7 @@ def test_a_file_has_the_options_of_the_command_line(program, tmp_path):
 def test_presets_and_experiments(program, tmp_path, monkeypatch):
     for name in program.presets:
         options = read_options(program, "train", ["--preset", name])
-        # Presets of graphs need the file of a graph.
+        # Presets of applications.graphs also need the file of a graph.
         check(with_values(options, {"npz": __file__}) if "npz" in fields_of(program.options) else options)
         assert values_of(options) == values_of(program.default) | program.preset_values(name)
         assert not program.preset_values(name).keys() & {"out", "seed", "train_table", "data"}
@@ -92,14 +92,14 @@ def test_presets_and_experiments(program, tmp_path, monkeypatch):
         home = tmp_path / path.stem
         home.mkdir()
         for name in values:
-            # Experiments name files of the user.
+            # Experiment files name data files of the user, so create empty ones.
             if is_file(fields_of(program.options)[name]):
                 file = home / values[name]
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.touch() if file.suffix else file.mkdir(exist_ok=True)
         with monkeypatch.context() as context:
             context.chdir(home)
-            # Experiments do not name the model, which `compare` does.
+            # Experiment files omit the model, which `compare` sets.
             model = {"model": "soft"} if values.get("architecture") == "mcan" else {}
             check(with_values(program.default, values | model))
 
@@ -209,7 +209,7 @@ def test_nested_groups_have_one_level_of_names():
 
 
 def test_the_command_line_the_file_and_the_preset(toy, tmp_path, monkeypatch):
-    """They override each other in this order."""
+    """The command line overrides the file, and the file overrides the preset."""
     presets = tmp_path / "preset.yaml"
     presets.write_text("units: 8\nlearning_rate: 0.5\nepochs: 3\n")
     (tmp_path / "file.yaml").write_text("learning_rate: 0.25\nepochs: 4\n")

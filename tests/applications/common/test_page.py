@@ -1,4 +1,4 @@
-"""report.html: its content, and that all content is escaped."""
+"""Tests the content of report.html, and that all content is escaped."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ def sentence(title="one", source=("ein", ATTACK), target=("a", ATTACK), **panels
 
 
 def written(tmp_path, **fields):
-    """Write a page and return its text."""
+    """Write a page with these fields and return its HTML."""
     path = tmp_path / "report.html"
     figures = table(("figure", "value"), [("a", 1)])
     write_page(path, Page(**{"title": "run", "heading": "head", "tables": figures, **fields}))
@@ -76,7 +76,7 @@ def test_what_a_page_shows_is_text(tmp_path):
     assert elements.texts.count(ATTACK) >= 9 and "1 | 2" in elements.texts
     (chart,) = map(json.loads, elements.charts)
     assert chart["datasets"]["cells"][0]["example"] == f"1. {ATTACK}"[:83]
-    # The policy allows only scripts with these digests, and no network access.
+    # The content security policy allows only scripts with these digests, and no network access.
     policy = next(attributes["content"] for _, attributes in elements.tags if "http-equiv" in attributes)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in elements.scripts]
     assert len(digests) == 2 and re.findall("'sha256-(.*?)'", policy) == digests
@@ -96,7 +96,7 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path):
 
 @pytest.mark.parametrize("field", ["weights", "spread"])
 def test_an_alignment_that_is_not_finite_is_left_out(tmp_path, field):
-    """Otherwise the whole chart would be empty."""
+    """An alignment with NaN is omitted, because it would leave the whole chart empty."""
     bad = sentence("bad", q=weights(2))
     setattr(bad, field, {"q": np.full((2, 2), np.nan)})
     text = written(tmp_path, shown=Shown([], [sentence("good"), bad, Alignment("none", [], {})]))
@@ -135,7 +135,7 @@ def test_what_is_shown_is_read_again():
 
 
 def test_random_rows():
-    """The rows are the same at every call; a smaller choice is a subset of a larger one."""
+    """Every call returns the same rows. A smaller sample is a subset of a larger one."""
     assert random_rows(17, 5).tolist() == random_rows(17, 5).tolist() == [0, 2, 3, 10, 11]
     assert set(random_rows(1000, 5)) < set(random_rows(1000, 24))
 
@@ -143,7 +143,7 @@ def test_random_rows():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_browser(tmp_path, with_the_bundle):
-    """Shown text is not executed, no network is used, and selections change the picture."""
+    """The browser does not execute text of the page, uses no network, and redraws the chart after a selection."""
     from browser import browser
 
     q = np.stack([weights(2, seed=1), weights(2, seed=2)])
@@ -159,7 +159,7 @@ def test_in_a_browser(tmp_path, with_the_bundle):
         assert ATTACK in read
         (image,) = window.elements("img")
         assert image.get_property("naturalWidth") == 1 and len(window.elements("body > script")) == 2
-        # A word joiner in labels prevents them from closing the script element.
+        # Labels contain a word joiner, because "</script>" would close the script element.
         assert "<\N{WORD JOINER}/script>" in "".join(window.texts("svg text"))
 
         def rows_of_words():

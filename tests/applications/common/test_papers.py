@@ -1,4 +1,4 @@
-"""Published figures."""
+"""Tests the published values that tables show next to ours."""
 
 import pathlib
 
@@ -21,7 +21,7 @@ KNOWN = {**CAPTIONING, **FINETUNING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
 def test_a_figure_is_as_it_is_printed():
     assert papers.published_figure("deng_1", "variational_enum", "BLEU") == "33.10"
     assert papers.published_figure("bahuleyan_2_map", "ved_dattn@ved:epochs=3", "BLEU-4") == "4.16"
-    # The paper has no model with this start.
+    # The paper has no model with this start, so the value of the model without a start is used.
     assert papers.published_figure("bahuleyan_2_map", "ved_dattn@ded", "BLEU-4") == "5.02"
     assert (
         papers.published_figure("bahuleyan_2_map", "ved_wc", "BLEU-4")

@@ -1,4 +1,4 @@
-"""Progress lines, with a simulated clock."""
+"""Tests progress lines with a simulated clock."""
 
 import types
 
@@ -33,7 +33,7 @@ def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, 
 
 
 def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
-    """It overwrites the previous line, and is cleared at the end."""
+    """On a terminal, a progress line overwrites the previous line, and the last line is cleared at the end."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for seconds in progress.progress([9.0, 0.1, 0.2], "read"):
         clock.now += seconds

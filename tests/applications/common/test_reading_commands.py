@@ -1,4 +1,4 @@
-"""The commands that read a run: evaluate, predict, export."""
+"""Tests the commands that read a run: evaluate, predict and export."""
 
 import errno
 import io
@@ -48,7 +48,7 @@ def test_evaluate_on_other_files(toy, copied_toy, tmp_path):
 
 
 def test_names_of_reports(toy, copied_toy):
-    """Other files of a run are not overwritten."""
+    """`evaluate` overwrites only reports, no other files of a run."""
     (copied_toy / "thesis.json").write_text('["mine"]')
     before = files_of(copied_toy)
     for name, message in (
@@ -88,7 +88,7 @@ def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version(toy, copied_toy):
-    """Dropped options are ignored, unless they changed the model."""
+    """Options of config.yaml that no longer exist are ignored, unless they changed the model."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
@@ -99,7 +99,7 @@ def test_a_run_of_an_earlier_version(toy, copied_toy):
 
 
 def test_a_value_that_a_run_cannot_have(toy, copied_toy):
-    """Each command names config.yaml and the option; the data files of a run may be missing."""
+    """Commands name config.yaml and the invalid option. `predict` works even if the run's data files are missing."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for values, message in (
@@ -140,7 +140,7 @@ def test_weights_that_are_damaged(toy, copied_toy, damage):
 
 
 def test_export(toy, copied_toy, tmp_path):
-    """An export replaces an existing SavedModel, and nothing else."""
+    """`export` replaces an existing SavedModel, but no other folder with files."""
     for words, path in (((), copied_toy / "saved_model"), (("--out", tmp_path / "served"), tmp_path / "served")):
         printed = toy.succeeds("export", "--run", copied_toy, *words)
         assert printed == f"written: {path}, endpoints predict, serving_default\n"
@@ -170,7 +170,7 @@ def read_only(monkeypatch):
 
 
 def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_only, without_pictures):
-    """Commands report this before any work; `evaluate` can write into another folder."""
+    """Commands report an unwritable folder before any work; `evaluate` can write into another folder."""
     before, run = files_of(copied_toy), ["--run", copied_toy]
     read_only(copied_toy)
     for words, out in (

@@ -1,4 +1,4 @@
-"""Resumed runs: bit for bit the result of an uninterrupted run."""
+"""Tests that resumed runs give, bit for bit, the result of an uninterrupted run."""
 
 import errno
 import json
@@ -13,8 +13,8 @@ from applications.common import callbacks, checkpoint, training
 
 
 def test_stopped_within_an_epoch(toy, trained_toy, tmp_path, interrupted, monkeypatch, without_pictures):
-    """After one epoch, a second one is stopped in its third step, with the state after two steps saved. The run
-    continues with the third step and the options in its folder, and reports the same as an uninterrupted run."""
+    """The second epoch is interrupted in its third step, and the checkpoint contains the state after two steps. The run
+    continues at the third step with the options in its folder, and its report equals that of an uninterrupted run."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(training.TrainingRun, "finish", lambda run: None)
@@ -36,7 +36,7 @@ def test_stopped_within_an_epoch(toy, trained_toy, tmp_path, interrupted, monkey
 
 
 def test_a_finished_run_reports_again(toy, copied_toy, trained_toy, without_pictures):
-    """It does not train further, and missing files are written."""
+    """Resuming a finished run does not train further, but writes missing files."""
     for name in ("history.csv", "metrics.json", "report.txt", "model.keras"):
         (copied_toy / name).unlink()
     printed = toy.succeeds("train", "--resume", "--out", copied_toy, "--no-export")
@@ -46,7 +46,7 @@ def test_a_finished_run_reports_again(toy, copied_toy, trained_toy, without_pict
     assert (copied_toy / state).read_bytes() == (trained_toy / state).read_bytes()
     record, before = read_json(copied_toy / "metrics.json"), read_json(trained_toy / "metrics.json")
     assert record.pop("options") == before.pop("options") | {"out": str(copied_toy), "export": False}
-    # CPU time of the training, and of training and report.
+    # The checkpoint records the CPU time of training, and metrics.json the CPU time of training and report.
     trained_for = read_checkpoint(copied_toy)[0]["cpu_seconds"]
     assert 0 < trained_for < before["cpu_seconds"] and trained_for < record["cpu_seconds"]
     other = {"environment": None, "cpu_seconds": None}
@@ -65,7 +65,7 @@ def test_before_the_first_checkpoint_a_run_starts_again(toy, trained_toy, tmp_pa
 
 @pytest.mark.parametrize(("checkpoint_steps", "step"), [(None, 0), (3, 4)])
 def test_states_between_epochs(toy, tmp_path, interrupted, checkpoint_steps, step):
-    """With five steps per epoch, the state is saved only after epochs, or after every third step of the run."""
+    """An epoch has five steps. The state is saved only after epochs, or also after every third step of the run."""
     with interrupted(1, 4):
         toy.fails("interrupted", *toy.train(tmp_path / "run", checkpoint_steps=checkpoint_steps), status=130)
     record, _ = read_checkpoint(tmp_path / "run")
@@ -83,7 +83,7 @@ def test_states_between_epochs(toy, tmp_path, interrupted, checkpoint_steps, ste
     ids=lambda options: options["schedule"],
 )
 def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, interrupted, options):
-    """The learning rate and the loss scale are part of the state."""
+    """The saved state includes the learning rate and the loss scale."""
     toy.succeeds(*toy.train(tmp_path / "whole", **options))
     with interrupted(1, 2):
         toy.fails("interrupted", *toy.train(tmp_path / "parts", checkpoint_steps=1, **options), status=130)
@@ -93,7 +93,7 @@ def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, i
 
 @pytest.mark.slow
 def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, interrupted):
-    """The state after the second stop counts steps since the start of the epoch, not since the start of `fit`."""
+    """After the second stop, the state counts steps from the start of the epoch, not from the start of `fit`."""
     words = toy.train(tmp_path / "run", checkpoint_steps=1)
     for step, more in ((2, ()), (4, ("--resume",))):
         with interrupted(0, step):
@@ -104,7 +104,7 @@ def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, in
 
 
 def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_only):
-    """The epoch that the limit cut short continues, and its row is replaced."""
+    """After the limit is raised, the unfinished epoch continues and its row in the history is replaced."""
     words = ("train", "--resume", "--out", tmp_path / "run", "--max-steps")
     toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
     record, _ = read_checkpoint(tmp_path / "run")
@@ -117,7 +117,7 @@ def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_onl
 
 @pytest.mark.slow
 def test_a_state_of_an_earlier_version(toy, trained_toy, tmp_path, weights_only):
-    """It contains shapes and types of variables, and the row of an unfinished epoch as a separate entry."""
+    """An old checkpoint contains the shapes and types of variables, and the row of an unfinished epoch separately."""
     toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
     path = tmp_path / "run/checkpoints/checkpoint.npz"
     record, arrays = read_checkpoint(tmp_path / "run")
@@ -140,14 +140,14 @@ def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
     before = (tmp_path / "run/checkpoints/checkpoint.npz").read_bytes()
     assert "Epoch" not in toy.succeeds("train", "--resume", "--out", tmp_path / "run")
     assert (tmp_path / "run/checkpoints/checkpoint.npz").read_bytes() == before
-    # With more patience it continues.
+    # With more patience the run continues.
     toy.succeeds("train", "--resume", "--out", tmp_path / "run", "--early-stopping", 3)
     assert len(read_history(tmp_path / "run")) > len(rows)
 
 
 @pytest.mark.parametrize("call", [2, 5])
 def test_a_full_disk_leaves_a_run_that_goes_on(toy, trained_toy, tmp_path, monkeypatch, weights_only, call):
-    """The disk is full while weights or a state of training are written."""
+    """A run can be resumed after the disk was full while weights or a state of training were written."""
     calls, savez = [], np.savez
 
     def full(file, **arrays):
@@ -173,7 +173,7 @@ def test_a_loss_that_is_no_number_ends_the_run(toy, tmp_path):
 
 
 def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy, tmp_path, weights_only):
-    """For instance during validation; the steps between two states divide the steps of an epoch."""
+    """Training stops after the last step of an epoch, for example during validation. Every step saves the state."""
 
     def stop(self, epoch, logs=None):
         raise KeyboardInterrupt
@@ -188,7 +188,7 @@ def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy,
 
 
 def test_overwriting_spares_what_is_no_run(toy, tmp_path):
-    """Folders of other programs with a config.yaml, and the run that the new run would start from, are not deleted."""
+    """`--overwrite` deletes neither another program's folder with a config.yaml nor the run of `--start-from`."""
     other = tmp_path / "project"
     other.mkdir()
     (other / "thesis.tex").write_text("years of work")

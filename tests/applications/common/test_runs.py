@@ -108,7 +108,7 @@ def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch
 
 
 def test_what_a_run_knows_of_itself(tmp_path):
-    """The digest of its data, its epochs, its weights."""
+    """A run folder records the digest of the data, the number of epochs and the weights."""
     folder = RunFolder.open(tmp_path, CONFIG)
     assert not folder.has_data() and folder.num_epochs() == 0
     folder.require_data(digest_of("anything"))
@@ -129,7 +129,7 @@ def test_what_a_run_knows_of_itself(tmp_path):
 
 
 def test_digests():
-    """They depend on values, types and arrays, and on names of attributes, but not on the order of a set."""
+    """Digests depend on values, types, arrays and attribute names, but not on the order of a set."""
 
     @dataclasses.dataclass
     class Part:

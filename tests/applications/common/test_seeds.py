@@ -6,13 +6,13 @@ from applications.common.seeds import draw_initial_weights
 
 
 def weights_of(names, seed):
-    """Return the initial weights of one model by path, its layers created in the order of `names`."""
+    """Create the layers in the order of `names`, and return the initial weights of their model by path."""
     create = {
         "words": lambda: keras.layers.Embedding(7, 4, name="words"),
         "encoder": lambda: keras.layers.Bidirectional(
             keras.layers.LSTM(4, return_sequences=True, name="lstm"), name="encoder"
         ),
-        # Its cells and its score draw their weights in `build`, with copies of one initializer.
+        # The cells and the score initialize their weights in `build`, with copies of one initializer.
         "decoder": lambda: keras_vattn.AttentionDecoder(
             8, keras_vattn.GaussianAttention("additive", name="attention"), num_layers=3, name="decoder"
         ),

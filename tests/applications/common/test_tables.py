@@ -1,4 +1,4 @@
-"""Tables, reports and bounds, on artificial figures."""
+"""Tests tables, reports and bounds with constructed metrics."""
 
 import math
 
@@ -47,8 +47,8 @@ def test_an_entry_of_a_list():
 
 
 def test_means_of_seeds_and_paired_differences():
-    """A figure that no model has gets no column; a figure that a seed lacks is a dash. Differences of perplexities are
-    differences of logarithms, with their own interval."""
+    """A metric that no model has gets no column, and a metric that one seed lacks is a dash. The difference of two
+    perplexities is the difference of their logarithms, with its own interval."""
     records_by_model = {
         "a": [record(0.1, math.e), record(0.2, math.e), record(0.3, math.e)],
         "b|c": [record(0.2, math.e**2), record(0.31, math.e**2), record(0.42, math.e**3, bleu=3.0)],
@@ -105,7 +105,7 @@ def test_a_collapsed_posterior_is_named():
 
 
 def test_a_bound_and_its_terms():
-    """Means are over examples, whose number differs between batches; the perplexity is per token."""
+    """Means weight each batch by its number of examples. The perplexity is per token."""
     batches = [("x", 3), ("y", 1)]
 
     def step(inputs, targets, number):
@@ -123,7 +123,7 @@ def test_a_bound_and_its_terms():
 
 
 def test_batches_of_arrays():
-    """Either one pass in order or, for training, epochs whose order depends on their number and the seed."""
+    """Batches are one pass in order or, for training, epochs whose order depends on the seed and the epoch number."""
     arrays = {"x": np.arange(14.0).reshape(7, 2), "y": np.arange(7)}
     assert num_array_batches(arrays, 3) == 3
     once = list(array_batches(arrays, 3).as_numpy_iterator())

@@ -1,4 +1,4 @@
-"""The files that `train` writes, and invalid options, for the toy program."""
+"""Tests the files that `train` writes for the toy program, and invalid options."""
 
 import sys
 
@@ -63,7 +63,7 @@ def test_the_record_of_a_run(toy, trained_toy):
 
 
 def test_the_report_of_a_run(toy, trained_toy, run_of):
-    """It contains the result, what was measured, and the next commands with paths."""
+    """report.txt contains the summary, the evaluated split, the metrics, and the next commands with their paths."""
     report, output = (trained_toy / "report.txt").read_text(encoding="utf-8"), run_of(toy).output
     assert report in output
     record = read_json(trained_toy / "metrics.json")
@@ -80,7 +80,7 @@ def test_the_report_of_a_run(toy, trained_toy, run_of):
 
 
 def test_the_keras_file_is_the_model_that_is_reported_on(toy, trained_toy):
-    """It has the same weights, but no optimizer, whose state is in the checkpoint."""
+    """model.keras contains the weights of weights.npz and no optimizer, whose state is in the checkpoint."""
     model = keras.models.load_model(trained_toy / "model.keras")
     arrays = read_arrays(trained_toy / "weights.npz")
     assert len(model.weights) == len(arrays["names"])
@@ -89,7 +89,7 @@ def test_the_keras_file_is_the_model_that_is_reported_on(toy, trained_toy):
     assert getattr(model, "optimizer", None) is None
 
 
-# Functions from the training split to a function (options, first epoch) of batches; by default its method `batches`.
+# How to get the batch function (options, first epoch) of a training split. Other programs use its `batches`.
 BATCHES = {
     "spotlight": lambda part: lambda options, epoch: array_batches(part, 10, options.run.seed, epoch),
     "ved": lambda part: lambda options, epoch: part.batches(options.fit.batch_size, options.run.seed, epoch),
@@ -100,7 +100,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("name", slow_after(CASES))
 def test_batches_depend_on_the_number_of_their_epoch_alone(name, run_of):
-    """A resumed run has the batches of an uninterrupted run, with a single element spec for TensorFlow."""
+    """A resumed run reads the batches of an uninterrupted run. All batches have the same element spec in TensorFlow."""
     case = CASES[name]
     run, application = load_run(case.program.application(), run_of(case).path), case.program.application()
     steps = read_json(run.folder.path / "metrics.json")["steps"] // 2
@@ -129,7 +129,7 @@ def test_a_resumed_run_has_no_other_options(toy, trained_toy):
 
 
 def test_bad_data_leave_the_run_that_was_to_be_overwritten(toy, copied_toy, tmp_path):
-    """No new run is created."""
+    """If the data are invalid, `--overwrite` deletes no run and `train` creates none."""
     before, words = files_of(copied_toy), toy.train(copied_toy)
     (tmp_path / "data.txt").write_text("one column\n")
     toy.fails("data.txt", *words, "--overwrite")
@@ -139,7 +139,7 @@ def test_bad_data_leave_the_run_that_was_to_be_overwritten(toy, copied_toy, tmp_
 
 
 def test_a_run_is_begun_anew(toy, copied_toy, weights_only):
-    """It has other options, and no file of the old run is left."""
+    """With `--overwrite`, the new run may have other options, and all files of the old run are deleted."""
     (copied_toy / "mine.txt").write_text("")
     toy.succeeds(*toy.train(copied_toy, units=5, epochs=1), "--overwrite")
     assert yaml.safe_load((copied_toy / "config.yaml").read_text())["units"] == 5

@@ -1,4 +1,4 @@
-"""The picture of the training curves: losses, KLs and quality over epochs."""
+"""Tests the plot of training curves: losses, KLs and quality over epochs."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_training_curves(tmp_path):
 
 
 def test_the_panels():
-    """Losses, every KL above its floor, then the program's measures of quality."""
+    """Panels show the losses, then every KL above its floor, then the metrics of the program."""
     row = {"epoch": 1, "loss": 1.0, "val_loss": 2.0, "z_kl": 1.0, "val_z_kl": 1.0, "val_bleu": 0.5}
     row |= {"val_a_kl": 336.661, "val_a_kl_above_floor": 0.0, "val_lost": None}
     figure = training_curves({"ved": [[row, row | {"epoch": 2}]]}, {"val_bleu": "BLEU", "val_lost": "?"})

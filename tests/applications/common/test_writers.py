@@ -1,4 +1,4 @@
-"""One process at a time writes into a run folder; a finished run stays until a new run has finished."""
+"""Tests that one process at a time writes into a run folder, and that a finished run stays until a new one finishes."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from run_files import files_of
 from applications.common.errors import InputError
 from applications.common.writers import delete_aside, lock, require_unlocked, set_aside, unlock
 
-# Locks a folder, and starts a process that outlives this one.
+# A program that locks a folder and starts a process that outlives the program.
 WRITER = """
 import subprocess, sys, time
 from applications.common.writers import lock
@@ -32,7 +32,7 @@ def unlocked():
 
 @pytest.fixture
 def other_writer():
-    """Return a function that locks a folder like another process."""
+    """Return a function that locks a folder as another process would."""
     descriptors = []
 
     def other_writer(path):
@@ -62,7 +62,7 @@ def test_the_lock_ends_with_its_process(tmp_path):
 
 
 def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
-    """The lock of a finished process is released, and a locked folder can be read."""
+    """A run folder that another process has locked can be read, but not written."""
     other_writer(copied_toy)
     before = files_of(copied_toy)
     toy.fails("is being written by another process", "train", "--resume", "--out", copied_toy)
@@ -73,7 +73,7 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
 
 
 def test_what_is_set_aside(tmp_path, other_writer):
-    """A finished run is replaced only by a finished one, an unfinished run by any run."""
+    """The backup of a finished run is replaced only by another finished run; the backup of an unfinished run by any."""
     path, aside = tmp_path / "run", tmp_path / "run.overwritten"
 
     def run(number, *files):

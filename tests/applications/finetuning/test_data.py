@@ -1,4 +1,4 @@
-"""Tables of texts in every format, invalid tables, splits and batches."""
+"""Tests tables of texts in every format, invalid tables, splits and batches."""
 
 import dataclasses
 import gzip
@@ -125,7 +125,7 @@ def test_held_out_examples(tmp_path):
 
 
 def test_training_has_an_example_of_every_class(tmp_path):
-    """Labels that occur once are not held out; scores may be."""
+    """A class with one example stays in the training split. With scores, any example may be held out."""
     path, labels = tmp_path / "train.tsv", [*"aaabb", *"cdefghij"]
     path.write_text("text\tlabel\n" + "".join(f"text {row}\t{label}\n" for row, label in enumerate(labels)))
     parts = data.read(options_of(tmp_path, train=str(path), test=None, valid_fraction=0.5))
@@ -141,7 +141,7 @@ def test_training_has_an_example_of_every_class(tmp_path):
 
 @pytest.mark.slow
 def test_embedded_sentences():
-    """Every sentence is in one split, and pretraining excludes validation and test sentences."""
+    """Every sentence is in one split. Pretraining excludes validation and test sentences."""
     parts = data.embedded_parts()
     assert [set(part.labels) for part in parts.values()] == [set(embedded.TOPICS)] * 3 and len(parts["train"]) > 1000
     texts = {name: {text.lower() for text in part.firsts} for name, part in parts.items()}
@@ -154,7 +154,7 @@ def test_embedded_sentences():
 
 
 def test_batches(tmp_path):
-    """Batches are padded to their longest example; a smaller last batch is padded to the longest of all examples."""
+    """The length of a batch fits its longest example. The length of a smaller last batch fits all examples."""
     options = options_of(tmp_path, batch_size=3)
     ids = tf.ragged.constant([list(range(1, 2 + n)) for n in (3, 9, 5, 4, 2)])
     part = data.Encoded(None, ids.with_row_splits_dtype("int64"), np.array([3, 4, 3, 2, 3]), np.arange(5), {})
@@ -172,7 +172,7 @@ def test_batches(tmp_path):
 
 @pytest.mark.slow
 def test_batches_of_an_epoch(tmp_path, monkeypatch):
-    """The seed fixes the order of each epoch, which contains all examples; batches group examples of similar length."""
+    """Each epoch contains all examples in an order that the seed fixes. Batches group examples of similar length."""
     monkeypatch.setattr(data, "POOL", 3)
     lengths = np.random.default_rng(0).integers(2, 60, size=41)
     ids = tf.RaggedTensor.from_row_lengths(np.ones(lengths.sum()), lengths)

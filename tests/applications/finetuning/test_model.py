@@ -1,4 +1,4 @@
-"""Initial weights, the KL, reports of every kind of task, and the exported model."""
+"""Tests initial weights, the KL, reports of every kind of task, and the exported model."""
 
 import keras
 import keras_hub
@@ -35,7 +35,7 @@ TOKENS = {
 
 @pytest.mark.slow
 def test_models_of_one_seed_start_alike(tmp_path):
-    """All models have the same pretrained weights and head, so without noise they predict the same."""
+    """All models have the same pretrained weights and head, so without noise they return the same outputs."""
     path, outputs, heads = write_hugging_face(tmp_path / "bert"), [], []
     for name in MODELS:
         keras.utils.set_random_seed(len(outputs))
@@ -54,7 +54,7 @@ def test_models_of_one_seed_start_alike(tmp_path):
 
 @pytest.mark.parametrize("architecture, share, drawn", [("bert", 1, 3), ("bert", 2 / 3, 2), ("albert", 1 / 3, 3)])
 def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share, drawn):
-    """The KL is an unannealed mean over queries, keys and heads without padding, and over calls of ALBERT's layer."""
+    """The unannealed KL is a mean over unpadded queries and keys, heads, and random layers (calls, for ALBERT)."""
     sizes = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
     backbones = {
         "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),
@@ -70,7 +70,7 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share,
         assert layer.kl_annealing is None and layer.prior.num_heads is None
     backbone(TOKENS)
     total = float(sum(backbone.losses))
-    # Divide the same sums by the unpadded entries: 16 + 36 in two heads of each random layer.
+    # The expected KL divides the summed KLs by the unpadded entries: 16 + 36 in two heads of each random layer.
     plain = sum(float(x) for x in keras_vattn.divergences(backbone).values()) * 2
     np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * drawn), rtol=1e-5)
 
@@ -119,7 +119,7 @@ def test_a_report_of_classes(tmp_path):
         [a == b for a, b in zip(outputs["answers"], part.part.labels, strict=True)]
     )
     assert "draws" in report and report["gradients"]["kl"] > 0
-    # Predictions are batched by length and returned in the original order.
+    # Predictions are computed in batches sorted by length and returned in the original order.
     texts = data.Texts(["the dog has", "a", "the dog", "a cat"], None, part.part.labels[:4])
     part = data.encode(run.options, run.codec, texts)
     assert part.ids.row_lengths().numpy().tolist() == [9, 3, 6, 6]
@@ -132,7 +132,7 @@ def test_a_report_of_classes(tmp_path):
 
 
 def test_other_words(tmp_path):
-    """A fraction of the words is replaced by words of the same texts; labels do not change."""
+    """A fraction of the words is replaced with words from the same texts. Labels do not change."""
     texts = data.Texts(["a b c d e f g h"] * 50, None, list(range(50)))
     corrupted = with_other_words(texts, 0.3)
     same = [old == new for old, new in zip("abcdefgh" * 50, "".join(corrupted.firsts).replace(" ", ""), strict=True)]
@@ -157,7 +157,7 @@ def test_figures_of_classes_and_scores():
 
 @pytest.mark.slow
 def test_training_on_spans(tmp_path):
-    """Answers do not start or end in padding; a few steps learn the only answer."""
+    """Answers never start or end in padding. A few training steps learn the only answer."""
     keras.utils.set_random_seed(1)
     run = prepared(APPLICATION, options_of(tmp_path, **squad(tmp_path), model="no_kl"))
     part = run.data["train"]
@@ -209,7 +209,7 @@ def test_exported_model(tmp_path, kind):
 
 @pytest.mark.parametrize("stddev", slow_after([0.02, None]))
 def test_initial_prior_weights(tmp_path, stddev):
-    """The standard deviation is as given, or the published one over the square root of the width of a head's keys."""
+    """The standard deviation is `prior_stddev` or, for `None`, the published 1 / sqrt(width of a head's keys)."""
     run = prepared(APPLICATION, options_of(tmp_path, prior_stddev=stddev, prior_hidden_units=400))
     kernel = keras_vattn.stochastic_layers(run.models.backbone)[0].alignment_prior.trainable_weights[0]
     assert kernel.shape == (24, 400)
@@ -217,7 +217,7 @@ def test_initial_prior_weights(tmp_path, stddev):
 
 
 def test_masked_words():
-    """One in seven ordinary tokens is masked; the loss is a mean over masked tokens; the seed reproduces the masks."""
+    """One in seven ordinary tokens is masked. The loss is a mean over masked tokens. The seed reproduces the masks."""
     encoder = TextEncoder(pretraining.tokenizer(), pretraining.LENGTH)
     mask, num_masked, num_tokens = encoder.tokenizer.mask_token_id, 0, 0
     batches = list(pretraining.masked_batches(encoder, 0).take(4))

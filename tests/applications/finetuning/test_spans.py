@@ -1,4 +1,4 @@
-"""Questions with spans: SQuAD files, windows, the best span, and the official metrics."""
+"""Tests questions with answer spans: SQuAD files, windows, the best span, and the official metrics."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_invalid_files(tmp_path, paragraph, message):
 
 
 def test_the_context_of_an_albert():
-    """`located` gives the pieces of the whole context, and for each piece the offsets of its words."""
+    """`located` returns the pieces of a context and, for each piece, the character offsets of its word."""
     encoder, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
     ids, places = encoder.located(context)
     assert ids == encoder.pieces([context]).to_list()[0]
@@ -102,19 +102,19 @@ def test_the_best_span(monkeypatch):
         return spans.best_spans(windows, [scores], may_have_none)
 
     assert find() == ["at a cat"]
-    # Spans that are too long, or end before their start, are not chosen.
+    # The best span is neither too long nor ends before its start.
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 2)
     assert find() != ["at a cat"]
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 3)
     scores[5 + first - 1, 1] = 0.0
     assert find() == ["at a cat"]
-    # Both ends at the [CLS] token mean no answer.
+    # The best span at the [CLS] token means that there is no answer.
     scores[0] = -0.05
     assert find() == [""] and find(may_have_none=False) == ["at a cat"]
 
 
 def test_a_window_without_the_answer():
-    """One window with an answer suffices, however certain other windows are that there is no answer."""
+    """The answer of one window is returned, even if other windows are certain that there is no answer."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
     windows = windows_of(part, 12, 3)
     scores = [np.full((ids.shape[0], 2), -9.0) for ids in windows.ids]
@@ -125,7 +125,7 @@ def test_a_window_without_the_answer():
 
 
 def test_official_figures():
-    """The values match the official SQuAD script."""
+    """Exact match and F1 equal the values of the official SQuAD script."""
     assert spans.normalized("The  Dog's, a cat!") == "dogs cat"
     assert spans.f1("the dog barked", "a dog") == pytest.approx(2 / 3)
     assert spans.f1("cat", "dog") == 0.0 and spans.f1("", "") == 1.0 and spans.f1("", "dog") == 0.0

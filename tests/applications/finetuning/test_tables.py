@@ -1,4 +1,4 @@
-"""Table 5 of Fan et al. 2020 for several tasks, and the summary and samples of each kind of task."""
+"""Tests Table 5 of Fan et al. 2020, and the summary and samples of each kind of task."""
 
 import types
 
@@ -44,7 +44,7 @@ def samples_of(part, labels=None, **outputs):
 
 
 def test_samples_say_whether_they_are_right():
-    """Samples of classes and spans are judged; scores are not."""
+    """Samples of classes and spans are marked as right or wrong; samples of scores are not."""
     classes = Texts(["one", "two"], None, ["yes", "no"])
     first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], spread=np.array([0.1, 0.2]))
     assert first == [("text", "one"), ("label", "yes"), ("predicted", "yes"), ("unsure", "0.100"), ("judged", "right")]

@@ -1,4 +1,4 @@
-"""Special tokens, truncation, and the files of a tokenizer."""
+"""Tests special tokens, truncation, and the files of a tokenizer."""
 
 import keras_hub
 import pytest
@@ -68,7 +68,7 @@ def test_damaged_files_are_named(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 def test_the_pieces_of_an_albert(tmp_path):
-    """A SentencePiece tokenizer gives the same pieces in a graph and after saving."""
+    """A SentencePiece tokenizer gives the same pieces eagerly, in a graph, and after saving."""
     tokenizer = albert_tokenizer()
     texts, second_texts = ["The dog has seen", "a zebra"], ["my friend.", ""]
     ids, num_first, cut = TextEncoder(tokenizer, 40).encode_all(texts, second_texts)

@@ -1,4 +1,4 @@
-"""Folders with pretrained weights from Hugging Face and KerasHub, and invalid folders."""
+"""Tests folders with pretrained weights from Hugging Face and KerasHub, and invalid folders."""
 
 import json
 
@@ -16,7 +16,7 @@ MASK = (np.arange(6) < np.array([4, 6])[:, None]).astype("int32")
 
 
 def bert(tensors, ids, mask):
-    """Compute the last hidden states of BERT in NumPy, following the paper."""
+    """Compute the last hidden states of BERT (Devlin et al. 2019) in NumPy."""
 
     def normalized(x, name):
         deviation = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-12)
@@ -49,7 +49,7 @@ def test_a_folder_from_hugging_face(tmp_path):
     inputs = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS), "padding_mask": MASK}
     outputs = backbone(inputs)["sequence_output"].numpy()
     expected = bert(tensors(), IDS, MASK.astype(bool))
-    # KerasHub uses the tanh approximation of GELU.
+    # The tolerance covers the tanh approximation of GELU in KerasHub.
     np.testing.assert_allclose(outputs[MASK > 0], expected[MASK > 0], atol=5e-3)
 
 

@@ -1,4 +1,4 @@
-"""Conversion of Planetoid's pickles, and invalid pickles."""
+"""Tests the conversion of Planetoid's pickles, and invalid pickles."""
 
 import collections
 import pickle
@@ -58,14 +58,14 @@ def test_statistics_of_planetoid(tmp_path):
     assert convert(write_planetoid(tmp_path), path) == 9
     parts = data.read(changed(Options(), npz=path))
     report = parts["test"].report
-    # Three edges in both directions; a self-loop and a duplicate are dropped.
+    # The file lists five edges: three count in both directions; a self-loop and a duplicate are dropped.
     assert (report["nodes"], report["of the graph"], report["edges listed"], report["edges"]) == (3, 9, 5, 6)
     assert (report["features"], report["classes"], report["isolated nodes"]) == (4, 3, 4)
     np.testing.assert_allclose(parts["test"].graph.features.sum(axis=1)[[0, 7, 8]], [1.0, 0.0, 1.0], rtol=1e-6)
 
 
 class Foreign:
-    """An object that pickles as a function call with a state, instead of an array."""
+    """Pickles as a function call with a state, not as an array."""
 
     def __init__(self, function=print, arguments=("never",), state=None):
         self.parts = (function, arguments, state)
@@ -75,7 +75,7 @@ class Foreign:
 
 
 RECONSTRUCT = np.zeros(0).__reduce__()[0]
-# Dtypes with objects, whose eight bytes would be read as an address.
+# Object dtypes: NumPy would read their eight bytes as an address.
 OBJECT = Foreign(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
 HOLDER = Foreign(np.dtype, ("V8", False, True), (4, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
 FORGED = [
@@ -96,7 +96,7 @@ def test_forged_arrays(tmp_path, forged):
     ("name", "values"), [("indptr", [0, 10**9, 8]), ("indptr", [0, -5, 8]), ("indices", [0, 1, 2, 10**9, 0, 1, 2, 3])]
 )
 def test_sparse_indices_out_of_range(tmp_path, name, values):
-    """Compiled code would crash on these indices."""
+    """Out-of-range indices raise an error, because compiled code would crash on them."""
     features = scipy.sparse.csr_matrix(FEATURES[:2])
     setattr(features, name, np.array(values, np.int32))
     with pytest.raises(InputError, match=r"ind\.tiny\.x cannot be read as a pickle"):

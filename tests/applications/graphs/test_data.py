@@ -1,4 +1,4 @@
-"""Graphs from archives and tables, invalid files, splits and sampled neighbours."""
+"""Tests graphs from archives and tables, invalid files, splits and sampled neighbours."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def archive(folder, **changes):
 
 
 def test_scaled_features(tmp_path):
-    """Columns of a table are standardized; another graph uses the statistics of the training graph."""
+    """Columns of a table are standardized. Another graph is scaled with the statistics of the training graph."""
     train_options = options_of(tmp_path)
     parts = data.read(train_options)
     codec = codec_of(APPLICATION, train_options, parts)
@@ -166,13 +166,13 @@ def test_drawn_splits(tmp_path):
 
 
 def test_published_values_need_a_graph():
-    """The built-in graph does not use values published for another graph."""
+    """`--published cora` requires the Cora graph: no values were published for the built-in graph."""
     with pytest.raises(InputError, match="--published: cora requires its graph"):
         check(options(published="cora"))
 
 
 def test_drawn_neighbours():
-    """Neighbours are sampled uniformly, without repetition, up to the given count, and recursively for new nodes."""
+    """Each node gets a uniform sample of its neighbours without repetition; the next count samples theirs in turn."""
     edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
     sampler, counts = sampling.NeighborSampler(edges, 6), np.zeros(6)
     generator = np.random.default_rng(0)

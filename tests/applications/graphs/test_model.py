@@ -1,4 +1,4 @@
-"""The network: published values, initial weights, L2 and sampled neighbours."""
+"""Tests the published values, initial weights, L2 loss and sampled neighbours of the network."""
 
 import keras
 import numpy as np
@@ -54,7 +54,7 @@ def test_published_values(name, preset, tmp_path):
 
 @pytest.mark.parametrize("name", ["lf", "lc", "wf", "wc"])
 def test_default_values_give_the_kl_a_gradient(name, tmp_path):
-    """With the paper's values its gradient is a rounding error; by default the KL is a sum over edges."""
+    """The default KL, a sum over edges, has a gradient. With published values only a rounding error remains."""
     run = run_of(tmp_path, **PUBLISHED_OPTIONS, model=name, kl_reduction=AlignmentOptions.kl_reduction, num_draws=0)
     assert evaluate(run, run.data["test"])[0]["gradients"]["kl"] > 1e-3
 
@@ -63,7 +63,7 @@ def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
     """Initial weights do not depend on the prior network."""
     weights_by_model = {}
     for name in MODELS:
-        # Earlier draws do not matter.
+        # Random numbers drawn before do not change the initial weights.
         keras.utils.set_random_seed(len(weights_by_model))
         built = model.build(options_of(tmp_path, model=name), CODEC)
         weights_by_model[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
@@ -93,7 +93,7 @@ def test_half_the_sum_of_squares(tmp_path, l2_of):
 
 
 def test_batches_with_all_neighbours_match_the_full_graph(tmp_path):
-    """Batches give the same logits of the training nodes as the full graph."""
+    """Batches with all neighbours give the logits of the full graph at the training nodes."""
     full = run_of(tmp_path, model="no_kl")
     sampled = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
     sampled.models.training.set_weights(full.models.training.get_weights())

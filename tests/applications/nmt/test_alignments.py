@@ -1,4 +1,4 @@
-"""Word links: files, merged weights and scores."""
+"""Tests files of word links, alignments of pieces merged into words, and alignment scores."""
 
 import math
 
@@ -12,13 +12,13 @@ from applications.nmt.data import gold_links
 from applications.text.readers import ParallelText
 from tools.links_to_pharaoh import pharaoh_lines
 
-# The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
+# The example of Och and Ney 2003: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
 GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]
 PREDICTED = [Links({(0, 0), (2, 1), (2, 2)})]
 
 
 def read(path, num_pairs):
-    """Read the links of pairs with 20 words per side."""
+    """Read the links of `num_pairs` pairs with 20 words per side."""
     return gold_links(path, ParallelText(*[[" ".join("w" * 20)] * num_pairs] * 2))
 
 
@@ -56,7 +56,7 @@ def test_files_that_do_not_fit_the_pairs(tmp_path):
 
 
 def test_a_table_of_links_is_converted(tmp_path):
-    """The tables of the shared tasks have one link per line, with their own numbering of pairs and words."""
+    """Tables of the shared tasks have one link per line and count pairs from 1."""
     links = [*random_links(np.random.default_rng(0), 7), Links({(0, 0)}, {(4, 3)}), Links(frozenset())]
     rows = [
         f"{number:04} {i} {j} {'S' if (i, j) in entry.sure else 'P'} 0.5\n"
@@ -112,9 +112,9 @@ def test_scores_at_the_ends():
     assert alignments.alignment_scores(gold, gold) == (1.0, 1.0, 1.0, 0.0)
     nothing = [Links(frozenset())] * 4
     assert alignments.alignment_scores(nothing, gold) == (0.0, 0.0, 0.0, 1.0)
-    # Possible links neither cost nor earn recall.
+    # Predicted links that are only possible do not change the recall.
     assert alignments.alignment_scores([Links({(0, 0), (1, 1), (2, 1)})], GOLD) == (1.0, 1.0, 1.0, 0.0)
-    # With only sure links the error rate is 1 - F1.
+    # If all gold links are sure, the error rate is 1 - F1.
     scores = alignments.alignment_scores(random_links(generator, 4), gold)
     assert scores.aer == pytest.approx(1.0 - scores.f1)
 

@@ -1,4 +1,4 @@
-"""The built-in files of pairs, and the grammar that generates one of them."""
+"""Tests the built-in files of pairs, and the grammar that generates one of these files."""
 
 import gzip
 import hashlib

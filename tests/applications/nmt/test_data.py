@@ -1,4 +1,4 @@
-"""Reading parallel text, segmentation and gold links."""
+"""Tests the reading of parallel text, segmentation and gold links."""
 
 import gzip
 
@@ -16,7 +16,7 @@ from applications.text.readers import read_parallel
 
 @pytest.mark.parametrize("segmentation", ["bpe", "words"])
 def test_segmentations(tmp_path, segmentation):
-    """Text survives encoding and decoding; a saved segmentation gives the same ids."""
+    """Text survives encoding and decoding. A saved segmentation gives the same ids."""
     options = small_options(tmp_path, segmentation=segmentation, max_length=40)
     parts = read(options)
     codec = Codec.fit(options, parts["train"])
@@ -38,14 +38,14 @@ def test_segmentations(tmp_path, segmentation):
 
 
 def test_references_are_normalized(tmp_path):
-    """References are lower-cased, and unknown words are not replaced."""
+    """References are lower-cased, but their unknown words are not replaced."""
     options = small_options(tmp_path, segmentation="words")
     codec = Codec.fit(options, read(options)["train"])
     assert normalized(codec, ["The  Cat", "the zebra"]) == ["the cat", "the zebra"]
 
 
 def test_files_and_long_sentences(tmp_path):
-    """File names of published data are accepted, plain or compressed; long pairs are dropped in training, else cut."""
+    """Published file names are accepted, plain or compressed. Long pairs are dropped in training and cut elsewhere."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20], ("train.de", "train.en"))
     write_pairs(folder, [*PAIRS[20:24], ("wort " * 30, "word " * 30)], ("val.de", "val.en"))
     for name in ("train.de", "train.en"):
@@ -64,7 +64,7 @@ def test_files_and_long_sentences(tmp_path):
 
 
 def test_a_pair_with_an_empty_side_after_segmentation(tmp_path):
-    """Normalisation empties a side with only a space mark: such training pairs raise an error, or are counted."""
+    """Segmentation empties a side that is only a space mark. Such training pairs raise an error or are counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))
@@ -76,7 +76,7 @@ def test_a_pair_with_an_empty_side_after_segmentation(tmp_path):
 
 
 def test_gold_links_of_files(tmp_path):
-    """Each pair has a line of links; a file without pairs, or with out-of-range links, is an error."""
+    """Each line lists the links of one pair. Links without a file of pairs and out-of-range links raise an error."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20])
     write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
     links = tmp_path / "links.txt"
@@ -92,7 +92,7 @@ def test_gold_links_of_files(tmp_path):
 
 
 def test_other_pairs_of_evaluate(tmp_path):
-    """A table uses the column names of the run; links are read from the given file only."""
+    """`evaluate --table` uses the column names of the run, and reads links only from the file of `--links`."""
     options = small_options(tmp_path)
     text = changed(options, source_column="de", target_column="en")
     table = tmp_path / "other.tsv"

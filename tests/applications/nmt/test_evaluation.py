@@ -1,4 +1,4 @@
-"""Reports of a trained model, validation after each epoch, and generation."""
+"""Tests reports of a trained model, validation after each epoch, and generation."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from applications.nmt.train import TranslateValidation
 
 @pytest.fixture(scope="module")
 def run(run_of):
-    """A run of a model with an inference network."""
+    """Return a run, with encoded data, of a model that has an inference network."""
     run = load_run(APPLICATION, run_of(NMT_CASE).path)
     for name, part in APPLICATION.read(run.options).items():
         run.data[name] = APPLICATION.encode(run.options, run.codec, part)
@@ -33,7 +33,7 @@ def test_the_report_under_another_inference(run, eagerly):
     assert (report["inference"], report["likelihood"]["kind"]) == ("kmax:2", "K-max 2")
     assert (default["inference"], default["likelihood"]["kind"]) == ("exact", "exact")
     assert report["likelihood"]["perplexity"] != default["likelihood"]["perplexity"]
-    # The bound uses q, so it does not depend on the inference.
+    # The ELBO uses q, so it does not depend on the option `inference`.
     assert report["likelihood"]["elbo_perplexity"] == default["likelihood"]["elbo_perplexity"]
     files = APPLICATION.files(outputs)
     assert quality(files["hypotheses"], files["references"], True) == report["translation"]
@@ -61,7 +61,7 @@ def test_alignments_of_every_kind_of_model(model, kinds, tmp_path, eagerly):
 
 @pytest.mark.slow
 def test_controls_swap_the_source(run, eagerly, monkeypatch):
-    """The cost is computed per sentence from the likelihood of the target with a rolled source."""
+    """The source control is the mean loss of log p if each target is scored with another sentence's source."""
     part = run.data["valid"]
     monkeypatch.setattr(run.options.fit, "batch_size", 5)
     translator, costs = Translator(run), []
@@ -80,7 +80,7 @@ def test_controls_swap_the_source(run, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_validation_after_an_epoch(run, eagerly, monkeypatch):
-    """Validation logs the perplexity of the loss, and BLEU of greedy translations of the first sentences."""
+    """Validation logs the perplexity of the loss, and BLEU for greedy translations of the first sentences."""
     monkeypatch.setattr(run.options.reports, "num_decoded", 3)
     monkeypatch.setattr(run.options.reports, "decode_every", 2)
     callback, part = TranslateValidation(run), run.data["valid"]
@@ -91,7 +91,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
     assert logs[0] == {"val_loss": 12.5, "val_perplexity": pytest.approx(np.exp(12.5 / tokens))}
     greedy = translate(Translator(run, num_beams=1), run.codec, part.sources[:3], title=None)
     assert logs[1]["val_bleu"] == quality(greedy, part.pairs.targets[:3], True)["bleu"]
-    # The KL of BAM's weights may be hundreds of nats per word; TensorBoard accepts only float32 values.
+    # BAM may have a KL of hundreds of nats per word. TensorBoard reads float32, so larger perplexities become inf.
     for nats_of_a_word in (100.0, 1e4):
         epoch_logs = {"val_loss": nats_of_a_word * tokens}
         callback.on_epoch_end(0, epoch_logs)
@@ -100,7 +100,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_validation_during_the_warm_start_is_ignored(tmp_path, monkeypatch, weights_only):
-    """The learning rate schedule and the choice of the best weights skip these epochs, since q is untrained."""
+    """The schedule and the choice of the best weights skip the epochs of the warm start, because q is untrained."""
     losses = iter([5.0, 6.0, 9.0, 8.0])
     monkeypatch.setattr("applications.nmt.train.perplexity", lambda nats: next(losses))
     on_epoch_end = TranslateValidation.on_epoch_end

@@ -1,4 +1,4 @@
-"""Parsing of inference names."""
+"""Tests the parsing of inference names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every translation model: causality, parameters and learning."""
+"""Tests causality, parameters, learning, inferences and search of every translation model."""
 
 import keras
 import numpy as np
@@ -37,8 +37,8 @@ def test_models_learn(model):
 
 @pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
 def test_attentions_beyond_the_translation_papers(model, eagerly):
-    """The same network with random weights or a random vector adds the layer's KL; reports use the mean, the softmax of
-    the scores."""
+    """With random weights or a random context vector, the network adds the KL of the attention. Reports use the mean:
+    the weights are the softmax of the scores."""
     run = random_run(model)
     attention = run.models.decoder.attention
     assert attention.kl_weight == 1.0
@@ -77,7 +77,7 @@ def test_initial_range_draws_the_biases_too():
         for weight in build(options, CODEC).training.trainable_weights
         if weight.path.endswith("bias")
     }
-    # Three encoders of two bidirectional layers, two cells, and two biases of the emission.
+    # Biases: 12 in three encoders with two bidirectional layers, 2 in two cells, and 2 in the emission.
     assert len(biases) == 16
     cell_biases = [bias for path, bias in biases.items() if "cell" in path]
     for bias in cell_biases:
@@ -86,7 +86,7 @@ def test_initial_range_draws_the_biases_too():
         np.delete(x, np.s_[len(x) // 4 : len(x) // 2]) if "cell" in path else x for path, x in biases.items()
     ]
     drawn = np.concatenate(uniform_biases)
-    # Keras's LSTM calls its initializer twice, around the forget gate, and gets the same values.
+    # The Keras LSTM calls its initializer before and after the forget gate, with equal results.
     repeated = sum(len(bias) // 4 for path, bias in biases.items() if "bidirectional" in path)
     assert len(np.unique(drawn)) == len(drawn) - repeated and np.abs(drawn).max() <= limit
     # U[-r, r] has mean 0 and standard deviation r / sqrt(3); the tolerance is four standard errors.
@@ -114,8 +114,8 @@ def test_no_word_is_predicted_from_a_later_one(model, eagerly):
 
 @pytest.mark.parametrize("model", ["soft", "marginal", "variational_enum"])
 def test_inferences_agree(model, eagerly):
-    """K-max over all keys is exact; many draws approximate it; without a posterior, the training model also returns the
-    exact value."""
+    """K-max over all keys gives the exact value, and 3000 samples approximate it. Without a posterior, the training
+    model also returns the exact value."""
     run = random_run(model)
     inputs = {name: x.copy() for name, x in INPUTS.items()}
     # One source is empty, so its alignments have equal weights.
@@ -138,7 +138,7 @@ def test_inferences_agree(model, eagerly):
 
 @pytest.mark.slow
 def test_beam_scores_match_teacher_forcing():
-    """Teacher forcing gives the same log-probability, and translations contain no special tokens."""
+    """Teacher forcing gives the log-probability of the search. Translations contain no special tokens."""
     translator, _ = translator_of("variational_enum")
     source = INPUTS["source"][:2]
     searched = translator.beam(source)
@@ -151,7 +151,7 @@ def test_beam_scores_match_teacher_forcing():
 
 
 def test_exact_posterior(eagerly):
-    """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
+    """The exact posterior is p(z | y) = p(z) p(y | z) / p(y)."""
     translator, run = translator_of("variational_sample")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
     alignments = {name: x.numpy() for name, x in translator.alignments(*arguments).items()}
@@ -159,7 +159,7 @@ def test_exact_posterior(eagerly):
     for weights in alignments.values():
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert (weights[1, :, 3:] == 0).all()
-    # Compute the joint probability of each position from the value of this position.
+    # Recompute log p(z, y) from the value of each source position.
     memory, _, decoded = translator._read(*arguments)
     values = translator._values(memory)
     hidden = run.models.emission.hidden(decoded["query"], values[:, None])

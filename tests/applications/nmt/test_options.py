@@ -1,4 +1,4 @@
-"""Incompatible options, and the inferences of the models."""
+"""Tests incompatible options, and the default inferences of the models."""
 
 import typing
 
@@ -15,7 +15,7 @@ from applications.nmt.options import ModelName, Options
 
 
 def test_a_relaxed_alignment_is_sampled_unless_it_is_exported():
-    """Predictive inference of section 4; BAM predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
+    """`relaxed` uses samples (Deng et al. 2018, section 4); BAM uses mean weights (Fan et al. 2020, section 3.2)."""
     inferences = {name: (model.inference, model.inference_without_draws) for name, model in MODELS.items()}
     assert inferences.pop("relaxed") == ("sample:10", "soft")
     assert {x for name, x in inferences.items() if name in ("soft", "wc", "lc")} == {("soft", "soft")}
@@ -24,7 +24,7 @@ def test_a_relaxed_alignment_is_sampled_unless_it_is_exported():
 
 @pytest.fixture
 def run_of(tmp_path):
-    """A function that returns a run folder with the files that are read before TensorFlow is imported."""
+    """Return a function that writes a run folder with the files that are read before TensorFlow is imported."""
 
     def run_of(model):
         folder = tmp_path / model
@@ -65,7 +65,7 @@ def test_every_model_has_a_name_among_the_options():
 
 
 def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
-    """Both omit `segmentation`, which resolves to bpe and words."""
+    """Both runs omit `segmentation`, which is then bpe for files and words for built-in pairs."""
     files = ("--data", write_pairs(tmp_path / "data"), "--out", tmp_path / "out")
     NMT_CASE.fails("has other values of segmentation", "train", *files, "--start-from", run_of("soft"))
 

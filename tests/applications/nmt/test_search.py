@@ -1,4 +1,4 @@
-"""Beam search over draws of a relaxed alignment."""
+"""Tests beam search over several draws of a relaxed alignment."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SOURCE = tf.constant(arrays()["source"], tf.int32)
 
 
 def log_likelihood_of_draws(run, sentence, ids, num_draws):
-    """Return log p(word | previous words, draw), (n, T), decoding each draw alone with the noise of the search."""
+    """Decode each draw alone with the noise of the search; return log p(word | previous words, draw), (n, T)."""
     models, options = run.models, run.options
     decoder, emission = models.decoder, models.emission
     encoded, mask = models.encoder(SOURCE), SOURCE != PAD
@@ -39,7 +39,7 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
 
 @pytest.mark.slow
 def test_search_scores_are_predictive_log_probabilities():
-    """p of each word is the mean over draws."""
+    """The search scores a word by the mean of its probabilities over draws."""
     translator, run = translator_of("relaxed", "sample:3")
     searched = translator._search(SOURCE, 2)
     # The second source is shorter.
@@ -54,7 +54,7 @@ def test_search_scores_are_predictive_log_probabilities():
 
 @pytest.mark.parametrize("num_draws", slow_after([1, 2]))
 def test_without_noise_the_search_is_at_the_mean(num_draws):
-    """Any number of identical draws gives the result of a single state."""
+    """Without noise all draws are equal, so any number of draws gives the result of one draw."""
     soft, run = translator_of("relaxed", "soft")
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
     searched = Translator(run, f"sample:{num_draws}")._search(SOURCE, 1)

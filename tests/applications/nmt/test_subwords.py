@@ -1,4 +1,4 @@
-"""Subword and word encoders: round trips, words of pieces and SavedModels."""
+"""Tests subword and word encoders: round trips, the word of each piece, and SavedModels."""
 
 import subprocess
 import sys
@@ -104,7 +104,7 @@ def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder):
 
 
 def test_words_of_pieces_count_the_original_words():
-    """Gold links use the original words: unknown words, words split by NFKC and empty words do not shift indices."""
+    """Indices count original words, as gold links do. Unknown words, words split by NFKC and empty words shift none."""
     sentences = ["the xyzzy dog", "it´s a ½ \x07 \x07x dog", "", "\x07"]
     words = subwords.WordEncoder.fit(["the dog it a"], 20).words_of_pieces(sentences)
     assert [indices.tolist() for indices in words] == [[0, 1, 2], [0, 0, 1, 2, 4, 5], [], []]
@@ -160,7 +160,7 @@ class Exported(tf.Module):
 
 @pytest.mark.slow
 def test_saved_models_need_tensorflow_text_only(subword_encoder, word_encoder, tmp_path):
-    """Setting TensorFlow's seed after loading the model has no effect."""
+    """A process without this project runs the SavedModels. Setting TensorFlow's seed does not change their results."""
     sentences = ["The  cat sat", "", "unlikely ☃", "São"]
     expected = {}
     for name, encoder in {"subwords": subword_encoder, "words": word_encoder}.items():

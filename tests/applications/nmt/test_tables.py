@@ -1,4 +1,4 @@
-"""The tables of a comparison, computed from constructed figures."""
+"""Tests the tables of a comparison, computed from constructed metrics."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_the_papers_layouts(tmp_path):
 
 
 def test_a_layout_skips_missing_models(tmp_path):
-    """Table 3 needs a categorical distribution, and the papers' rows are matched by model name."""
+    """Table 3 omits models without a categorical distribution. Rows of the papers are matched by model name."""
     comparison = compared(tmp_path, {"wc:units=8": RECORDS["wc"], "soft": RECORDS["soft"]})
     printed = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))
     models = {title.partition(";")[0]: [line["model"] for line in lines] for title, lines in printed.items()}
@@ -92,7 +92,7 @@ def test_the_picture_of_a_comparison(tmp_path):
     comparison.shown = lambda: shown
     picture = comparison.folder / "alignments.png"
     assert APPLICATION.compared(comparison) == [] and picture.read_bytes().startswith(b"\x89PNG")
-    # A run without pages has no alignments.
+    # If a run has no report.html, its alignments are missing and no picture is written.
     picture.unlink()
     shown["wc"] = Shown()
     assert APPLICATION.compared(comparison) == [] and not picture.exists()
@@ -115,7 +115,7 @@ def test_the_first_sentences():
 
 @pytest.mark.parametrize("is_built_in", [False, True])
 def test_samples_of_the_built_in_text_are_judged(monkeypatch, is_built_in):
-    """Other text has several right translations, so it is not judged."""
+    """Only translations of the built-in text are judged, because other text has several right translations."""
     monkeypatch.setattr(report, "attention", lambda run, part: [])
     outputs = {"sources": ["a", "b"], "references": ["x", "y"], "hypotheses": ["x", "z"]}
     samples = report.shown(None, None, outputs | {"is_built_in": is_built_in}).samples

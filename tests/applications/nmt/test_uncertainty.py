@@ -1,4 +1,4 @@
-"""Uncertainty of translations, computed by scoring them again under draws."""
+"""Tests the uncertainty of translations, which is computed by scoring a translation again in several draws."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def run_with(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
-    """This holds for greedy decoding and for beam search."""
+    """The log-likelihood at the mean equals the log-probability of the search, for greedy decoding and beam search."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     for num_beams in (1, 3):
@@ -48,7 +48,7 @@ def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
 
 @pytest.mark.slow
 def test_draws_share_noise_across_a_sentence(run_with, eagerly):
-    """The training model gives the same log-likelihood under the same noise."""
+    """All words of a sentence share one draw: the training model gives the same log-likelihood with this noise."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     translator = Translator(run)
@@ -73,7 +73,7 @@ def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypa
 
 @pytest.mark.slow
 def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
-    """The texts equal the output of `generate` without the option, in input order."""
+    """With `uncertainty`, `generate` writes the same texts as without, in input order."""
     run, part = run_with("wc"), run_with("wc").data["valid"]
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))
@@ -92,7 +92,7 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
         for result in results.values():
             assert result["curve"][-1] == pytest.approx(report["translation"][metric])
     assert "BLEU of the most certain sentences" in capsys.readouterr().out
-    # A page highlights the words on which draws disagree.
+    # The page highlights the words on which the draws disagree.
     (label, marked) = APPLICATION.shown(run, part, outputs).samples[0][2]
     sentence = outputs["sentences"][0]
     assert label == "translation" and [word for word, _ in marked] == sentence["words"]
@@ -112,7 +112,7 @@ def test_the_layout_evaluates_every_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_exported_endpoint(run_with, tmp_path):
-    """The endpoint has named arguments, returns the texts of `generate`, and its seed reproduces the draws."""
+    """The endpoint has named arguments and returns the texts of `generate`. Its seed reproduces the draws."""
     run = run_with("wc")
     module, names = APPLICATION.endpoints(run)
     assert names[-1] == "uncertain" and "uncertain" not in APPLICATION.endpoints(run_with("soft"))[1]

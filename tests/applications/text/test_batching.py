@@ -14,7 +14,7 @@ from applications.text.text import END, START
 
 def pairs(num_rows=203, seed=0):
     generator = np.random.default_rng(seed)
-    # Word ids are unique per row, which identifies a row in its batch.
+    # Each row consists of one word id of its own, which identifies the row in a batch.
     sources = [np.full(generator.integers(1, 40), 10 + row, np.int32) for row in range(num_rows)]
     targets = [np.full(generator.integers(1, 20), 10 + row, np.int32) for row in range(num_rows)]
     return sources, targets
@@ -73,12 +73,12 @@ def test_few_shapes_and_one_trace_each():
 
 
 def test_the_buckets_have_the_least_padding():
-    """Compared with all other ways to split the lengths that occur."""
+    """Compares the padding with that of every other way to split the lengths that occur."""
     generator = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)
         rows = [np.ones(length) for length in lengths]
-        # S = length, T = length + 1, so all ways to split one sorted list can be tried.
+        # S = length and T = length + 1, so every way to split one sorted list can be tried.
         places = np.unique(lengths)
         cost = lambda ends: sum((x := min(end for end in ends if end >= length)) * (x + 1) for length in lengths)  # noqa: E731, B023
         least = min(cost((*ends, places[-1])) for ends in itertools.combinations(places[:-1], 2))
@@ -121,7 +121,7 @@ def test_length_is_known():
 
 
 def test_the_rows_of_a_dataset_go_with_it():
-    """TensorFlow never releases what `tf.numpy_function` calls."""
+    """A dataset frees its rows, although TensorFlow never releases functions passed to `tf.numpy_function`."""
     rows = IdRows.of([[4, 5], [6], [7, 8, 9]])
     weak, batches = weakref.ref(rows), iter(bucketed_dataset(rows, rows, 2))
     assert [len(target) for _, target in batches] == [2, 1]

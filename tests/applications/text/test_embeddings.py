@@ -46,7 +46,7 @@ def test_missing_words_follow_the_seed(tmp_path):
     first, again, other = (load_embeddings(path, many, 3, seed=seed)[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-    # 6009 draws: the standard error of their standard deviation is 0.1 / sqrt(2 * 6009) = 0.0009.
+    # The standard error of the standard deviation of 6009 samples is 0.1 / sqrt(2 * 6009) = 0.0009.
     assert abs(first[1:].std() - 0.1) < 4 * 0.0009
 
 

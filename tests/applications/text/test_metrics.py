@@ -34,14 +34,14 @@ def test_entropy_is_in_nats():
 def test_self_bleu():
     assert metrics.self_bleu([["a b c d e"] * 3]) == pytest.approx(100.0)
     assert metrics.self_bleu([["a b c d e", "f g h i j"]]) < 15.0
-    # Draws 1 and 2 match each other, draw 3 nothing.
+    # Draws 1 and 2 match each other; draw 3 matches no other draw.
     mixed = metrics.self_bleu([["a b c d e", "a b c d e", "v w x y z"]])
     assert 66.0 < mixed < 75.0
     assert metrics.self_bleu([["a b", ""]]) == 0.0
 
 
 def test_bleu_by_hand():
-    # Matches: unigrams 4/5, bigrams 3/4, trigrams 2/3, 4-grams 1/2; same length.
+    # Matches: unigrams 4/5, bigrams 3/4, trigrams 2/3, 4-grams 1/2. Both sentences have the same length.
     precisions = [4 / 5, 3 / 4, 2 / 3, 1 / 2]
     table = metrics.bleu_table(["a b c d x"], [["a b c d e"]])
     assert list(table) == [1, 2, 3, 4]
@@ -49,7 +49,7 @@ def test_bleu_by_hand():
         assert result.score == pytest.approx(100 * math.prod(precisions[:order]) ** (1 / order))
         assert f"order:{order}" in result.signature
         assert "tok:none" in result.signature
-    # The brevity penalty is exp(1 - 4/2); every n-gram matches.
+    # Every n-gram matches, so the score is the brevity penalty exp(1 - 4/2).
     assert metrics.bleu_table(["a b"], [["a b c d"]])[2].score == pytest.approx(100 * math.exp(-1))
 
 

@@ -1,4 +1,4 @@
-"""Pairs of sentences: reading files, encoding, samples, and lines of a user."""
+"""Tests reading and encoding of pairs of sentences, samples, and lines of a user."""
 
 import dataclasses
 import gzip
@@ -31,7 +31,7 @@ CODEC = Codec(*(TextEncoder(Tokenizer(), Vocabulary(words.split())) for words in
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of pairs, one of them compressed, and a table of the same pairs."""
+    """Return the paths of two files of pairs, one of them compressed, and of a table of the same pairs."""
     (tmp_path / "source.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in TEXT.sources).encode()))
     (tmp_path / "target").write_text("".join(f"{line}\n" for line in TEXT.targets))
     rows = zip(TEXT.targets, TEXT.sources, ("one", "two"))
@@ -103,7 +103,7 @@ def test_batches_have_few_shapes():
     assert encoded.num_batches(16) == 19
     batches = list(encoded.batches(16, seed=0, first_epoch=0).take(3 * 19))
     shapes = {(*inputs["source"].shape, *target.shape) for inputs, target in batches}
-    # Seven buckets, and the last batch of an epoch, which is smaller and has the longest pairs.
+    # Batches have seven bucket shapes. The last batch of an epoch is smaller and has the longest pairs.
     assert len(shapes) == 8 and sorted(shape[0] for shape in shapes) == [300 % 16] + 7 * [16]
     for inputs, target in batches:
         assert (inputs["target_input"].numpy()[:, 0] == START).all()
@@ -134,7 +134,7 @@ def test_padded_rows():
 
 
 def test_lines_of_a_user(tmp_path, capsys):
-    """Lost tokens are reported once; without losses nothing is printed."""
+    """Truncated lines and unknown tokens are reported once. If there are none, nothing is printed."""
     path = tmp_path / "lines"
     path.write_text("a b\n\nq b c\n")
     options = GenerateOptions("", input=str(path))

@@ -34,7 +34,7 @@ def test_missing_empty_and_damaged_files(tmp_path):
 
 
 def test_records_are_no_text(tmp_path):
-    """Their quotes and braces would become words."""
+    """Files of records are rejected as plain text, because their quotes and braces would become words."""
     text = write(tmp_path / "a.txt", "good\n")
     for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
         records = write(tmp_path / name, '{"text": "good"}\n')
@@ -60,7 +60,7 @@ def test_bad_lines_are_named_or_counted(tmp_path):
 
 
 def test_a_sentence_has_a_character_that_is_seen(tmp_path):
-    """The same rule applies to pairs, tables and sentences, and errors name the line."""
+    """Pairs, tables and sentences with only invisible characters raise an error that names the line."""
     blank = ["", " ", "\0", "\x01\t", "\u200b", "\u00ad", "\u2028\ufeff"]
     assert not any(map(readers.has_word, blank)) and all(
         map(readers.has_word, ["?", "a", "\u200bé", "\u0301", "<unk>"])
@@ -116,7 +116,7 @@ def test_csv_quoting_and_columns(tmp_path):
 
 
 def test_csv_line_numbers_are_those_of_the_file(tmp_path):
-    # The first row takes lines 2 and 3, line 4 is blank, so the bad row begins on line 5.
+    # The first row spans lines 2 and 3, and line 4 is blank, so the bad row begins on line 5.
     table = write(tmp_path / "t.csv", 'q,a\n"x\ny",1\n\nz,3,4\n,2\nw,5\n')
     fails(lambda: readers.read_table(table, "q", "a"), "t.csv:5:", "3 fields", "header has 2")
     text = readers.read_table(table, "q", "a", skip_invalid=True)

@@ -1,4 +1,4 @@
-"""Rows in memory and in files behave like a list."""
+"""Tests that rows in memory and in files behave like a list."""
 
 import errno
 import tempfile
@@ -69,7 +69,7 @@ def test_a_full_disk(monkeypatch):
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
-    """By itself, Python would silently use another folder than TMPDIR."""
+    """An invalid TMPDIR raises an error, because Python would silently use another folder."""
     monkeypatch.setattr(rows, "MOST_IN_MEMORY", 8)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     fails(lambda: TextRows.of(TEXTS), tmp_path / "none", "TMPDIR")

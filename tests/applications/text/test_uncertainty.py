@@ -1,4 +1,4 @@
-"""Tables of sentences with uncertainties, and the quality of the most certain sentences, on artificial figures."""
+"""Tests tables of sentences with uncertainties, and the quality of the most certain sentences."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ TEXTS, WORDS = [b"yes", b"not now"], np.array([[b"yes", b"<end>", b"<pad>"], [b"
 
 
 def test_a_line_for_each_sentence_below_the_heads():
-    """Padding has no words; without draws the columns for draws are missing."""
+    """Padding has no words. Without draws, the table lacks the columns that need draws."""
     heads, first, second = (line.split("\t") for line in lines_of(written_of(TEXTS, WORDS, FIGURES | DRAWN)))
     assert dict(zip(heads, first, strict=True)) == {
         "text": "yes",
@@ -54,7 +54,7 @@ def test_a_line_for_each_sentence_below_the_heads():
 
 
 def test_written_words_are_read_again():
-    """The end of a sentence counts, padding does not."""
+    """The end token counts as a word, and padding does not."""
     target = tf.constant([[5, 6, END], [7, END, PAD]])
     assert shifted(target).numpy().tolist() == [[START, 5, 6], [START, 7, PAD]]
     outputs = uncertainty_of(lambda: tf.math.log(tf.fill((2, 3, 8), 1 / 8)), target)
@@ -71,8 +71,8 @@ def sentences(information, entropy, log_likelihood, num_words):
 
 
 def test_the_quality_of_the_most_certain():
-    """The mutual information sorts by quality, the entropy in reverse, and the likelihood per word at random, because
-    of the lengths; the random order has the mean quality."""
+    """Mutual information sorts by quality. Entropy and likelihood per word sort in reverse. A random order has the mean
+    quality."""
     quality = np.arange(20.0)[::-1]
     num_words = np.where(np.arange(20) % 2, 4, 2)
     records = sentences(np.arange(20), -np.arange(20), -quality * num_words, num_words)
@@ -95,7 +95,7 @@ def test_the_quality_of_the_most_certain():
 
 
 def test_equally_certain_sentences_have_no_order():
-    """Although the sentences are sorted from best to worst."""
+    """Sentences with equal uncertainty are not sorted by quality, although the input is sorted from best to worst."""
     quality = np.arange(100.0)[::-1]
     records = sentences(*np.ones((4, 100)))
     curves = coverage_report(records, {"mean": lambda rows: quality[rows].mean()}, "attention")["quality"]["mean"]

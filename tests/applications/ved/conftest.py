@@ -1,4 +1,4 @@
-"""Train one run for the tests of this program."""
+"""Provides one trained run for the tests of this program."""
 
 import pathlib
 
@@ -11,7 +11,7 @@ from applications.ved.train import train
 
 @pytest.fixture(scope="session")
 def trained(once_per_session, tmp_path_factory):
-    """The folder of a finished run of ved_vattn_mean."""
+    """Return the folder of a finished run of ved_vattn_mean."""
 
     def make():
         options = small_options(tmp_path_factory.mktemp("ved"))

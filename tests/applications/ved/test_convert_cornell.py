@@ -1,4 +1,4 @@
-"""Conversion of the Cornell movie dialogues, with small files in the original format."""
+"""Tests the conversion of the Cornell movie dialogues, with small files in the original format."""
 
 import pytest
 

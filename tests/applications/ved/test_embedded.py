@@ -1,4 +1,4 @@
-"""The built-in file of statements and questions."""
+"""Tests the built-in file of statements and questions."""
 
 import hashlib
 import json

@@ -112,7 +112,7 @@ def test_likelihood_is_computed_from_the_logits(loaded, eagerly):
     assert report["kl_nats"] == pytest.approx(sum(report["kl"].values()))
     assert report["elbo_nats"] == pytest.approx(-report["reconstruction_nats"] - report["kl_nats"], rel=1e-6)
     assert np.log(report["elbo_perplexity"]) == pytest.approx(-report["elbo_nats"] * len(part.targets) / tokens)
-    # The draws are reproducible and match the report of the run.
+    # Draws are reproducible, so the values equal those in the report of the run.
     reported = read_metrics(loaded.folder.path)["report"]["likelihood"]
     assert reported.pop("kl") == pytest.approx(report.pop("kl"), rel=1e-5)
     assert reported == pytest.approx(report, rel=1e-5)
@@ -124,13 +124,13 @@ def test_likelihood_is_computed_from_the_logits(loaded, eagerly):
 
 @pytest.mark.parametrize("model", slow_after(["ded", "ved", "ved_dattn", "ved_vattn_mean", "ved_wc"], 2))
 def test_controls_swap_the_latent_the_memory_or_the_source(model, eagerly):
-    """Recompute each control step by step; the training model scores the source control directly."""
+    """Recomputes each control step by step. The training model scores the source control directly."""
     options, generator = changed(Options(), **{**SMALL, "model": model, "batch_size": 5}), np.random.default_rng(5)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
     models = build(options, codec)
     for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
-    # The last batch has only one pair, so it has no other source; three pairs share a source.
+    # The last batch is one pair, so it has no other source. Three pairs share a source.
     part = encode(options, codec, ParallelText(*map(list, zip(*[PAIRS[0], PAIRS[0], *PAIRS[:9]]))))
     measured = controls(Run(None, options, {}, codec, models), part)
     expected = {name: [] for name in measured}
@@ -165,5 +165,5 @@ def test_controls_swap_the_latent_the_memory_or_the_source(model, eagerly):
         assert measured[name]["nats"] == pytest.approx(np.mean(nats), abs=1e-4)
         assert measured[name]["standard_error"] == pytest.approx(np.std(nats, ddof=1) / np.sqrt(len(nats)), rel=1e-3)
     if model == "ved":
-        # Only z carries the source to the decoder.
+        # In the model ved, only z carries the source to the decoder.
         assert measured["z"]["nats"] == pytest.approx(measured["source"]["nats"], abs=1e-5)

@@ -22,7 +22,7 @@ END_BIAS = -1.0
 
 
 def make_generator(model="ved_vattn_mean", **values):
-    """Return a generator with peaked predictions that ends some sentences before the limit."""
+    """Return a generator with peaked predictions that ends some sentences before the length limit."""
     options = changed(Options(), model=model, **SMALL, **values)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
     models = ved_model.build(options, codec)
@@ -62,7 +62,7 @@ def test_decoding_ends_and_fills_up_with_padding(greedy):
 
 @pytest.mark.slow
 def test_the_score_of_a_decoded_sentence_is_the_sum_of_its_steps(generator, sources, greedy):
-    """Scores also match where a probable word is forbidden during decoding."""
+    """The score also includes steps at which decoding forbids a probable word."""
     ended = (greedy["ids"] == END).any(axis=1)
     source, ids = sources.numpy()[ended], greedy["ids"][ended]
     target_input = np.insert(ids[:, :-1], 0, START, axis=1)

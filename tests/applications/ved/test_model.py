@@ -18,7 +18,7 @@ WORDS = 17
 OPTIONS = changed(Options(), **SMALL, word_dropout=0.25, free_bits=0.0)
 
 
-# Every model, with the options that change its layers; ved_position returns the objective of each word, not logits.
+# All models, and the options that change their layers. ved_position returns the objective of each word, not logits.
 ENTRIES = [
     *((name, ()) for name in MODELS),
     ("ded_dattn", (("residual_stack", True),)),
@@ -58,7 +58,7 @@ def batch():
 
 
 def stepwise(models, inputs):
-    """Decode step by step with teacher forcing; return logits, hidden, context and weights, stacked over steps."""
+    """Decode step by step with teacher forcing; return logits, hidden states, contexts and weights of all steps."""
     source = tf.constant(inputs["source"])
     encoded = models.encoder(source)
     memory = models.prepare(source, encoded)
@@ -77,7 +77,7 @@ def test_a_training_step_moves_every_weight(model, values, batch):
     assert np.isfinite(models.training.train_on_batch(*batch_of(model, batch))).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    # z and a stochastic attention add one KL each.
+    # Each of z and a stochastic attention adds one KL.
     is_drawn = kind.attention in ("standard", "mean", "weibull", "lognormal", "dirichlet")
     assert len(models.training.losses) == kind.latent + is_drawn
 
@@ -123,8 +123,8 @@ def test_the_latent_sees_the_source_only(model, batch):
 
 @pytest.mark.parametrize("objective", ["hard", "marginal"])
 def test_a_latent_position(objective, batch):
-    """A step's word distribution, which reports use, is a mixture over positions; hard attention maximises the mean
-    log-likelihood instead."""
+    """The word distribution of a step, which reports use, is a mixture over positions. Hard attention instead maximises
+    the mean log-likelihood."""
     models, (inputs, target) = build("ved_position", (("objective", objective),)), batch
     generator = np.random.default_rng(2)
     for variable in models.training.trainable_variables:
@@ -186,7 +186,7 @@ def test_padding_of_the_source_changes_nothing(batch):
     models = built("ved_vattn_mean")
     longer = {**batch[0], "source": np.pad(batch[0]["source"], [(0, 0), (0, 4)])}
     np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
-    # A single sentence whose length equals the width of z also works.
+    # A single sentence whose length equals the width of z gives the same result.
     alone = {name: value[1:2] for name, value in batch[0].items()}
     assert alone["target_input"].shape == (1, OPTIONS.network.latent_units)
     np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)

@@ -1,4 +1,4 @@
-"""Presets of the variational encoder-decoder, and options of earlier versions."""
+"""Tests presets of the variational encoder-decoder, and options of earlier versions."""
 
 import json
 import typing
@@ -13,7 +13,7 @@ from applications.common.runs import RunFolder
 from applications.ved.model import MODELS
 from applications.ved.options import DETERMINISTIC, OLD_MODELS, PROGRAM, Options
 
-# Section 4.1 of Bahuleyan et al. 2018.
+# Values in section 4.1 of Bahuleyan et al. 2018.
 SECTION_4_1 = {
     "source_vocabulary_size": 40_000,
     "target_vocabulary_size": 40_000,

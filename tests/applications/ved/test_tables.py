@@ -1,4 +1,4 @@
-"""The tables of a comparison, computed from constructed figures."""
+"""Tests the tables of a comparison, computed from constructed metrics."""
 
 import pytest
 from application_cases import HERE, Compared, tables_of
@@ -35,7 +35,7 @@ def compared(folder, records=RECORDS):
     "layout, data", [("table_2", "SQuAD, split of Du et al. 2017"), ("table_4", "Cornell Movie-Dialogs")]
 )
 def test_the_papers_tables(tmp_path, layout, data):
-    """Each kind of inference has a table; deterministic models do not sample, and MAP has no entropy."""
+    """MAP and sampling have separate tables. Deterministic models do not sample, and MAP has no entropy."""
     name = f"Table {layout[-1]} of Bahuleyan et al. 2018"
     tables = tables_of("\n\n".join(APPLICATION.layouts[layout](compared(tmp_path))))
     at_mean, drawn = (tables[f"{name}, {inference}; paper: {data}; {HERE}"] for inference in ("map", "sampling"))
@@ -43,7 +43,7 @@ def test_the_papers_tables(tmp_path, layout, data):
     assert [line["BLEU-2"].split()[0] for line in at_mean] == ["13.00", "14.00"]
     assert [line["model"] for line in drawn] == ["ved_dattn@ved"]
     assert (drawn[0]["BLEU-2"].split()[0], drawn[0]["entropy (nats)"].split()[0]) == ("10.50", "2.100")
-    # One of the paper's tables has a row for the model that starts without attention.
+    # Only Table 2 of the paper has a row for `ved_dattn@ved`, a model that starts from one without attention.
     printed = {"table_2": ("14.33", "13.02", "2.241"), "table_4": ("1.84", "1.68", "2.113")}[layout]
     assert (*(line["BLEU-2, paper"] for line in at_mean), drawn[0]["entropy (nats), paper"]) == printed
     assert ("BLEU-4" in at_mean[0]) == (layout == "table_2") and "entropy (nats)" not in at_mean[0]

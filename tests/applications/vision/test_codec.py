@@ -1,4 +1,4 @@
-"""The region codec of a run: the scale, boxes that can be drawn, and whether regions are the cells of scenes."""
+"""Tests the region codec of a run: the scale, boxes that can be drawn, and whether regions are cells of scenes."""
 
 import types
 
@@ -34,7 +34,7 @@ def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
 
 
 def test_boxes_that_are_drawn_have_an_area():
-    """A region at the edge of an image may have no area; without boxes nothing is drawn."""
+    """A region without area at the edge of an image is enlarged. Without boxes, nothing is drawn."""
     boxes = np.array([[[1, 0.2, 1, 0.4], [0, 0, 0, 0], [0.5, 0.5, 0.6, 1]], np.zeros((3, 4))], np.float32)
     images = Images("images", ["0", "1"], pixels=colored_images(2))
     sources = Sources(images, regions(np.ones((2, 3, 2), "float32"), boxes, [3, 2]))
@@ -50,7 +50,7 @@ def test_boxes_that_are_drawn_have_an_area():
     "boxes, expected", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
 )
 def test_which_regions_are_the_cells_of_scenes(boxes, expected):
-    """The right cell of a word is known only for these regions."""
+    """The right cell of a word is known only if the regions are the cells of scenes."""
     extractor = types.SimpleNamespace(boxes=boxes)
     assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == expected
     assert scenes.are_cells(RegionCodec(3, 16)) and not scenes.are_cells(RegionCodec(3, 36))

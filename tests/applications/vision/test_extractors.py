@@ -1,4 +1,4 @@
-"""Features of regions from pixels: their content, and that training, files and exports give equal features."""
+"""Tests features of regions from pixels: their content, and that training, files and exports give equal features."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ CELLS, SIDE = 3, 24
 
 
 def squares(count):
-    """Return images with two squares of different colours in different cells, and their cells by colour."""
+    """Return images with two squares of different colours in different cells, and the cell of each colour."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(100, 140, (count, SIDE, SIDE, 3)).astype(np.uint8)
     places = []
@@ -43,7 +43,7 @@ OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS)
 
 @pytest.fixture(scope="module")
 def extractor():
-    """The extractor words; it computes in float32, whatever the precision of the program."""
+    """Return the trained extractor `words`, which computes in float32 under any dtype policy."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         trained_extractor = make_extractor(OPTIONS, IMAGES, {each: WORDS[each] for each in IMAGES.ids[:140]})
@@ -54,7 +54,7 @@ def extractor():
 
 
 def pooling(size):
-    """Return a network whose map contains the means of pixels over squares."""
+    """Return a network that averages pixels over squares."""
     images = keras.Input((6, 6, 3))
     return keras.Model(images, keras.layers.AveragePooling2D(size)(images))
 
@@ -83,7 +83,7 @@ def test_a_cell_has_the_mean_of_the_map_over_its_area(size, cells):
 
 @pytest.mark.slow
 def test_the_network_words_tells_the_colours_of_cells(extractor):
-    """In images without words, a square's features are nearest to the mean features of its colour."""
+    """In new images, the features of a square are nearest to the mean features of its colour in training images."""
     features = extract(extractor, IMAGES).features
     things = [(row, name, cell) for row, places in enumerate(PLACES) for name, cell in places.items()]
     training_cells, test_cells = (
@@ -105,7 +105,7 @@ def test_the_noisy_or_is_that_of_the_probabilities():
     present = 1.0 - np.prod(1.0 / (1.0 + np.exp(logits)), axis=(1, 2))
     expected = np.log(present) - np.log1p(-present)
     np.testing.assert_allclose(noisy_or(tf.constant(logits, tf.float32)), expected, rtol=2e-4, atol=1e-4)
-    # For four equal cells, small odds are multiplied by four, and large log-odds are summed.
+    # With four equal cells, small odds are multiplied by four, and large log-odds are summed.
     large = noisy_or(tf.tile(tf.constant([[[[1e4, -40.0, 0.0]]]]), (1, 2, 2, 1)))
     np.testing.assert_allclose(large[0], [4e4, -40 + np.log(4.0), np.log(15.0)], rtol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Images of all supported kinds are read correctly, and an invalid file is named."""
+"""Tests that images of all supported kinds are read correctly, and that errors name an invalid file."""
 
 import io
 import os
@@ -33,7 +33,7 @@ KINDS = {
     "deep_grey.png": (png(GREY.astype(np.uint16) * 256 + 77), np.repeat(GREY, 3, axis=-1)),
     "photo.jpeg": (tf.io.encode_jpeg(np.full((9, 7, 3), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
     "grey.jpg": (tf.io.encode_jpeg(np.full((9, 7, 1), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
-    # The format does not depend on the name.
+    # The content determines the format, not the file name.
     "named.jpg": (png(PIXELS), PIXELS),
 }
 BROKEN = {
@@ -55,13 +55,13 @@ def test_kinds_of_files(tmp_path, name):
     decoded = images.read(0)
     assert (images.ids, decoded.dtype) == ([name.partition(".")[0]], np.uint8)
     np.testing.assert_array_equal(decoded, expected)
-    # The same holds in the graph of an exported model.
+    # The graph of an exported model decodes the same pixels.
     decode = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     np.testing.assert_array_equal(decode(content), expected)
 
 
 def with_orientation(kind, endian, orientation):
-    """Return an image of four colours, encoded as by a rotated camera."""
+    """Return the file of an image of four colours whose EXIF tag says that the camera was rotated."""
     pixels = np.array([[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 250)]], np.uint8)
     exif, file = Image.Exif(), io.BytesIO()
     exif.endian = endian
@@ -115,7 +115,7 @@ def test_batches_are_images_of_one_size_in_order(tmp_path):
 def test_resizing_keeps_what_fits_and_averages_what_is_made_smaller():
     np.testing.assert_array_equal(resized(PIXELS[:5], 5), PIXELS[:5])
     stripes = np.where(np.arange(64) % 4, 0, 200).astype(np.uint8)[None, :, None].repeat(64, 0).repeat(3, -1)
-    # Without antialiasing these pixels would vanish.
+    # Without antialiasing the stripes would vanish.
     assert np.abs(resized(stripes, 16).numpy()[:, 1:-1].astype(int) - 50).max() <= 5
 
 

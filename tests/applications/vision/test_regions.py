@@ -1,4 +1,4 @@
-"""Region features of all formats are read correctly, in graphs and threads; invalid files are named."""
+"""Tests that region features of all formats are read correctly, in graphs and threads, and errors for invalid files."""
 
 import base64
 import concurrent.futures
@@ -36,7 +36,7 @@ PIXELS = [boxes * np.tile(size, 2).astype(np.float32) for boxes, size in zip(BOX
 
 
 def padded(arrays):
-    """Return arrays padded to one length, with padding values that must not be read."""
+    """Return arrays padded to one length. Readers must not return the padding value 0.9."""
     together = np.full((len(arrays), max(COUNTS), arrays[0].shape[1]), 0.9, np.float32)
     for row, x in enumerate(arrays):
         together[row, : len(x)] = x
@@ -98,7 +98,7 @@ def adaptive():
 
 
 def fixed():
-    """Return arrays with the same number of regions for all images, (N, R, D)."""
+    """Return the arrays of a file with equal numbers of regions for all images, (N, R, D)."""
     arrays = {"image_features": padded(FEATURES), "spatial_features": with_sizes(padded(BOXES)), "num_boxes": COUNTS}
     return arrays | {"image_ids": IDS}
 
@@ -110,7 +110,7 @@ def test_ids_are_names_or_numbers(tmp_path):
 
 @pytest.fixture
 def path(tmp_path):
-    """Return a file of region features."""
+    """Write a file of region features and return its path."""
     write_regions(tmp_path / "regions.h5", zip(IDS, FEATURES, BOXES, strict=True))
     return tmp_path / "regions.h5"
 
@@ -184,7 +184,7 @@ def test_several_threads_read_at_once(path):
             np.testing.assert_array_equal(x, y)
 
 
-# Two images with 1 and 2 regions of width 2, in zlib and base85, because versions of HDF5 write different bytes.
+# A stored file of two images with 1 and 2 regions of width 2 (zlib, base85): HDF5 versions write different bytes.
 SMALL_FILE = (
     "c-rgqaB<`1lHy_j0S*oZ76t(ZWbhvf>^M;QF!=;1%?PDCp!5nRm^dR?P68?}2sIyFT}Y6tD@gT!Gyt>5fCWNJFpPqc2s~UJ13+{Hly3p0PcWg"
     "X%gjwoPmNDYO)M!bN-bt!D9A64Ps*<VF_GjmQ;N~jtpW~v85vk1Y8YXB4G7Hy5nzU@gE<3}F9Fsns36b40<}q;gF(C=D$mNm0hVWCf*8mFP2tR"
@@ -194,7 +194,7 @@ SMALL_FILE = (
 
 
 def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
-    """The digest does not depend on the path or the time of writing; runs of earlier versions stored this digest."""
+    """The digest depends on the content, not on path or time. Runs of earlier versions stored this digest."""
     path = tmp_path / "regions.h5"
     path.write_bytes(zlib.decompress(base64.b85decode(SMALL_FILE)))
     digest = digest_of(open_regions(path))
@@ -240,7 +240,7 @@ def test_a_file_that_is_cut_off_or_none(path):
 
 
 def test_an_error_in_the_midst_of_training(tmp_path):
-    """`input_error_in` recognizes the error of the graph by its content."""
+    """`input_error_in` recognizes an input error inside TensorFlow's error by its message."""
     arrays = adaptive()
     arrays["image_features"][3, 0] = np.nan
     path = write_hdf5(tmp_path / "zürich.h5", **arrays)

@@ -25,13 +25,13 @@ def scenes():
 
 @pytest.fixture(scope="module")
 def captions(scenes):
-    """All captions of each scene, with their cells."""
+    """Return all captions of each scene, with the cells of their words."""
     return [module.true_captions(scene) for scene in scenes]
 
 
 @pytest.fixture(scope="module")
 def questions(scenes):
-    """Six questions about each scene."""
+    """Return six questions about each scene."""
     columns = module.question_columns(scenes, 6)
     return [module.Question(*row) for row in zip(*(columns[name] for name in module.Question._fields), strict=True)]
 
@@ -55,7 +55,7 @@ def scene_of(*objects):
     )
 
 
-# A red circle, a blue square next to it, a red square below the blue one, and a green star diagonal to the circle.
+# A red circle, a blue square right of it, a red square below the blue one, and a green star in the opposite corner.
 BY_HAND = scene_of(("red", "circle", 0, 0), ("blue", "square", 0, 1), ("red", "square", 1, 1), ("green", "star", 3, 3))
 
 
@@ -73,7 +73,7 @@ def test_objects_lie_in_cells_of_their_own(scenes):
     for attribute, expected in (("color", COLORS), ("shape", SHAPES), ("cell", range(16))):
         counts = collections.Counter(getattr(thing, attribute) for thing in things)
         assert set(counts) == set(expected)
-        # Within six standard errors of equal frequencies.
+        # Counts are within six standard errors of equal frequencies.
         assert max(abs(count - len(things) / len(counts)) for count in counts.values()) < 6 * len(things) ** 0.5 / 2
 
 
@@ -199,7 +199,7 @@ def test_captions_by_hand():
 
 
 def test_captions_of_lines(scenes, captions):
-    """Captions are about rows and columns in turn."""
+    """Captions of a scene alternate between rows and columns."""
     columns = module.caption_columns(scenes, 4, "lines")
     assert len(columns["row"]) == 4 * len(scenes)
     lines = [re.match("the \\w+ (row|column) has", text)[1] for text in columns["text"]]
@@ -209,7 +209,7 @@ def test_captions_of_lines(scenes, captions):
 
 
 def test_exact_features():
-    """The red circle is one of two red objects, and the only circle."""
+    """Features count objects: the red circle is one of two red objects and the only circle."""
     regions = module.regions_of([BY_HAND], ("color", "shape"))
     names = [*COLORS, *SHAPES, *(f"{count} of the {name}" for name in ("color", "shape") for count in range(1, 5))]
     assert regions.features.shape == (1, 16, len(names)) and regions.width == len(names)
@@ -225,13 +225,12 @@ def test_exact_features():
         15: ["green", "star", "1 of the color", "1 of the shape"],
     }
     np.testing.assert_array_equal(regions.boxes, module.CELL_BOXES)
-    # The upper square is in the first row, with two objects.
+    # The blue square is in the first row, which has two objects.
     assert module.regions_of([BY_HAND], ("row",)).features[0, 1].tolist() == [1, 0, 0, 0, 0, 1, 0, 0]
 
 
 def answers(text, scene):
-    """Return the right answers of a question, and the cell that shows them, judged by the coordinates of the
-    objects."""
+    """Return the right answers of a question and the cell that shows them, computed from the objects' coordinates."""
     things = scene.objects
     if match := re.fullmatch("how many (.+) are there \\?", text):
         return {str(len(chosen(match[1], things)))}, -1
@@ -241,7 +240,7 @@ def answers(text, scene):
     if match := re.fullmatch(f"what (color|shape) is (?:the object )?directly (.+) the ({THING}) \\?", text):
         other = by_name(scene)[match[3]]
         right, down = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}[match[2]]
-        # A quarter of the image away, up to jitter.
+        # A directly adjacent object is a quarter of the image away, up to jitter.
         matches = [
             thing for thing in things if abs(thing.x - other.x - right / 4) + abs(thing.y - other.y - down / 4) < 0.1
         ]
@@ -278,7 +277,7 @@ def test_questions_are_answered_as_the_image_says(scenes):
 
 
 def test_opinions(scenes):
-    """People disagree about two objects, and mostly agree about one and three."""
+    """Votes on "few or many" are split for two objects and mostly agree for one and three."""
     columns = module.question_columns(scenes, 4, types=("opinion",))
     shares = collections.defaultdict(list)
     for row, text, votes, cell in zip(*(columns[name] for name in ("row", "text", "votes", "cell")), strict=True):

@@ -1,4 +1,4 @@
-"""Options on images: invalid combinations, and derived values."""
+"""Tests options on images: invalid combinations, and derived values."""
 
 import pytest
 from files import fails

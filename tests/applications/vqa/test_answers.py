@@ -1,4 +1,4 @@
-"""The official normal form and metric, and the answer vocabulary."""
+"""Tests the official answer normalisation and metric, and the answer vocabulary."""
 
 import numpy as np
 import pytest

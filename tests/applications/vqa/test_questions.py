@@ -1,4 +1,4 @@
-"""Question files in their formats, and invalid files."""
+"""Tests all formats of question files, and invalid files."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Batches: answers drawn by votes, reproducible epochs, and unknown answers."""
+"""Tests batches: answers sampled by votes, reproducible epochs, and unknown answers."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def run(tmp_path_factory):
 
 
 def drawn_answers(part, options, epochs):
-    """Return the answers drawn over `epochs` epochs, by question words and regions."""
+    """Return the answers sampled in `epochs` epochs, a dictionary with question and regions as the key."""
     answers = {}
     batches = iter(part.batches(options, first_epoch=0))
     for _ in range(epochs * part.num_batches(options.fit.batch_size)):
@@ -32,7 +32,7 @@ def drawn_answers(part, options, epochs):
 
 @pytest.mark.slow
 def test_answers_are_drawn_in_proportion_to_votes(run):
-    """Proportions match within 4 standard errors over 400 epochs; answers without votes are never drawn."""
+    """Proportions match within 4 standard errors over 400 epochs. Answers without votes are never sampled."""
     part = dataclasses.replace(run.data["valid"])
     chosen = [0, 1, 3]
     votes = np.zeros((3, len(part.codec.answers)), np.float32)

@@ -1,4 +1,4 @@
-"""Metrics against direct computations, and the draws for the uncertainty metrics."""
+"""Tests metrics against direct computations, and the draws for the uncertainty metrics."""
 
 import keras
 import numpy as np
@@ -43,7 +43,7 @@ def test_the_figures_of_predictions(run):
 
 
 def test_feature_noise(run):
-    """The noise has the requested variance relative to the features, and is the same in every report."""
+    """The noise has the requested variance relative to the features, and every report uses the same noise."""
     part = run.data["train"]
     plain, noisy, again = (
         np.concatenate([inputs["regions"] for (inputs,) in questions_with_noise(run, part, variance)])
@@ -71,7 +71,7 @@ def test_kinds_of_draws(tmp_path):
 
 @pytest.mark.slow
 def test_pavpu_of_some_questions(run, monkeypatch):
-    """The questions are a random sample of the split."""
+    """PAvPU uses a random sample of the split if the split has more than MAX_UNCERTAIN questions."""
     part = run.data["test"]
     monkeypatch.setattr("applications.vqa.report.MAX_UNCERTAIN", len(part) // 2)
     report, p_values = uncertainty(run, part, 4)
@@ -93,7 +93,7 @@ def test_a_larger_k_gives_less_weight_deviation(tmp_path):
 
 @pytest.mark.slow
 def test_warm_start_and_posterior_steps(tmp_path, weights_only, monkeypatch):
-    """Both phases take four steps, one epoch: p is trained in the first and q in the second, where p is fixed."""
+    """Each phase takes one epoch of four steps. The first phase trains p; the second trains q with p fixed."""
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights, fit = {}, TrainingRun.fit
 

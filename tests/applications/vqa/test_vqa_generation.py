@@ -1,4 +1,4 @@
-"""The exported module: predictions, and draws reproduced by their seed."""
+"""Tests the predictions of the exported module, and that a seed reproduces its draws."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ def answerer(tmp_path_factory):
 
 @pytest.mark.slow
 def test_draws(answerer):
-    """A seed reproduces the requested number of draws, and the answers follow from their mean."""
+    """`sample` returns the requested number of draws. A seed reproduces them. Their mean determines the answer."""
     images = encoded(3, 17)
-    # With four regions, few draws often coincide, so use 20.
+    # With four regions, a few draws are often equal, so use 20.
     first, repeated, other = (answerer.sample(images, QUESTIONS, 20, seed) for seed in (1, 1, 2))
     assert first["draws"].shape == (2, 20) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
     np.testing.assert_array_equal(first["probabilities"], repeated["probabilities"])

@@ -1,4 +1,4 @@
-"""The networks against their equations: posterior, prediction, masks and labels."""
+"""Tests the posterior, prediction, masks and labels of the networks against their equations."""
 
 import keras
 import numpy as np
@@ -30,8 +30,8 @@ def relu(x):
 
 
 def logits_of(run, inputs):
-    """Return the regions, the query, and the logits of p and q, with q = exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q *
-    ReLU(V2 h_y))))."""
+    """Return the regions, the query, and the logits of p and q. The logits of q are u^T tanh(U1 (x * ReLU(V1 h_y)) + U2
+    (q * ReLU(V2 h_y)))."""
     model = run.models.training
     weights = {weight.path: weight.numpy() for weight in model.weights}
     x, question = inputs["regions"].numpy(), inputs["question"]
@@ -55,7 +55,7 @@ def words_of(weights, query, x):
 
 
 def test_the_posterior_and_the_bound(tmp_path):
-    """The bound is E_q log p(y | z), and the loss adds KL(q || p)."""
+    """The model returns the bound E_q log p(y | z), and its loss adds KL(q || p)."""
     run = run_of(tmp_path, model="variational_enum")
     model, inputs = run.models.training, batch_of(run)
     weights = {weight.path: weight.numpy() for weight in model.weights}
@@ -74,8 +74,8 @@ def test_the_posterior_and_the_bound(tmp_path):
 
 @pytest.mark.slow
 def test_relaxed_bound_and_prediction(tmp_path):
-    """At the mean, the bound is log p(y | E_q[z]) with z ~ Dirichlet(exp(score)), and the KL matches TFP; with draws,
-    the prediction is E_p p(y | z)."""
+    """With mean weights, the bound is log p(y | E_q[z]) with z ~ Dirichlet(exp(score)), and the KL matches TFP. With
+    sampled weights, the prediction is E_p p(y | z)."""
     run = run_of(tmp_path, model="relaxed")
     model, inputs = run.models.training, batch_of(run)
     weights = {weight.path: weight.numpy() for weight in model.weights}
@@ -129,7 +129,7 @@ def test_soft_labels_are_scored_one_by_one(tmp_path):
     run = run_of(tmp_path, model="soft", labels="soft", **MCAN)
     inputs = batch_of(run)
     np.testing.assert_array_equal(np.asarray(inputs["answer"]).max(axis=1), 1.0)
-    # p is proportional to sigmoid(logits), computed from the layer before the answers.
+    # p is proportional to sigmoid(logits). The logits are recomputed from the layer before the answers.
     fused = keras.Model(run.models.training.inputs, run.models.training.get_layer("fused").output)(inputs)
     logits = run.models.training.get_layer("answers")(fused).numpy()
     chances, scores = 1 / (1 + np.exp(-logits)), inputs["answer"].numpy()

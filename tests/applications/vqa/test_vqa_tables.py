@@ -1,4 +1,4 @@
-"""The papers' layouts."""
+"""Tests the layouts of the papers' tables."""
 
 from application_cases import HERE, Compared, changed, tables_of
 from vqa_cases import APPLICATION
@@ -52,7 +52,7 @@ def test_the_tables_of_deng(tmp_path):
     started = tables_of("\n\n".join(tables.deng(compared(tmp_path / "started", ["marginal@soft:units=8", "soft"]))))
     row = started[f"Table 1 of Deng et al. 2018, VQA; {VQA}"][0]
     assert row["model"] == "Marginal Likelihood, from Soft Attention (units=8)"
-    # The paper does not have this model.
+    # Deng et al. 2018 do not report this model.
     row = tables_of("\n\n".join(tables.deng(compared(tmp_path / "relaxed", ["relaxed", "soft"]))))
     row = row[f"Table 1 of Deng et al. 2018, VQA; {VQA}"][0]
     assert (row["model"], row["Eval (%), paper"]) == ("Variational Relaxed Attention", "-")
@@ -71,5 +71,5 @@ def test_the_tables_of_fan(tmp_path):
     uncertain = printed[f"Table 7, uncertainty of Fan et al. 2020; {VQA}"]
     assert uncertain[0]["PAvPU original, number (%), paper"] == "56.81"
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
-    # A column without any value is left out.
+    # The table omits columns without any value.
     assert "PAvPU original, other (%)" not in uncertain[0]

@@ -1,4 +1,4 @@
-"""Built-in sentences, file formats, splits, and the modes of `generate`."""
+"""Tests built-in sentences, file formats, splits, and the modes of `generate`."""
 
 import gzip
 
@@ -14,7 +14,7 @@ SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
 
 def test_built_in_sentences():
-    """The built-in sentences are distinct and grammatical, and have three splits."""
+    """The built-in sentences are distinct and grammatical, and are divided into three splits."""
     parts = data.read(APPLICATION.program.default)
     texts = [text for part in parts.values() for text in part.texts]
     assert len(set(texts)) == len(texts) and all(map(grammar.parse, texts))
@@ -36,7 +36,7 @@ def test_files_of_both_forms(tmp_path, form):
 
 
 def test_equal_sentences_stay_in_one_split(tmp_path):
-    """Sentences that differ only in case count as equal."""
+    """Sentences that differ only in case count as equal, so they stay in one split."""
     path = tmp_path / "twice.txt"
     path.write_text("".join(f"{text}\n" for text in [*SENTENCES * 2, *map(str.title, SENTENCES)]))
     options = options_of(tmp_path, train_text=str(path), test_text=None, test_fraction=0.2)
@@ -53,7 +53,7 @@ def test_equal_sentences_stay_in_one_split(tmp_path):
 
 @pytest.mark.slow
 def test_modes_of_generate(run_of, monkeypatch):
-    """A seed reproduces new sentences, interpolation covers each pair of lines, and batches do not repeat draws."""
+    """A seed reproduces new sentences, interpolation covers each pair of lines, and batches use different noise."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
     first, repeated, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
     assert first == repeated != other and len(first.splitlines()) == 4

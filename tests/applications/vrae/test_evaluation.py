@@ -1,4 +1,4 @@
-"""Reports against direct computations, and the tables of comparisons."""
+"""Tests reports against direct computations, and the tables of comparisons."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
-    """A function that returns a cached run, its writer and its report on one batch of validation sentences."""
+    """Return a function that returns a cached run, its writer and its report on one batch of validation sentences."""
     cache = {}
 
     def reported(model, informed="latent"):
@@ -55,7 +55,7 @@ def test_three_perplexities(reported, informed):
     assert likelihood["elbo"]["perplexity"] == pytest.approx(np.exp(-elbo.sum() / num_tokens), rel=1e-5)
     for name, value in (("kl_code", drawn["kl_code"]), ("kl_steps", kl_steps), ("kl_context", kl_context)):
         assert likelihood[name] == (pytest.approx(value.mean(), rel=1e-5) if value.any() else None)
-    # The paper's figure has no KL, takes z_t from its prior, and counts the end token only in the sum.
+    # The published value has no KL, samples z_t from its prior, and counts the end token only in the sum.
     published = writer.published_log_p(*batch, seed).numpy()
     assert likelihood["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
     assert likelihood["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
@@ -66,7 +66,7 @@ def test_three_perplexities(reported, informed):
 
 @pytest.mark.slow
 def test_the_published_likelihood(reported):
-    """Without z_t the published value is the reconstruction; with z_t it differs, since z_t comes from its prior."""
+    """The published value equals the reconstruction, unless there is a z_t, which it samples from the prior."""
     for model, same in (("vrae", True), ("vrae_sa", False)):
         likelihood = reported(model)[2]["likelihood"]
         assert (likelihood["published"]["nats"] == pytest.approx(likelihood["reconstruction"], rel=1e-5)) == same
@@ -86,7 +86,7 @@ def test_importance_weighted_bound(reported):
 
 @pytest.mark.slow
 def test_controls(reported):
-    """The controls compare z_enc with the z_enc of another sentence and with zeros."""
+    """Controls replace z_enc with the z_enc of another sentence or with zeros."""
     run, writer, report = reported("vrae_sa")
     part = run.data["valid"].rows(evenly(len(run.data["valid"]), 4))
     inputs, target = next(iter(part.training_batches(run.options)))
@@ -103,7 +103,7 @@ def test_controls(reported):
 
 @pytest.mark.slow
 def test_attention_movement(reported):
-    """Movement and entropy ignore padding; a model whose attention has no effect reports neither."""
+    """Movement and entropy ignore padding. A model whose attention has no effect reports neither value."""
     run, _, report = reported("vrae_sa")
     part = encode(run.options, run.codec, Sentences(["the dog", "my friend has bought a book", "the ball"]))
     measured = evaluate(run, part)[0]["map"]
@@ -124,7 +124,7 @@ def test_attention_movement(reported):
 
 
 def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
-    """The summary counts generated and rebuilt sentences; text from files is not judged."""
+    """The summary counts correct generated and rebuilt sentences. Text from files is not judged."""
     run, _, report = reported("vrae")
     assert "grammar" not in report and summary(report)[0].startswith("The perplexity of 4 sentences is at most ")
     sources = ["a quiet doctor reads a book", "the sailors eat two pears", "two bakers wash the car at noon"]
@@ -149,7 +149,7 @@ def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
 
 
 def test_table_3(tmp_path):
-    """The table has means over topics and seeds beside the paper's figures; each run gets the options of the table."""
+    """Table 3 has means over topics and seeds beside published values. `summarize` gets the options of the table."""
     topics = opinosis(tmp_path)
     folders = dict(zip(("documents", "references"), map(str, topics[1::2])))
     options = dataclasses.replace(
@@ -180,7 +180,7 @@ def test_table_3(tmp_path):
 
 
 def test_tables(reported):
-    """Titles name the kind of each figure, and the paper's figures are beside ours."""
+    """Titles name the kind of each value, and published values are beside ours."""
     records = {model: [TRAINED | {"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
     shown = figures_of(COLUMNS, records["vrae_sa"][0])
     for title in ("NLL, paper's kind", "PPL, paper's kind", "PPL (ELBO)", "PPL (IW)", "KL(z_enc)", "KL of z_t"):
@@ -193,10 +193,10 @@ def test_tables(reported):
     assert [[line["model"] for line in table] for table in printed.values()] == 3 * [["LSTM", "VRAE-SA w/o aux"]]
     assert [line["KL(z_enc), paper"] for line in (*treebank, *yelp)] == ["-", "5.80", "-", "4.07"]
     likelihood = records["vrae_sa"][0]["report"]["likelihood"]
-    # A model without the variable has no KL instead of a KL of 0, and its bound is exact.
+    # A model without z_enc shows a dash instead of a KL of 0, and its bound is exact.
     assert treebank[0]["KL(z_enc)"] == "-" and not {"code", "controls"} & records["lstm"][0]["report"].keys()
     assert lines[0]["PPL (IW)"] == lines[0]["PPL (ELBO), sentences of IW"]
-    # The bounds of the same sentences are in one table.
+    # One table contains all bounds of the same sentences.
     weighted = likelihood["importance_weighted"]
     assert lines[1]["PPL (ELBO), sentences of IW"] == f"{weighted['elbo_perplexity']:.2f}"
     assert lines[1]["PPL (IW)"] == f"{weighted['perplexity']:.2f}"

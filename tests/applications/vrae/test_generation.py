@@ -1,4 +1,4 @@
-"""Generation in each mode, bounds on log p(x), and the Gaussians of texts."""
+"""Tests generation in each mode, bounds on log p(x), and the Gaussians of texts."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book",
 
 @pytest.fixture(scope="module")
 def run_of_model(tmp_path_factory):
-    """A function that returns the cached run of a model."""
+    """Return a function that returns the cached run of a model."""
     cache = {}
 
     def run_of_model(model):
@@ -30,7 +30,7 @@ def run_of_model(tmp_path_factory):
 
 
 def log_words(run, z, ids):
-    """Return log p of all words (B, T, V) at each step of sentences, decoded without a memory."""
+    """Decode sentences without a memory, and return log p of all words at each step, (B, T, V)."""
     target_input = np.insert(ids, 0, START, axis=1)[:, :-1]
     models = run.models
     decoded = models.decoder(models.inputs(tf.constant(target_input, tf.int32), z))
@@ -40,7 +40,7 @@ def log_words(run, z, ids):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", slow_after(["vrae", "vrae_sa_aux", "vrae_sa"], 2))
 def test_new_sentences(run_of_model, model):
-    """A seed reproduces the sentences; they contain only words and respect the maximum length."""
+    """A seed reproduces the sentences, which contain only words and respect the maximum length."""
     writer = Writer(run_of_model(model))
     one, again, other = (writer.generate(40, seed).numpy().tolist() for seed in (1, 1, 2))
     assert one == again != other
@@ -48,14 +48,14 @@ def test_new_sentences(run_of_model, model):
     words = {word for text in one for word in text.decode().split()}
     assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
     assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
-    # At a temperature near 0, only the latents make sentences differ.
+    # At a temperature near 0, only the latents can make sentences differ.
     likely = Writer(run_of_model(model), SamplingOptions(temperature=1e-6))
     assert len(set(likely.generate(40, 1).numpy())) > 3
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_each_new_sentence_has_its_own_latents(tmp_path):
-    """If z_enc does not reach the state and decoding is greedy, only z_t makes sentences differ."""
+    """z_enc does not reach the state and decoding is greedy, so only z_t can make sentences differ."""
     run = run_of(tmp_path, model="vrae_sa")
     kernel = run.models.decoder.cell.kernel
     kernel.assign(tf.concat([kernel[:6], tf.zeros_like(kernel[6:])], axis=0))
@@ -94,8 +94,8 @@ def test_interpolation(run_of_model):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", slow_after(["lstm", "vrae_sa"]))
 def test_a_bound_of_more_draws_is_larger(run_of_model, model):
-    """On the same draws the importance-weighted bound is at least the mean ELBO, and grows with the number of draws
-    within three standard errors; with one draw it equals the ELBO."""
+    """On the same samples, the importance-weighted bound is at least the mean ELBO, which it equals for one sample. The
+    bound grows with the number of samples, within three standard errors."""
     run = run_of_model(model)
     source, target_input, target = sentences_of(run, "train")
     writer = Writer(run)
@@ -125,8 +125,8 @@ def test_a_bound_of_more_draws_is_larger(run_of_model, model):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("model", "informed"), [("vrae", "latent"), ("vrae_sa_aux", "latent"), ("vrae_sa", "both")])
 def test_divergences_match_means_over_draws(run_of_model, tmp_path, model, informed):
-    """Over 400 draws, log q - log p has the closed-form KL as its mean, and the log importance weights have the ELBO,
-    within 4 standard errors."""
+    """Over 400 samples, the mean of log q - log p is the closed-form KL, and the mean log importance weight is the
+    ELBO, within 4 standard errors."""
     run = run_of_model(model) if informed == "latent" else run_of(tmp_path, model=model, informed=informed)
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
@@ -145,7 +145,7 @@ def test_divergences_match_means_over_draws(run_of_model, tmp_path, model, infor
 @pytest.mark.usefixtures("eagerly")
 @every_model
 def test_describe(run_of_model, model):
-    """The Gaussian of a text depends only on the text, not on its batch or on draws of latents."""
+    """The Gaussian of a text depends only on the text, not on its batch or on samples of latents."""
     run = run_of_model(model)
     writer = Writer(run)
     source = run.codec.encode(LINES, 7)

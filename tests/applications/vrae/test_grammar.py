@@ -1,4 +1,4 @@
-"""The grammar of the built-in sentences and its parser."""
+"""Tests the grammar of the built-in sentences and its parser."""
 
 import pytest
 

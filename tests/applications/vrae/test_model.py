@@ -1,4 +1,4 @@
-"""The four models against a NumPy implementation of their equations, and the training objective."""
+"""Tests the four models against a NumPy implementation of their equations, and the training objective."""
 
 import dataclasses
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ from applications.text.text import PAD
 from applications.vrae.decode import Writer
 from applications.vrae.train import LaggingInference
 
-# Every model, and the other values of `informed`.
+# Every model with the default `informed`, and vrae_sa with its other values.
 every_way = pytest.mark.parametrize(
     ("model", "informed"),
     [*((model, "latent") for model in EVERY_MODEL), *(("vrae_sa", way) for way in ("both", "none"))],
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 @pytest.fixture(scope="module")
 def run_of_model(tmp_path_factory):
-    """A function that returns the cached run of a model without dropout."""
+    """Return a function that returns the cached run of a model without dropout."""
     cache = {}
 
     def run_of_model(model, informed="latent"):
@@ -128,7 +128,7 @@ def test_values_match_the_equations(run_of_model, model, informed):
 
 @every_way
 def test_the_reported_elbo_is_the_training_objective(run_of_model, model, informed):
-    """They agree for the same noise of all latents."""
+    """The ELBO of the report equals minus the training loss if all latents use the same noise."""
     run = run_of_model(model, informed)
     source, target_input, target = sentences_of(run)
     writer, seed = Writer(run), tf.constant([3, 4])
@@ -157,7 +157,7 @@ def test_the_auxiliary_loss_exists_only_in_training(run_of_model):
 
 @every_way
 def test_inference_weights_do_not_affect_generation(run_of_model, model, informed):
-    """All weights are inference weights or affect `generate`, except an attention that informs nothing."""
+    """Each weight either is an inference weight or affects `generate`, except an attention that informs no latent."""
     run = run_of_model(model, informed)
     writer = Writer(run)
     before = writer.generate(6, 1).numpy().tolist()
@@ -177,7 +177,7 @@ def test_inference_weights_do_not_affect_generation(run_of_model, model, informe
 
 @pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_p_lags_behind_q(run_of_model, in_graph):
-    """The order is two steps of q, one of p, two of q, then steps of both."""
+    """Training takes two steps of q, one of p and two of q, and then steps of both."""
     tf.config.run_functions_eagerly(not in_graph)
     run = run_of_model("vrae_sa")
     model, variational = run.models.training, dataclasses.replace(run.options.variational, lagging_steps=5, q_steps=2)

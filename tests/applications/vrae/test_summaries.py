@@ -1,4 +1,4 @@
-"""Summaries: document formats, Gaussians of texts, extraction and ROUGE."""
+"""Tests summaries: document formats, Gaussians of texts, extraction and ROUGE."""
 
 import numpy as np
 import pytest
@@ -66,12 +66,12 @@ def test_divergences_and_mixtures_match_tfp():
 def test_extract_adds_sentences_that_fit():
     sentences = ["a b c", "d e f g", "a b d", "h"]
     assert extract([1, 0, 3, 2], sentences, 8) == "a b c d e f g h"
-    # If no sentence fits, the best is truncated.
+    # If no sentence fits, the best sentence is truncated.
     assert extract([1, 0], sentences, 2) == "d e"
 
 
 def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
-    """The document is the mixture of its sentences, or the sequence of all words without a length limit."""
+    """Sentences are sorted by their KL to the document, a mixture of its sentences or one sequence of all its words."""
     run = run_of(tmp_path, model="vrae")
     sentences = [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
     for document in ("mixture", "sequence"):
@@ -107,7 +107,7 @@ def test_rouge_is_the_mean_over_references():
 
 @pytest.mark.slow
 def test_the_command(run_of, tmp_path):
-    """The command writes a file per topic and a table of all systems with means over topics."""
+    """The command writes a file per topic, and a table of all systems with means over topics."""
     words = opinosis(tmp_path)
     run = run_of(VRAE_CASE).path
     printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
