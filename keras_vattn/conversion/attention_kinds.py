@@ -17,7 +17,8 @@ from keras_vattn.support.sublayers import path_of
 def attentions_in(layer):
     """Return a dictionary from convertible attention layers of a model to the names of their KLs in the log.
 
-    The names are paths. A softmax uses the path of its attention layer, because Keras may have numbered the softmax.
+    The names are paths. A softmax gets the path of its attention layer, because Keras may have added a number to its
+    own path.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
@@ -30,7 +31,7 @@ def all_attentions(model):
 
 
 def attention_kind(layer):
-    """Return how `to_bayesian` treats a layer.
+    """Return how `to_bayesian` converts a layer.
 
     Returns:
         `"class"` if `to_bayesian` adds a mixin to the class of the attention layer; `"softmax"` if it replaces a

@@ -20,7 +20,7 @@ def serialized(layer, optional=False):
             return None
         raise ValueError(
             "The model cannot be rebuilt from its config, nor saved: one of its classes has `__init__` arguments but "
-            "no `get_config` that returns them. If it is not yours, use the whole backbone as a layer of your model. "
+            "no `get_config` that returns them. If you cannot add it, use the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
     llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
@@ -29,7 +29,7 @@ def serialized(layer, optional=False):
     def adjusted(entry):
         entry = {key: value for key, value in entry.items() if key != "compile_config"}
         if entry.get("name") in tied and "vocabulary_size" in entry:
-            # The config of a Llama of KerasHub 0.32 lacks this option.
+            # Add this option, which KerasHub 0.32 omits from the config of a Llama.
             entry.setdefault("tie_word_embeddings", True)
         return entry
 

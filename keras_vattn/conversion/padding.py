@@ -16,7 +16,7 @@ class HeadsWithPadding:
     """Mixin of converted multi-head attention. It masks the queries of padding in self-attention."""
 
     def __call__(self, *arguments, **options):
-        # Compare query and value here, because Keras then casts each input, so that they become different objects.
+        # Compare query and value before Keras casts them, because afterwards they are always different objects.
         token = _IS_SELF_ATTENTION.set(self._is_self_attention(arguments, options))
         try:
             return super().__call__(*arguments, **options)
@@ -27,7 +27,7 @@ class HeadsWithPadding:
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
-            # `call` raises the error about its arguments.
+            # The call itself will raise an error about the wrong arguments.
             return False
         # A call with a cache attends to cached positions too, so it is not self-attention.
         return (

@@ -29,7 +29,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# Attribute of an attention layer without a softmax layer, for the softmax layer that the conversion adds.
+# If an attention layer has no softmax layer, the conversion adds a softmax layer as an attribute of this name.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
 # The softmax layer of the attention layer that this thread currently calls.

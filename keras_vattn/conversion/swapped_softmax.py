@@ -94,7 +94,7 @@ def swap_softmax(layer):
             setattr(layer, SOFTMAX_NAME, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
-    # Keras reads the signature of `call` in `__init__`.
+    # Run `__init__` again, in which Keras reads the signature of the new `call`.
     keras.layers.Softmax.__init__(softmax, **options)
     return softmax
 

@@ -29,7 +29,7 @@ def has_dropout(layer):
 
 
 def has_unknown_rate(layer):
-    """Return whether a layer may have a dropout rate whose attribute is not one of `RATE_NAMES`."""
+    """Return whether a layer may have a dropout rate in an attribute that `RATE_NAMES` does not list."""
     # Stochastic layers and recurrent decoders may use their seed generator for noise instead of dropout.
     has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute

@@ -134,8 +134,7 @@ def _resources(model, preprocessor):
 
 
 def _referenced_objects(function):
-    """Return the outer objects that a function, method or partial call references, except functions of other
-    modules."""
+    """Return the objects that a function, method or partial call references, except functions of other modules."""
     if isinstance(function, functools.partial):
         return [function.func, *function.args, *function.keywords.values()]
     if inspect.ismethod(function):

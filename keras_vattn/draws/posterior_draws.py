@@ -86,8 +86,8 @@ def compiled_functions(model, request):
 
 
 class CompiledFunction:
-    """Replaces a compiled function of a model while contexts are open. In a thread inside a context, it calls a
-    function that samples; in other threads, the original function.
+    """Replaces a compiled function of a model while a `posterior_draws` context is open. In threads inside the context,
+    it calls a function that samples; in other threads, the original function.
 
     Args:
         model: A `keras.Model`.

@@ -71,7 +71,7 @@ class SharedPrefix:
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Return a dictionary from the names of the tensors on the cut to whether their axis 0 is the batch axis.
+        """Return a dictionary from the names of the tensors on the cut to booleans: whether axis 0 is the batch axis.
 
         If a tensor depends on the batch size in another way, its operation moves to the remainder, and the inputs of
         the operation become the cut.

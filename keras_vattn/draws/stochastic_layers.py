@@ -38,7 +38,7 @@ def stochastic_layers(model, with_kl=False):
 
 
 def has_kl(layer):
-    """Return whether a Keras layer has a KL."""
+    """Return whether a layer can add a KL to the loss."""
     if getattr(layer, "kl_tracker", None) is None:
         return False
     return layer.name_in_the_log is not None or getattr(layer, "alignment_prior", layer) is not None
@@ -59,7 +59,7 @@ def drawing_layers(model):
     invalid = [layer for layer in layers if not reads_requests(layer)]
     if invalid:
         raise ValueError(
-            "A layer with `is_stochastic = True` must inherit `draws`, the request to draw at inference, from "
+            "A layer with `is_stochastic = True` must inherit `draws`, the sampling request at inference, from "
             "keras_vattn.StochasticLayer, and must not override it: make it a subclass and call `noise_seed`. "
             f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in invalid)}"
         )

@@ -31,7 +31,7 @@ class FusedAdam(keras.optimizers.Adam):
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # With `global_clipnorm` set to `None`, Keras does not clip; `apply` does.
+            # Keras does not clip if its `global_clipnorm` is `None`. `apply` clips instead.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):

@@ -171,7 +171,7 @@ class CategoricalAttention(StochasticLayer):
         with_baseline = self.objective.has_baseline_entry(pair, training)
         seed = self.noise_seed(training) if pair.draws else None
         if pair.draws and seed is None:
-            # `inference="importance_weighted/sample"` draws in every evaluation.
+            # `inference="importance_weighted/sample"` samples in every evaluation, even without a sampling request.
             seed = random.draw_seed(self.seed_generator)
         candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
         log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
@@ -264,7 +264,7 @@ class CategoricalAttention(StochasticLayer):
             count = self.objective.num_candidates(pair, num_keys)
             num_candidates.add(count)
             num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
-        # A size is `None` if it differs between calls.
+        # A size is `None` if it differs between training and evaluation.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}

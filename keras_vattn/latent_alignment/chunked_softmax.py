@@ -21,7 +21,7 @@ SMALLEST = 1e-30
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=None, num_blocks=1):
     """Return log softmax(inputs W + b)[target] of every row, or a weighted sum over all words, float32 (R,).
 
-    The targets have no gradient.
+    No gradient flows to the targets.
 
     Args:
         inputs: (R, D), in the dtype of the matrix products.
@@ -144,7 +144,7 @@ class _Output:
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def score_rows_if(self, needed, rows):
-        """Like `score_rows` if `needed`; otherwise return zeros without computing the product."""
+        """Call `score_rows` if `needed`; otherwise return zeros without computing the product."""
         shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
         return tf.cond(
             needed,

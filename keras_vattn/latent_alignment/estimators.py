@@ -78,8 +78,9 @@ def leave_one_out(log_weights):
 def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    This is Ba et al. 2015 without baselines, and Bornschein and Bengio 2015. The gradient of the likelihood is that of
-    the importance-weighted bound, and the gradient of q moves q towards p(z | y). `importance_weighted` defines omega.
+    Bornschein and Bengio 2015 propose the method; Ba et al. 2015 add baselines, which are omitted here. The likelihood
+    has the gradient of the importance-weighted bound, and the gradient of q moves q towards p(z | y).
+    `importance_weighted` defines omega.
 
     Formula:
         "result" = log (1/K sum_k omega_k)

@@ -18,7 +18,7 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A sampled
     position z depends on q, so a sampled value needs an additional gradient, which a term of value 0 provides. The
-    formula shows one sample and the baseline b; sg stops the gradient. In expectation, its gradient is the gradient of
+    formula shows one sample and the baseline b; sg stops the gradient. In expectation, the formula has the gradient of
     E_q log p(y | z) (eq. 1). You can therefore sum and mask the values, and pass them to `fit` with the loss
     `keras_vattn.NegativeBound`. They contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
 
@@ -33,8 +33,8 @@ class LatentLogLikelihood(keras.layers.Layer):
             `CategoricalAttention` that returned the candidates. Defaults to `"elbo"`.
 
     Call arguments:
-        log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or another emission; (B, T, K + 1) with
-            the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
+        log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
+            with the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
         log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. The layer compares the objective stored
             in it with its own. A slice stores no objective; then the layer compares only the numbers of candidates.
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
@@ -64,7 +64,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
-        # Log-likelihoods stay float32.
+        # Without autocast, log-likelihoods remain float32.
         super().__init__(autocast=False, **kwargs)
         self.objective = resolve_objective(objective)
         self.supports_masking = True
@@ -110,7 +110,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
-            # Keras itself would propagate only the mask of the log-likelihood.
+            # Set the combined mask, because Keras would propagate only the mask of the log-likelihood.
             keras_private.set_mask(value, mask)
         return value
 

@@ -140,7 +140,7 @@ class LatentObjective:
             raise ValueError('The estimator "top_k" needs the argument `top_k`. Received: top_k=None')
         if self.num_samples < 2 and any(x.objective == "wake_sleep" for x in pairs):
             raise ValueError(
-                "wake_sleep compares draws and needs `num_samples` of at least 2. "
+                "wake_sleep compares samples and needs `num_samples` of at least 2. "
                 f"Received: num_samples={self.num_samples}"
             )
         if pair.estimator == "gumbel" and self.num_samples != 1:

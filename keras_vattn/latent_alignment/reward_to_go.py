@@ -83,7 +83,7 @@ class RewardToGo(keras.layers.Layer):
     """
 
     def __init__(self, baseline="moving_average", baseline_decay=0.99, entropy_weight=0.0, **kwargs):
-        # Log-likelihoods stay float32.
+        # Without autocast, log-likelihoods remain float32.
         super().__init__(autocast=False, **kwargs)
         if baseline not in BASELINES:
             raise ValueError(f'`baseline` must be "moving_average" or None. Received: baseline={baseline!r}')

@@ -104,7 +104,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         bias_initializer="zeros",
         **kwargs,
     ):
-        # `log_weights` stays float32.
+        # Without autocast, `log_weights` remains float32.
         super().__init__(autocast=False, **kwargs)
         self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)

@@ -32,12 +32,12 @@ def class_labels(labels, num_examples, num_classes):
     labels = np.asarray(labels)
     if labels.shape != (num_examples,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"`labels` must be integers of shape ({num_examples},), one for each example of the draws. "
+            f"`labels` must be integers of shape ({num_examples},), one for each example in `draws`. "
             f"Received: labels.shape={labels.shape}, labels.dtype={labels.dtype}"
         )
     if labels.min() < 0 or labels.max() >= num_classes:
         raise ValueError(
-            f"`labels` must lie in [0, {num_classes}), the classes of the draws. "
+            f"`labels` must be class indices in [0, {num_classes}). "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
     return labels

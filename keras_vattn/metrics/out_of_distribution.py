@@ -6,7 +6,7 @@ from keras_vattn.support.validation import positive_number
 
 
 def out_of_distribution_detection(in_scores, out_scores):
-    """Return how well a score detects out-of-distribution examples, which should have larger scores.
+    """Measure how well a score detects out-of-distribution examples, whose scores should be larger.
 
     Possible scores are `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
     (Hendrycks and Gimpel 2017), and `energy` of logits. No threshold separates equal scores.
@@ -41,7 +41,7 @@ def out_of_distribution_detection(in_scores, out_scores):
     scores = [np.asarray(x, "float64") for x in (in_scores, out_scores)]
     if any(x.ndim != 1 or not x.size or np.isnan(x).any() for x in scores):
         raise ValueError(
-            "`in_scores` and `out_scores` must have shapes (N,) and (K,), not empty, and no NaN. Received: "
+            "`in_scores` and `out_scores` must be non-empty vectors without NaN. Received: "
             f"in_scores.shape={scores[0].shape}, out_scores.shape={scores[1].shape}, {np.isnan(scores[0]).sum()} and "
             f"{np.isnan(scores[1]).sum()} NaN"
         )

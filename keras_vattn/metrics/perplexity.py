@@ -143,7 +143,7 @@ def predictive_log_likelihood(log_likelihoods):
     log_likelihoods = ops.convert_to_tensor(log_likelihoods)
     if len(log_likelihoods.shape) != 2:
         raise ValueError(
-            "Expected log-likelihoods of shape (draws, batch). "
+            "Expected log-likelihoods of shape (samples, batch). "
             f"Received: log_likelihoods.shape={tuple(log_likelihoods.shape)}"
         )
     num_draws = ops.cast(ops.shape(log_likelihoods)[0], log_likelihoods.dtype)

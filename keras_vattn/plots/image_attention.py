@@ -167,7 +167,7 @@ def _per_panel(name, values, ndim, shape, num_panels=None):
         values = [np.stack(values)]
     if not values or any(value.ndim != ndim or not value.size for value in values):
         raise ValueError(
-            f"`{name}` must be {shape}, not empty, or several such arrays. "
+            f"`{name}` must be a non-empty array of shape {shape}, or a sequence of such arrays. "
             f"Received: {name} of shapes {[value.shape for value in values]}"
         )
     if num_panels is not None and len(values) not in (1, num_panels):

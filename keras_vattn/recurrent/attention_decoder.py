@@ -59,7 +59,7 @@ class AttentionDecoder(RecurrentDecoder):
         memory: (B, S, Dm), for instance the outputs of an encoder; `None` without attention.
         initial_state: List of (B, units) tensors: the states of the first layer, such as [h, c] of an LSTM, then the
             states of the second layer, and so on. `None` for zeros.
-        inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
+        inputs_mask: Boolean (B, T). A masked step does not change the state and adds no KL.
         memory_mask: Boolean (B, S).
         posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked
             step adds no KL.

@@ -17,7 +17,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 
     A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
     `num_gates`, the number of gates of width `units`; and `context_gates`, a slice of the gates that receive the
-    context. It creates further weights in `build`, after `super().build`.
+    context. Create further weights in `build`, after `super().build`.
 
     Formula:
         "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b

@@ -43,8 +43,8 @@ class Part:
 
     def draw_seeds(self, memory, training):
         """Return the seeds of a call. By default, training uses one seed of `seed_generator` for noise and dropout. If
-        a layer of the part samples, return its `draw_seeds(training)`. `keras_vattn.Sampler(model, dropout=True)` calls
-        this with `training=True` and uses only the dropout seed."""
+        a layer of the part samples, return `draw_seeds(training)` of the layer. `keras_vattn.Sampler(model,
+        dropout=True)` calls this with `training=True` and uses only the dropout seed."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 

@@ -1,4 +1,4 @@
-"""Check and cast inputs whose last axis is features: widths must be those of `build`, integers become floats."""
+"""Check that the widths of inputs are those of `build`, and cast integer inputs to floats."""
 
 import inspect
 

@@ -76,7 +76,7 @@ def read(owner, name):
 
 
 def available(value, name, owner):
-    """Return whether a private name exists, and warn if it does not. `value` is `None` if it does not exist."""
+    """Return whether a private name exists (`value` is not `None`), and warn if it does not."""
     if value is None:
         warnings.warn(lacks(name, owner), stacklevel=3)
     return value is not None

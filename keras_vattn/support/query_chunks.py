@@ -71,7 +71,7 @@ def _run_in_graph(step, chunks, memory, shared):
     specs = [[tf.TensorSpec(x.shape[num_axes:], x.dtype) for x in tensors] for tensors, num_axes in inputs]
     number = tf.TensorSpec((), tf.int32)
     traced = tf.function(step, autograph=False).get_concrete_function(*specs, number, number)
-    # The gradient of a loop cannot capture an eager tensor.
+    # Copy eager tensors into the graph, because the gradient of a loop cannot capture them.
     captures = [x if tf.is_symbolic_tensor(x) else tf.identity(x) for x in traced.captured_inputs]
     traced.set_external_captures(captures)
     chunk_specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
@@ -116,6 +116,6 @@ def _pad_to_length(x, axis, length, new_length):
     """Pad an axis of x to a new length with copies of its last element, or with zeros if the axis is empty."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x
-    # Copies are safer than zeros, where a gradient may be infinite or NaN.
+    # Do not pad with zeros, because gradients at zeros may be infinite or NaN.
     x = tf.pad(x, [[0, int(each == axis)] for each in range(x.shape.rank)])
     return tf.gather(x, tf.minimum(tf.range(new_length), _at_least_one(length) - 1), axis=axis)

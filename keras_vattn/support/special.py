@@ -10,8 +10,9 @@ from keras_vattn.support.gradients import custom_gradient
 # in float32.
 LARGEST_EXPONENT = 60.0
 
-# Fitted by tests/helpers/coefficients.py. Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7: log Gamma and
-# its first two derivatives at 1 + x minus Stirling's leading terms, and the polynomial of `log_gamma_curvature`.
+# Fitted by tests/helpers/coefficients.py. Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7: log
+# Gamma(1 + x) and its first two derivatives, minus the leading terms of Stirling's formula; and the polynomial of
+# `log_gamma_curvature`.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
