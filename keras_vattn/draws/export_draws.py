@@ -37,8 +37,8 @@ def export_draws(
     same batch and seed. They change with the seed, and if an example is sent in another batch.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
-    preprocessor, so import tensorflow_text before you load it. To export the task without the preprocessor, export
-    `keras.Model(task.inputs, task.outputs)`.
+    preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,
+    export `keras.Model(task.inputs, task.outputs)`.
 
     Args:
         model: A built `keras.Model` with one output.

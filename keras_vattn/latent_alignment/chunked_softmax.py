@@ -155,7 +155,8 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         d_inputs, d_kernel, d_bias = totals
-        # Scale factors of width D, because the logits gradient has width V. The extra column yields the bias gradient.
+        # Scale the inputs (width D) instead of the logits gradient (width V). The extra column yields the bias
+        # gradient.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)

@@ -31,7 +31,7 @@ def expectation(log_likelihood, log_probability):
 def score_function(log_likelihood, log_probability, baseline):
     """Return the mean log-likelihood over samples z_k, with an unbiased gradient of the expected log-likelihood.
 
-    The reward and the baseline are constants for the gradient (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k
+    The gradient treats the reward and the baseline as constants (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k
     are samples from q.
 
     Formula:

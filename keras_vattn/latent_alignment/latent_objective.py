@@ -51,9 +51,9 @@ AT_INFERENCE = {
 @keras.saving.register_keras_serializable(package="keras_vattn")
 @dataclasses.dataclass(frozen=True)
 class LatentObjective:
-    """Training objective and gradient estimator of a model with a latent alignment. Pass one instance to both layers.
+    """Training objective and gradient estimator of a model whose alignment is a latent variable.
 
-    `keras_vattn.CategoricalAttention` returns the candidates that the objective needs, and
+    Pass it to two layers. `keras_vattn.CategoricalAttention` returns the candidates that the objective needs, and
     `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value. The alignment z is one source
     position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al. 2018).
 

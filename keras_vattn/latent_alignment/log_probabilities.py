@@ -35,7 +35,7 @@ def draw(log_probability, num_samples, seed):
     """Sample indices, int64 (B, T, num_samples), independently from categorical distributions (B, T, S)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
     noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
-    # Keras's argmax first checks the sign of every number, which on a GPU process runs in host memory.
+    # Use `tf.argmax`: Keras's argmax first checks the sign of every number, with a GPU in host memory.
     return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 

@@ -5,7 +5,7 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Plot the fraction of mistakes among the most certain examples (risk) against their share of all (coverage).
+    """Plot the fraction of mistakes among the most certain examples (risk) against the share of examples (coverage).
 
     At coverage 1 the risk is the error rate. The legend shows the area under the curve,
     `keras_vattn.metrics.risk_coverage_area`.

@@ -109,7 +109,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Return the projected inputs, plus C times the context, (B, Dc) or `None`, in the context gates."""
+        """Return the projected inputs. If there is a context, (B, Dc), add C times the context to the context gates."""
         self.check_context(context)
         if context is None:
             return projected

@@ -10,7 +10,7 @@ from keras_vattn.recurrent.feeding import NoFeeding
 
 
 class Part:
-    """Base class of the parts of a `RecurrentDecoder`: methods for before, inside and after its loop over steps.
+    """Base class of the parts of a `RecurrentDecoder`. Its methods run before, inside and after the loop over steps.
 
     The parts share four dictionaries: `memory` and `noise`, computed before the loop; `state`, which a step passes to
     the next step; and `results` of the current step. A part adds values under unique names, and may read all values. In
