@@ -183,8 +183,8 @@ def final_value(schedule):
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
-        A float: 1.0 for `None`; the attribute `final_value` if the schedule has one, which your own class can define;
-        otherwise the last value of Keras's `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`.
+        A float: 1.0 for `None`; the attribute `final_value` if the class of the schedule defines it; otherwise the last
+        value of Keras's `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`.
 
     Raises:
         ValueError: If `schedule` is neither a schedule nor `None`, or if it has no final value, like

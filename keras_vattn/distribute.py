@@ -66,7 +66,7 @@ def prepare(model):
         return model
     if model.jit_compile or model.steps_per_execution != 1:
         raise ValueError(
-            "Several replicas support neither XLA nor several steps per execution: compile the model with "
+            "With several replicas, use neither XLA nor several steps per execution: compile the model with "
             f"jit_compile=False and steps_per_execution=1. Received: jit_compile={model.jit_compile}, "
             f"steps_per_execution={model.steps_per_execution}"
         )

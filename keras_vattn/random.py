@@ -54,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# -c d / dc applied to the terms of `_QUANTILE`: the derivative of v^j / c^(k + 1) is -(k + 1 + j / 2) v^j / c^(k + 2).
+# The same for -c d(eta) / dc, because v^j / c^(k + 1) has the derivative -(k + 1 + j / 2) v^j / c^(k + 2).
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )
@@ -206,7 +206,7 @@ def _draw_once(draw, condition, word, otherwise):
     not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured. `tf.vectorized_map` also gets
     no `tf.cond`, because it cannot convert a branch that reads no seed.
     """
-    # TensorFlow traces a function that it vectorizes in this name scope.
+    # TensorFlow uses this name scope when it traces a function to vectorize.
     is_vectorized = "loop_body" in tf.get_current_name_scope()
     if is_vectorized or tf.config.list_physical_devices("GPU"):
         return draw(tf.where(condition, tf.constant(word, tf.uint64), tf.constant(otherwise, tf.uint64)))
@@ -218,7 +218,7 @@ def _entries(shape, generate, *draw_arguments):
 
     Args:
         shape: Shape of the result.
-        generate: Function of the number n of word pairs and of the counter word from `_draw_once`; returns bits (n, 2).
+        generate: Function of the number n of word pairs and of the counter word from `_draw_once`. Returns bits (n, 2).
         *draw_arguments: Arguments of `_draw_once` after the first.
     """
     size = _size(shape)
@@ -342,7 +342,7 @@ def gamma_noise(shape, seed):
         seed: int32 tensor of shape (2,).
 
     Returns:
-        A tuple of three float32 tensors of the given shape: normals, and logarithms of two uniforms.
+        A tuple of three float32 tensors of the given shape: normal draws, and the logarithms of two uniform draws.
 
     Example:
 

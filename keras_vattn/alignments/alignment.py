@@ -43,7 +43,7 @@ class Alignment:
 
     def noise(self, shape, seed):
         """Return the noise of all steps, which is drawn before any loop: a tensor, a dictionary of tensors, or `None`
-        for an alignment without noise. The leading axes of each tensor are those of `shape` without the last.
+        for an alignment without noise. The leading axes of each tensor are those of `shape` except the last.
 
         Args:
             shape: Shape of the logits.

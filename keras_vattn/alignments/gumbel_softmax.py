@@ -10,9 +10,9 @@ from keras_vattn.support.validation import boolean, positive_number
 class GumbelSoftmax(Alignment):
     """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
 
-    See Jang et al. 2017 and Maddison et al. 2017. Its name is "gumbel" in the code of Deng et al. 2018. As tau goes to
-    0, the weights become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the weights
-    only in this limit.
+    See Jang et al. 2017 and Maddison et al. 2017. The code of Deng et al. 2018 calls this alignment "gumbel". As tau
+    goes to 0, the weights become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the
+    weights only in this limit.
 
     The KL of the relaxed distribution has no closed form, so the layer uses the KL of the underlying categorical
     distributions as a surrogate. With a `ContextualPrior`, p is the distribution Psi that its network computes from the

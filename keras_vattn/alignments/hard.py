@@ -30,7 +30,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # The KLs of later steps would depend on the draw, but would pass no gradient to it.
+    # No KL is supported: KLs of later steps would depend on the draw, but pass no gradient to it.
     takes_divergence = False
 
     def noise(self, shape, seed):

@@ -66,7 +66,7 @@ class Keys:
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless each row is one axis, which TensorFlow Probability requires."""
+        """Raise ValueError unless rows extend along one axis, which TensorFlow Probability requires."""
         raise ValueError(
             "A TensorFlow Probability distribution over whole rows needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"

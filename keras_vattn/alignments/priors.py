@@ -20,7 +20,7 @@ class Prior(keras.layers.Layer):
 
     A prior is a Keras layer because it may have weights. Attention layers call the method `log_psi`, never the prior
     itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a
-    `ContextualPrior` accept it.
+    `ContextualPrior` also accept a custom prior.
 
     Attributes:
         num_heads: Number of heads if each head has its own network, `None` if all heads share one network.
@@ -70,7 +70,7 @@ class Prior(keras.layers.Layer):
         """Raise ValueError if an argument would have no effect on a KL of the normalised weights."""
 
     def get_config(self):
-        # Keras cannot serialise a layer that has the default `get_config` and a dtype policy object.
+        # Without this method, Keras could not serialise a layer whose dtype is a policy object.
         return super().get_config()
 
 
@@ -101,7 +101,7 @@ class ContextualPrior(Prior):
     the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, they may differ by a constant per
     query. For the priors of the paper, which are Gamma or lognormal, use `keras_vattn.GammaPrior` or `LogNormalPrior`.
 
-    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), which is unusable
+    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so it is unusable
     unless k is small. Use `kl_of="weights"` instead.
 
     Formula:
@@ -204,8 +204,8 @@ class GammaPrior(FamilyPrior):
     """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
 
     A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, `"paper"` follows the formula in section 3.3 of the paper. A fixed prior uses the number `alpha` for
-    every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
+    published code, and `"paper"` follows the formula in section 3.3 of the paper. A fixed prior uses the number `alpha`
+    for every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
 
     With `scale="rate"`, the mean of a contextual prior is Psi for every `beta`, and `beta` scales the KL gradient:
 
@@ -274,7 +274,7 @@ class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
     A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, `"paper"` follows the formula in the paper. A fixed prior uses the number `mean` for every key.
+    published code, and `"paper"` follows the formula in the paper. A fixed prior uses the number `mean` for every key.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)

@@ -100,5 +100,5 @@ def _ids(name, ids):
         raise ValueError(
             f"`{name}` must be integers of shape (E,). Received: {name} of shape {tuple(ids.shape)}, {ids.dtype.name}"
         )
-    # Most GPU kernels of TensorFlow keep int32 in host memory.
+    # Use int64, because most GPU kernels of TensorFlow keep int32 in host memory.
     return ops.cast(ids, "int64")

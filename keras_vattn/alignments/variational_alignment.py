@@ -18,7 +18,7 @@ from keras_vattn.support.validation import whole_number
 
 # The largest float16, which replaces infinite posterior logits.
 LARGEST = 65504.0
-# Number of draws that estimate a KL without a closed form at inference.
+# Number of draws at inference that estimate a KL without a closed form.
 EVALUATION_DRAWS = 16
 # Maximum number of weights that `statistics` draws at once.
 STATISTICS_ENTRIES = 2**24
@@ -29,7 +29,7 @@ class AlignmentInputs(NamedTuple):
 
     Attributes:
         logits: Logits that the score computed, float32.
-        keys: A `Keys`, which defines the entries of each row.
+        keys: A `Keys`, which defines the valid keys of each query.
         log_psi: log Psi of a contextual prior, or `None`.
         posterior_logits: Logits of an inference network, finite float32 of the shape of `logits`, or `None`.
         psi_of_rows: Whether Psi sums to one over the keys of each query.
@@ -48,8 +48,8 @@ class VariationalAlignment:
     Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and p is
     the distribution of the prior; without a prior, there is no KL. With posterior logits, q =
     alignment(posterior_logits) and p = alignment(logits). Noise is a dictionary that is drawn before any loop. It is
-    empty if the call does not draw. Otherwise its key is `"alignment"`, and also `"warm"` in training with a warm
-    start. The leading axes of its tensors are those of the logits, so a loop can slice them.
+    empty if the call does not draw. Otherwise it has the key `"alignment"`, and in training with a warm start also
+    `"warm"`. The leading axes of its tensors are those of the logits, so a loop can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
@@ -87,7 +87,7 @@ class VariationalAlignment:
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
-                'A prior for each head must be "contextual" or a ContextualPrior with the same `num_heads`. '
+                'A prior for each head must be "contextual", or have the `num_heads` of the attention layer. '
                 f"Received: prior={prior!r}, its num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )
@@ -260,7 +260,7 @@ class VariationalAlignment:
         return statistics
 
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
-        """Return the standard deviation of each weight, from draws in batches."""
+        """Return the standard deviation of each weight, computed from batches of draws."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
         num_together = 1
         if all(isinstance(length, int) for length in shape):

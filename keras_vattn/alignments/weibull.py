@@ -21,7 +21,8 @@ class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
-    mean of the weights (at k = 1, 0.60 instead of a mean of 0.51). As k goes to infinity, draws approach softmax(phi).
+    mean of the weights (at k = 1, 0.60 for a weight with the mean 0.51). As k goes to infinity, draws approach
+    softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
     follows the published code: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this mean.
@@ -36,9 +37,10 @@ class Weibull(Alignment):
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
     a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). The bound of the same model is tighter,
     but no published system uses it. The KL is estimated at the draw, or averaged over 16 fixed draws if the call does
-    not draw. The scale of E[S] cancels, so another `parameterization` or `kl_estimator` raises an error.
+    not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other than the default raises an
+    error.
 
-    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, it is f(alpha), where
+    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha), where
     gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at least n
     f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
 

@@ -1,4 +1,4 @@
-"""Decoding in a graph, with any pure step function."""
+"""Greedy decoding, sampling and beam search in a TensorFlow graph, with any pure step function."""
 
 from keras_vattn.decoding.beam_search import beam_search
 from keras_vattn.decoding.decode import decode, greedy, sample

@@ -36,12 +36,12 @@ def beam_search(
             prepares them: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
         state: Initial state, a structure of tensors (B, ...). `beam_search` repeats the tensors for the beams. `step`
             must not change their shapes and dtypes.
-        start_ids: (B,) int32.
+        start_ids: First input word of each sentence, (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token.
         num_beams: Number of beams, K.
         num_results: Number of sentences to return per example, at most `num_beams`. Defaults to 1.
-        length_penalty: a, at least 0. Defaults to 0.0.
+        length_penalty: a in the formula, at least 0. Defaults to 0.0.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
             other words are not renormalised, so log p(y) is the log-probability under the model. Defaults to `()`.
 
@@ -192,7 +192,7 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     """Return the results of `beam_search`. Their words and stored tensors are read backwards, from a beam to its
     parent."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
-    # Finished beams come first, dead beams last.
+    # Sort finished beams first, and dead beams, which contain no sentence, last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
     order = tf.argsort(beams["scores"], direction="DESCENDING", stable=True)
     order = tf.gather(

@@ -18,7 +18,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         step: Function of ids (B,), the state and the position (a scalar). It returns logits (B, V), the next state, and
             a (possibly empty) dictionary of (B, ...) tensors to store for every step, such as attention weights.
         state: Initial state, a structure of tensors. `step` must not change their shapes and dtypes.
-        start_ids: (B,) int32.
+        start_ids: First input word of each sentence, (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token: a positive integer or scalar tensor.
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
@@ -165,8 +165,8 @@ def exclude_words(log_words, forbidden_ids):
 
 
 def trace_entries(step, ids_shape, state, results):
-    """Return the structure of the tensors that `step` stores, and a TensorSpec for each tensor. Raises ValueError if a
-    tensor has the name of a result."""
+    """Return the structure of the tensors that `step` stores, and a TensorSpec for each tensor. Raises ValueError if
+    the name of a tensor is in `results`."""
     structure, specs = trace(
         lambda ids, state: step(ids, state, tf.constant(0))[2],
         tf.TensorSpec(ids_shape, tf.int32),

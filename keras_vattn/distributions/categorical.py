@@ -6,7 +6,7 @@ from keras_vattn.support import tfp
 
 
 class Categorical(tfp.Categorical):
-    """Categorical distribution over the keys of each row, from log-probabilities.
+    """Categorical distribution over the keys of each row, with log-probabilities as the parameter.
 
     The KL is at least 0. If rounding would make it negative, the value is 0, but the gradient is still that of the
     formula.

@@ -110,7 +110,7 @@ class RowDistribution(tfp.Distribution):
         return self._shape_tensor()[-1:]
 
     def __getitem__(self, slices):
-        raise NotImplementedError(f"A {type(self).__name__} covers all rows: slice its results instead.")
+        raise NotImplementedError(f"A {type(self).__name__} cannot be sliced: slice its results instead.")
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
@@ -133,7 +133,7 @@ def closed_divergence(q, p, keys):
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # No KL is registered, or q and p are transformed distributions with different transformations.
+        # Raised if no KL is registered, or if q and p are transformed by different transformations.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None

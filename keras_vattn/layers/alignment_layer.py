@@ -70,7 +70,7 @@ class AlignmentLayer(StochasticLayer):
             keys: The `Keys` of the call.
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
-            head_axis: Axis or axes of the KL to sum over, because they are heads; `None` for a layer without heads.
+            head_axis: Axis or axes of heads, over which the KL is summed; `None` for a layer without heads.
             context: Tuple of the context's KL for each query, and the number of entries of this KL; or `None`.
             chunk: The `Chunk` of the queries, or `None`.
         """
@@ -133,7 +133,7 @@ class AlignmentLayer(StochasticLayer):
             query; the axis T has length 1 if all queries share Psi. With posterior logits, this is the entropy of the
             weights at the mean of p. With a fixed prior, the key is absent. `"weights_sd"` is the standard deviation of
             a weight over draws, averaged over the valid keys. If it is below 1e-3, the alignment is practically
-            deterministic. It does not include the noise of a Gaussian context, which does not affect the weights.
+            deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect the weights.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))

@@ -51,8 +51,8 @@ class Attention(AttentionSteps):
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
         warm_start_steps: Number of initial training calls that ignore posterior logits and draw from p, with a KL of 0.
-            Deng et al. 2018 (algorithm 2) first train this Jensen bound, E_p[log p(y | z)]. `kl_annealing` begins after
-            these calls. Defaults to 0.
+            Deng et al. 2018 (algorithm 2) begin with this objective, the Jensen bound E_p[log p(y | z)]. `kl_annealing`
+            begins after these calls. Defaults to 0.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. It has no effect in a decoder, which computes one
             query at a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
@@ -121,14 +121,14 @@ class Attention(AttentionSteps):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.score.keeps_state:
             raise ValueError(
-                "This score counts the queries and would restart in every query chunk: set query_chunk_size=None. "
+                "This score counts the queries, and would start again in every query chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
         # The annealing of the KL begins after the warm start, because there is no KL before.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior, only calls with posterior logits have a KL, and the log shows it after the first one.
+            # Without a prior, only calls with posterior logits add a KL. The log shows the KL after such a call.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
@@ -295,7 +295,7 @@ def _unpack_list(inputs, arguments, options):
     `keras.layers.Attention`."""
     if not 2 <= len(inputs) <= 3 or arguments:
         raise ValueError(
-            "A list is [query, value] or [query, value, key]; pass all other arguments by name. "
+            "A list of inputs is [query, value] or [query, value, key]; pass all other arguments by name. "
             f"Received: a list of {len(inputs)} and {len(arguments)} other positional arguments"
         )
     masks = options.pop("mask", None) or ()

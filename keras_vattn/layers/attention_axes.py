@@ -26,7 +26,7 @@ class AttentionAxes:
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
         # Whether inputs are (B, T, D), the only shape for which Keras computes masks.
         self.is_plain = rank == 3 and self.axes == (1,)
-        # The order of axes that transposes a projected tensor to batch axes, heads, attention axes, width.
+        # Permutation that moves the axes of a projected tensor to batch axes, heads, attention axes, width.
         self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):

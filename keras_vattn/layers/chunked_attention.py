@@ -80,10 +80,10 @@ class ChunkedAttention(AlignmentLayer):
         All queries of a chunk belong to one of G groups. A group is an example, or one head of an example.
 
         Args:
-            attend: Function of a chunk's queries, keys, entries, `DenseKeys` and `Chunk`. Returns the context of the
+            attend: Function of a chunk's queries, keys, logits, `DenseKeys` and `Chunk`. Returns the context of the
                 chunk and the result of `divergence_terms`.
             size: Number of queries per chunk.
-            inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and entries (G, ..., T, S).
+            inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and logits (G, ..., T, S).
             masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
             weights: The trainable variables that `attend` reads.
             training: The call's `training`.

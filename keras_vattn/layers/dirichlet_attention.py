@@ -24,7 +24,7 @@ class DirichletAttention(NamedAttention):
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        prior: `"fixed"`, `"contextual"`, a `Prior`, or `None` for no KL without posterior logits. Defaults to `None`.
+        prior: `"fixed"`, `"contextual"` or a `Prior`. With `None`, only posterior logits add a KL. Defaults to `None`.
         min_log_concentration: Lower bound of log alpha. Defaults to -10.0.
         max_log_concentration: Upper bound of log alpha. Defaults to 10.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.

@@ -25,10 +25,10 @@ class GaussianLatent(GaussianLayer):
     Args:
         units: Width of z.
         temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
-        free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is smaller, the loss contains
-            this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
-        free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is smaller, the loss
-            contains this value instead. A sentence can use these nats at any step. Defaults to 0.0.
+        free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is below this value, the loss
+            contains this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
+        free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is below this value,
+            the loss contains this value instead. A sentence can use these nats at any step. Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
             exp(initial_log_scale). If a decoder samples z at every step, use a small value, such as -3, because the
@@ -113,7 +113,7 @@ class GaussianLatent(GaussianLayer):
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
-            # `where` instead of a product: a masked entry may be infinite.
+            # Use `where` instead of a product, because a masked entry may be infinite.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)

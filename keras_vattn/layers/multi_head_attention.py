@@ -19,7 +19,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     the Keras layer: arguments, outputs, masks and errors are the same, and weights load in either direction. With
     another alignment, training draws the weights independently for every head, query and example, and inference uses
     softmax(phi). At valid queries, the outputs at inference equal those of a Keras layer with the same kernels. With
-    `use_bias=True`, each W adds a bias.
+    `use_bias`, each W adds a bias.
 
     A weights file of the Keras layer loads into this layer with any alignment. A contextual prior has additional
     weights, which come first in `weights`. The file lacks them, so use `load_weights(path, skip_mismatch=True)`.
@@ -36,7 +36,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         key_dim: Width of a head's query and key.
         value_dim: Width of a head's value, or `None` for `key_dim`. Defaults to `None`.
         dropout: Dropout rate of the weights in training, applied after the draw. Defaults to 0.0.
-        use_bias: As in Keras, like `output_shape` and `attention_axes`. Defaults to `True`.
+        use_bias, output_shape, attention_axes: As in Keras, with the same defaults.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected keys of
             a head. Defaults to `None`.
@@ -54,8 +54,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
         value: (B, S, Dv).
         key: (B, S, Dk), or `None` to use `value`.
-        query_mask: Boolean (B, T), or in general the axes of the query without the last. A masked query adds no KL.
-        value_mask: Boolean (B, S), or in general the axes of the value without the last. A masked position has weight,
+        query_mask: Boolean, (B, T) or the shape of the query without its last axis. A masked query adds no KL.
+        value_mask: Boolean, (B, S) or the shape of the value without its last axis. A masked position has weight,
             gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), (B, H, T, S) for a mask per head, (T, S) for all examples, or a shape that
@@ -184,7 +184,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return [axes.expand_mask(x) for x in masks]
 
     def _check_position_masks(self, query, use_causal_mask):
-        """Raise ValueError for a causal mask or a window over axes that do not support it."""
+        """Raise ValueError if the attention axes do not support the causal mask or the window."""
         axes, window = AttentionAxes(self.attention_axes, len(query.shape)), self.sliding_window
         if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
             raise ValueError(
@@ -230,12 +230,12 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         self.multi_head_chunk_size(query.shape, value.shape, call_arguments["return_attention_scores"])
         if not call_arguments["return_attention_scores"]:
             return output
-        # Keras assumes equal numbers of queries and keys.
+        # Compute the shape of the weights here: Keras assumes equal numbers of queries and keys.
         shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(
             self.num_heads, query.shape, value.shape
         )
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        # Older versions of Keras lack both arguments.
+        # Add both arguments, because older versions of Keras lack them.
         return {"sliding_window": self.sliding_window, "use_gate": self.use_gate, **super().get_config()}

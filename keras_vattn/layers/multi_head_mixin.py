@@ -33,7 +33,7 @@ class MultiHeadMixin(ChunkedAttention):
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
         alignment: As in `keras_vattn.MultiHeadAttention`. Defaults to `"softmax"`.
-        prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
+        prior: As in `keras_vattn.MultiHeadAttention`. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of the Keras layer.
@@ -101,7 +101,7 @@ class MultiHeadMixin(ChunkedAttention):
         claim(self, "prior", self.alignment_prior)
         if self.attention_axes is not None and not AttentionAxes(self.attention_axes, len(query_shape)).are_valid:
             raise ValueError(
-                "`attention_axes` must name axes of the inputs before the last, each once. "
+                "`attention_axes` must be different axes of the inputs, without the last axis. "
                 f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query_shape)}"
             )
         super().build(query_shape, value_shape, key_shape)
@@ -303,7 +303,7 @@ class MultiHeadMixin(ChunkedAttention):
 
 
 def _supported_arguments(arguments):
-    """Return the arguments that the installed Keras supports; raise ValueError if any other is not at its default."""
+    """Return the arguments that the installed Keras supports. Raise ValueError if another is not at its default."""
     supported = inspect.signature(keras.layers.MultiHeadAttention).parameters
     for name, (version, default) in NEWER_ARGUMENTS.items():
         if name not in supported and arguments.get(name, default) != default:

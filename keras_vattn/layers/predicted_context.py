@@ -8,7 +8,7 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class PredictedContext(GaussianLayer):
-    """Predicts an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
+    """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
     A decoder without a memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
     an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the

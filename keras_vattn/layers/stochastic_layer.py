@@ -58,7 +58,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
             divided by the number of valid entries of all queries. Defaults to `"sum"`.
         seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. With `False` there is no seed generator, whose state is a variable.
+        draws_noise: Whether the layer draws noise. `False` creates no seed generator, and no variable for its state.
             Defaults to `True`.
 
     Example:
@@ -128,7 +128,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
         Args:
             shown: Whether the log shows the KL from the start, instead of after the first call with a KL.
-            name: Name of the layer in the log, `None` for its own name.
+            name: Name of the layer in the log, `None` for the name of the layer itself.
         """
         name = f"{name or self.name}_{self.logged_as}"
         self._shows_divergence, self._logged_name = shown, name
@@ -253,7 +253,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
-            # Subtract row by row: the float32 difference of two large sums would be mostly rounding.
+            # Subtract row by row: the float32 difference of two large sums would be mostly rounding error.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         self._added.prune(keras_private.own_losses(self))
@@ -272,7 +272,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         added = self._added.prune(losses)
         if thread is None:
             return losses, added
-        # Replicas are threads that share one list of losses: each reads only the losses that it added.
+        # Replicas are threads that share one list of losses: each replica reads only the losses that it added.
         other_replicas = {id(x.loss) for x in added if x.thread != thread}
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 

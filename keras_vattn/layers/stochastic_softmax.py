@@ -43,7 +43,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Raises:
         ValueError: If the logits have only one axis, if `axis` is not -1, if the mask or the key has the wrong shape,
-            if a contextual prior gets no key, or as in `keras_vattn.Attention`.
+            if a contextual prior gets no key, and in the same cases as `keras_vattn.Attention`.
 
     Example:
 

@@ -13,7 +13,7 @@ class Location(Score):
 
     W has one row for each of `max_length` positions. A shorter memory uses the first rows. A longer memory raises an
     error if its length is known statically, as always in eager mode. In a graph with unknown lengths, keys past
-    `max_length` are masked. The paper also ignores words near the end of long sentences.
+    `max_length` are masked. Luong et al. 2015 also ignore words near the end of long sentences.
 
     Formula:
         phi_(t,s) = (W "query"_t)_s

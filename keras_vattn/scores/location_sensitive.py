@@ -11,9 +11,9 @@ LOCATIONS = ("previous", "cumulative")
 class LocationSensitive(Additive):
     """Location-sensitive score, which also depends on the previous weights (Chorowski et al. 2015, eqs. 8 and 9).
 
-    The filters F are convolved with the attention weights of the previous step (`location="previous"`, as in the
-    paper), or with the sum of the weights of all previous steps (`"cumulative"`, common in speech synthesis). At the
-    first step, the previous weights are zeros.
+    The filters F are convolved with the attention weights of the previous step (`location="previous"`, as in Chorowski
+    et al. 2015), or with the sum of the weights of all previous steps (`"cumulative"`, common in speech synthesis). At
+    the first step, the previous weights are zeros.
 
     Use this score in a `keras_vattn.AttentionDecoder`, which passes the weights from step to step.
     `keras_vattn.Attention` raises an error for this score.

@@ -59,7 +59,7 @@ class Score(FeatureInputs, keras.layers.Layer):
         return self.project_keys(key)
 
     def score(self, query, projected_keys):
-        """Return the logits (B, T, S) of queries (B, T, Dq) against the projected keys."""
+        """Return the logits (B, T, S) for queries (B, T, Dq) and projected keys."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `score`.")
 
     def call(self, query, key, keys=None):
