@@ -126,7 +126,7 @@ def read_planetoid(prefix):
 
 
 def _check(prefix, parts, order):
-    """Raise `InputError` if a file has a wrong content, or contradicts another file."""
+    """Raise `InputError` if the content of a file is invalid, or contradicts another file."""
     for name in _ARRAYS:
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected a matrix. Received: {type(parts[name]).__name__}")

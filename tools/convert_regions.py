@@ -11,7 +11,7 @@ The regions of all sources, for instance training and validation, are written to
 - An .h5 or .hdf5 of bottom-up attention. The array `image_ids` contains the ids. If NAME.hdf5 lacks it, as published,
   NAME_imgid2idx.json in the same folder must contain a dictionary from ids to rows.
 
-If a file contains the size of its image, boxes are divided by it.
+Boxes are divided by the size of the image, if the file contains this size.
 """
 
 import argparse

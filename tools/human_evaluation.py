@@ -11,9 +11,9 @@ key.json contains the names; do not show it to the raters. Each rater fills in t
 sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005). `--label` selects which
 output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
 
-`read` prints three tables: the mean rating of each model with a 95% interval over outputs; the difference of each two
-models, paired by source, with a 95% interval and the p-value of Wilcoxon's signed-rank test; and Spearman's correlation
-of each two raters.
+`read` prints three tables: the mean rating of each model with a 95% interval over outputs; the difference between any
+two models, paired by source, with a 95% interval and the p-value of Wilcoxon's signed-rank test; and Spearman's
+correlation between any two raters.
 """
 
 import argparse

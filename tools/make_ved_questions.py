@@ -126,7 +126,8 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Remove statements that are too long; then remove statements with a rare word in a key, until there are none."""
+    """Remove statements that are too long. Then remove statements whose keys contain a rare word, repeatedly, because
+    each removal makes other words rarer."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):

@@ -87,7 +87,7 @@ class Application:
         generate: `generate(run, options)` yields an output, a str, for each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
             default function first; `None` if the run exports nothing. `options` are those of the command `export`;
-            `None` at the end of training. Defaults to one function, `predict`, which calls a model with a single input.
+            `None` at the end of training. Defaults to a module with one function, `predict`, which calls the model.
     """
 
     program: object

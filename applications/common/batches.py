@@ -22,8 +22,8 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
         arrays: Nested structure of arrays with N examples each, for instance (inputs, targets).
         batch_size: Examples per batch; the last batch of an epoch may be smaller.
         seed: Seed of the shuffling.
-        first_epoch: `None` for one pass over the examples in order. An integer is the number of the first epoch: the
-            epochs then follow each other without end, each shuffled by the seed and its own number only.
+        first_epoch: `None` for one pass over the examples in order. An integer is the number of the first epoch; the
+            dataset is then endless, and the order in each epoch depends only on the seed and the number of the epoch.
     """
     with tf.device("CPU:0"):
         arrays = tf.nest.map_structure(tf.constant, arrays)

@@ -86,8 +86,8 @@ class PosteriorOptions:
     """Warm-up steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et al. 2018,
     algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
-    """Steps after a warm start, or after --start-from, that train only the inference network: an untrained q would
-    pull a trained p towards itself. Validation losses of these steps are ignored."""
+    """Number of steps after a warm start, or after --start-from, that train only the inference network. Otherwise an
+    untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""
     annealing_steps: NotNegative = 0
     """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
     step, as in Deng et al. 2018."""

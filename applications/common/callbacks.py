@@ -87,8 +87,8 @@ def epochs_without_better(scores):
 class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps after a warm start of `first` steps.
 
-    In these steps the other weights are restored after each update. The optimizer still receives their gradients, so
-    that their first real update is no larger than later updates. Epochs that end by then log `warm_start`.
+    In these steps, the other weights are restored after each update. The optimizer still receives their gradients, so
+    their first lasting update is no larger than later ones. Logs of epochs that end by then contain `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.
@@ -125,8 +125,8 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return the `WarmStart` callback, if any, that the `PosteriorOptions` of a `TrainingRun` require, as a list.
-    `run.models.generative` are the trainable weights outside of the inference network. `attention` is the layer."""
+    """Return a list with the `WarmStart` that a `TrainingRun` with `PosteriorOptions` needs, or an empty list.
+    `run.models.generative` are the weights outside of the inference network; `attention` is the attention layer."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
     if num_steps:

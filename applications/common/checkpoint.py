@@ -29,8 +29,8 @@ class Checkpoint(keras.callbacks.Callback):
     The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
     including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
     replaced atomically, the state last. After a killed process or on a full disk, the previous state therefore still
-    exists, and the repeated steps overwrite newer weights and history. Epochs of a single step save their state only
-    every `checkpoint_steps` steps, unless it is `None`.
+    exists, and the repeated steps overwrite newer weights and history. If an epoch is a single step, the state is saved
+    only every `checkpoint_steps` steps or, if this is `None`, after each epoch.
 
     A resumed `fit` repeats an uninterrupted `fit` bit for bit on three conditions: the data depend only on the epoch
     and the step, the metrics are sums, such as `keras.metrics.Mean`, and no layer uses a global random generator. List
@@ -89,8 +89,8 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Continue the training of a different model, whose `state` comes from `read_state`, in `model`, compiled and
-        with a built optimizer: copy the epoch, the step, and all variables with a name that occurs in both models.
+        """Continue the training of another model, whose `state` comes from `read_state`. Copy the epoch, the step, and
+        all variables that exist in both models into `model`, which must be compiled and have a built optimizer.
 
         The history and the seeds are not copied. New layers count their training calls from the copied step on.
         """

@@ -31,8 +31,8 @@ _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "un
 def main(program, arguments=None):
     """Run the command that the first argument names; return the exit status.
 
-    Errors with a status of their own are printed as one line: 2 for an `InputError`, 3 for a NaN or infinite loss, 4
-    for a file that cannot be written or read, 5 for a lost worker, 130 for an interruption.
+    Expected errors are printed as one line. The status is 2 for an `InputError`, 3 for a NaN or infinite loss, 4 for a
+    file that cannot be written or read, 5 for a lost worker, and 130 for an interruption.
 
     Args:
         program: `Program`.

@@ -119,7 +119,7 @@ class Comparison:
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def shown(self):
-        """Return a dictionary from the name of each model to the `Shown` of its first seed."""
+        """Return a dictionary from the name of each model to the `Shown` of its run with the first seed."""
         first = [run for run in self.planned if run.seed == self.options.first_seed]
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
@@ -141,7 +141,7 @@ class Comparison:
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # Not config.yaml, which a later `--resume` may have changed. Old records lack newer options: use the defaults.
+        # Read metrics.json, because `--resume` may have changed config.yaml. Use defaults for options that it lacks.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))

@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# TensorFlow replaces an `InputError` raised inside a graph by its own error. Maps the tag in its text to our message.
+# TensorFlow replaces an `InputError` that is raised in a graph. From the tag in TensorFlow's error to our message.
 _messages = {}
 _numbers = itertools.count(1)
 # Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.
@@ -43,7 +43,7 @@ def pass_through(error):
 
 
 def input_error_in(error):
-    """Return the `InputError` that `pass_through` tagged and a TensorFlow error contains, or `None`."""
+    """Return the `InputError` whose tag, from `pass_through`, occurs in the text of an error; `None` without a tag."""
     text = str(error)
     # Iterate over a copy: other threads may add messages.
     return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

@@ -18,7 +18,7 @@ class Jobs:
             self._free.put(environment_of(gpus, num_jobs, index))
 
     def run(self, arguments, log):
-        """Run a command and append its output to the file `log`. Return the exit status; a signal gives -number."""
+        """Run a command and append its output to the file `log`. Return its exit status, negative after a signal."""
         environment = self._free.get()
         words = [sys.executable, "-m", "applications.common.jobs", self._program.name, *arguments]
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -48,7 +48,7 @@ def environment_of(gpus, num_jobs, index):
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        size = len(gpus) // num_jobs  # the same for all jobs, so that all runs use as many replicas
+        size = len(gpus) // num_jobs  # equal for all jobs, so that all runs have the same number of replicas
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size :][:size] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"

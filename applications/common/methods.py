@@ -47,7 +47,7 @@ _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "b
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """The functions that a program defines for the command `uncertainty`; called, it is a layout of `compare`.
+    """Functions that a program defines for the command `uncertainty`. An instance is also a layout of `compare`.
 
     Attributes:
         predictor: Function (run, part, corruption) that returns a `predictor.Predictor` for an encoded split, with
@@ -174,8 +174,8 @@ def _ensemble(members):
 
 
 def figures(sets, train_seconds, kind="mean"):
-    """Return the metrics of one sort of predictions: "mean", "dropout", "attention" or "both". `sets` maps "test", and
-    optionally "corrupted" and "other", to predictions; AUROCs compare these two with "test". Label -1: unknown."""
+    """Return the metrics of one kind of predictions: "mean", "dropout", "attention" or "both". `sets` maps "test" and,
+    optionally, "corrupted" and "other" to predictions; AUROCs compare the last two with "test". Label -1: unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

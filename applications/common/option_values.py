@@ -50,7 +50,7 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the option `name` of the first of several options objects that sets it; `None` if none sets it."""
+    """Return the value of the option `name` in the first of several objects where it is set; `None` if unset in all."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 

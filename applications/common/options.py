@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path, checked only if pydantic's context is true. A loaded run may name deleted files."""
+    """A `condition` on a path, checked only if pydantic's context is true, as a loaded run may name deleted files."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -71,15 +71,15 @@ class RunOptions:
     overwrite: bool = False
     """Start again: rename the existing run in the folder --out, and delete it when the new run has finished."""
     start_from: str | None = None
-    """Folder of a finished run. The new run copies its optimizer, its step and the weights of layers that both models
-    contain, and continues its schedules; its epochs count towards --epochs."""
+    """Folder of a finished run to start from. The new run copies the optimizer, the step and all weights that exist in
+    both models, and continues the schedules. The epochs of the finished run count towards --epochs."""
     seed: Seed = 0
     """Seed of the initial weights, the random noise and the order of the batches."""
     export: bool = True
     """Write a SavedModel at the end of training."""
 
     def layer_seed(self, index):
-        """Return the seed of stochastic layer `index`. Layers share their noise only if seed and index are the same."""
+        """Return the seed of the stochastic layer `index`: with the same --seed, it is the same in all models."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
@@ -128,7 +128,7 @@ class FitOptions:
     early_stopping: Positive | None = None
     """Stop after this many epochs without a lower validation loss."""
     keep: Literal["best", "last"] = "best"
-    """Weights for report and export; best: of the epoch with the lowest validation loss; last: of the last epoch."""
+    """Epoch whose weights are reported and exported. best: the one with the lowest validation loss; last: the last."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training after each epoch, and also every this many steps; none: only after each epoch."""
     tensorboard: bool = True
@@ -136,7 +136,7 @@ class FitOptions:
     jit: Literal["auto", "on", "off"] = "auto"
     """Compile the training step with XLA. auto: on a GPU, if all layers allow it; on: always, and without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
-    """Compute in this half precision; weights and losses remain float32."""
+    """Half precision to compute in; none: float32. Weights and losses are always float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
     """Split each batch between copies of the model. mirrored: copies on all GPUs of this machine; multi_worker: copies
     on the machines that TF_CONFIG names; run the same command on each machine."""
@@ -235,15 +235,15 @@ class CompareOptions:
     baseline: str = ""
     """Model with which all other models are compared."""
     seeds: Positive = 3
-    """Number of runs of each model, with the seeds 0, 1, 2, ...; differences are taken between runs of one seed."""
+    """Number of runs of each model, with the seeds 0, 1, 2, ...; models are compared at equal seeds."""
     first_seed: Seed = 0
-    """Seed of the first run, if not 0."""
+    """Seed of the first run of each model; further runs have the next integers as seeds."""
     preset: str | None = None
     """Name of a preset of `train` that applies to every run."""
     options: File | None = None
     """YAML file with options of `train` for every run, as `train --config` reads it."""
     start_epochs: Positive | None = None
-    """For MODEL@START: number of epochs, out of --epochs, that train START; half by default. --max-steps is scaled."""
+    """For MODEL@START: how many of the --epochs train START; half by default. --max-steps is divided in proportion."""
     results: str | None = None
     """Also write the command, the options and the metrics of every run into this .json file, which is small enough to
     commit. If the file exists, runs of models that are not in --models remain in it."""
@@ -262,7 +262,7 @@ class CompareOptions:
 
 @dataclasses.dataclass
 class UncertaintyOptions:
-    """Compare sampled predictions of a run with its mean prediction, on test, other and corrupted data."""
+    """Compare a run's sampled predictions with its mean prediction, on test, corrupted and out-of-distribution data."""
 
     run: TrainedRun
     """Folder of the run."""

@@ -67,7 +67,7 @@ def write_page(path, page):
 
 
 def _drawable(alignments):
-    """Return up to `MOST_ALIGNMENTS` alignments, those without NaN or infinity, with numbered titles."""
+    """Return up to `MOST_ALIGNMENTS` alignments with numbered titles; skip alignments with NaN or infinity."""
     finite = [
         alignment
         for alignment in alignments

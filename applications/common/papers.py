@@ -27,7 +27,7 @@ def published_figure(paper, name, head):
 
 
 def data_of_both(paper, records):
-    """Return a phrase for the title of a table that names the data set of the paper, and the size of our data."""
+    """Return a phrase for a table's title: the data set of the paper, and the size of our data."""
     record = next(iter(records.values()))[0]
     # The first key names the unit that is counted, for instance "sentences".
     unit, count = next(iter(record["data"]["train"].items()))

@@ -32,7 +32,7 @@ class Predictor:
         drawn: `keras.Model` that samples its attention weights; `None` if the attention is deterministic.
         drops: Whether the model has dropout layers.
         max_rows: Argument `max_rows` of `keras_vattn.posterior_predictive`.
-        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors share it, so each is traced only once.
+        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Share it between predictors to trace models once.
     """
 
     labels: np.ndarray
@@ -46,7 +46,7 @@ class Predictor:
 
     @property
     def kinds(self):
-        """List of what can be sampled in the model: "dropout", "attention" and, if the model has the two, "both"."""
+        """List of what can be sampled in the model: "dropout", "attention" or, if the model has both, also "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds

@@ -17,8 +17,8 @@ from applications.common.writers import aside_of, require_aside_unused, require_
 # Options that may change when a run is resumed, because they affect neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions that a config.yaml may contain. `None`: the option is ignored. Otherwise it must be equal
-# to the value here, which is how this version works; other values were different models.
+# Options of earlier versions that a config.yaml may contain. `None`: the option is ignored. Any other value: the option
+# must have this value, because this version cannot run models with other values.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
@@ -132,7 +132,7 @@ class Program:
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Skipped with several workers: they start together, and the first worker has then locked the folder.
+            # Several workers start together, and one may find the folder locked by the first: skip this check.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)
@@ -168,14 +168,14 @@ class Program:
         scheduled = [name for name in values_of(options.fit) if name not in self.changeable]
         differing = [name for name in (*self.codec_options, *scheduled) if old[name] != new[name]]
         if differing:
-            raise InputError(f"--start-from: {start.path} has other values of {', '.join(differing)}; use the same.")
+            raise InputError(f"--start-from: {start.path} was trained with other values of {', '.join(differing)}.")
         if not start.is_finished(old["epochs"]) or not (start.path / CHECKPOINT).exists():
             raise InputError(
                 f"--start-from: {start.path} has not finished training, or has no {CHECKPOINT}. Resume it."
             )
         if options.fit.epochs <= start.num_epochs():
             raise InputError(
-                f"--epochs: must be more than the {start.num_epochs()} epochs of {start.path}, which count. "
+                f"--epochs: must be more than the {start.num_epochs()} epochs that {start.path} already has. "
                 f"Received: {options.fit.epochs}"
             )
         out = pathlib.Path(options.run.out)

@@ -56,8 +56,8 @@ def worker_folder(path, keep=False):
 def agree(strategy, values):
     """Wait until all workers of a strategy call this function; raise `InputError` if their `values` differ.
 
-    `values` is a dictionary with the same keys in all workers. Its values may be functions that return the value. If a
-    key begins with `--`, the error message shows the value.
+    `values` is a dictionary with the same keys in all workers. A function in place of a value is called first. If a key
+    begins with `--`, the error message shows the value.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return

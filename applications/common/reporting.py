@@ -7,7 +7,7 @@ from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
 
-# If a validation KL is smaller, the report says that the posterior has collapsed to its prior.
+# Below this validation KL, the report says that a posterior has collapsed to its prior.
 COLLAPSED_NATS = 0.1
 
 

@@ -53,7 +53,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        The arguments are those of `check`. Raises `InputError` if `check` does, or if another process has the lock.
+        The arguments are those of `check`. Raises `InputError` if `check` does, or if another process locks the folder.
         """
         path = pathlib.Path(path)
         try:

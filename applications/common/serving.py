@@ -25,7 +25,7 @@ def with_names(function, *names):
 
 
 class Untracked:
-    """Wraps an object, such as a Keras model, so that a `tf.Module` that refers to it does not save it."""
+    """Wraps an attribute of a `tf.Module`, such as a Keras model, that must not become part of the SavedModel."""
 
     def __init__(self, value):
         self.value = value
@@ -74,9 +74,9 @@ def model_endpoints(run, options=None):
 
 
 def save_module(module, names, path):
-    """Write a SavedModel whose endpoints are the named functions, the first one the default. Return the sorted names of
-    all endpoints, including `serving_default`."""
-    # TensorFlow retraces every function when it saves; tracing a concrete function before would be wasted.
+    """Write a SavedModel whose endpoints are the functions `names`, with the first as the default. Return the sorted
+    names of all endpoints, including `serving_default`."""
+    # Do not trace the functions before, because TensorFlow traces every function again when it saves.
     functions = {name: getattr(module, name) for name in names}
     signatures = {"serving_default": functions[names[0]], **functions}
     try:

@@ -7,7 +7,7 @@ import typing
 
 from applications.common.significance import mean_interval, paired_interval
 
-# Tables call attention weights "effectively deterministic" if their standard deviation is smaller.
+# Tables call attention weights "effectively deterministic" if their standard deviation is below this value.
 DETERMINISTIC = 1e-3
 
 
@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return the text of a cell for one value per seed: the mean with its interval, the first str, or a dash."""
+        """Return a cell for one value per seed: their mean with its interval or, for str, the first; "-" if missing."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -52,7 +52,7 @@ class Column:
         return interval_text(mean_interval(values), self.digits)
 
     def difference(self, values, baseline_values):
-        """Return the text of a cell: the mean paired difference to the baseline with its interval, or a dash."""
+        """Return a cell: the mean of the paired differences to the baseline with its interval; "-" if missing."""
         if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:

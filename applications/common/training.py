@@ -45,7 +45,7 @@ class TrainingRun(Run):
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
-        # Check the options before `agree` is done and the first worker may change the folder of the run.
+        # All workers have read the folder here. After `agree` the first worker may change it.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})
@@ -250,7 +250,7 @@ class TrainingRun(Run):
             # Exclude the first epoch, because its time includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of all threads, from the start of the process to the end of this evaluation.
+            # CPU time of all threads, including this evaluation.
             "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
             "steps": self.checkpoint.steps_taken,

@@ -106,7 +106,7 @@ def _delete(folder):
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if the path `aside_of(path)` exists and is not a run: it must not be deleted."""
+    """Raise `InputError` if `aside_of(path)` exists but is not a run: the old run then cannot be renamed to it."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: the old run would be moved to {aside}, which is not a run; rename that.")

@@ -44,7 +44,7 @@ def unigram_entropy(draws):
 def self_bleu(draws):
     """Return the self-BLEU, which measures how similar an input's sampled sentences (at least two) are.
 
-    Each sentence is compared with all further sentences of the input by sacrebleu's sentence BLEU-4 (exponential
+    Each sentence is compared with all other sentences of the same input by sacrebleu's sentence BLEU-4 (exponential
     smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The result is the mean over the
     sentences of an input, then over inputs.
     """

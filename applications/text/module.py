@@ -14,7 +14,7 @@ FORBIDDEN = (PAD, START, UNKNOWN)
 class PairModule(tf.Module):
     """Base class of exported modules. It contains the text encoders and the model's variables of a `Run`.
 
-    Subclasses add endpoints that take strings. The endpoints call methods that take ids, which `evaluate` also calls.
+    Subclasses add endpoints that take strings. The endpoints and `evaluate` call the methods that take ids.
     """
 
     def __init__(self, run, max_source_length, max_target_length):
@@ -26,7 +26,7 @@ class PairModule(tf.Module):
 
     @in_graph(TEXTS, TEXTS)
     def score(self, texts, targets):
-        """Return "log_likelihood", log p(target | text) in nats (B,), and "num_tokens" (B,), which counts the end."""
+        """Return "log_likelihood", log p(target | text) in nats (B,), and "num_tokens" (B,), including the end."""
         target_input, target, num_tokens = self.target_encoder.encode_targets(targets, self._max_target_length)
         value = self.log_likelihood(self._encode(texts), target_input, target)
         return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}

@@ -108,8 +108,8 @@ class UncertaintyOptions:
     uncertainty: bool = False
     """Also report how uncertain the model is about its sentences: likelihood, entropy and mutual information."""
     num_draws: common.NoneOrSeveral | None = None
-    """Number of samples of the attention for the uncertainty, or of the dropout if the attention is deterministic; 10
-    by default, 0 for none."""
+    """Number of samples from which the uncertainty is computed; 10 by default, 0 for none. The attention is sampled or,
+    if it is deterministic, the dropout."""
 
     def check(self):
         if self.num_draws is not None and not self.uncertainty:

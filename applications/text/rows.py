@@ -1,7 +1,7 @@
-"""Stores sequences of sentences, or of their ids, in memory or, above `MOST_IN_MEMORY`, in temporary files.
+"""Stores sequences of sentences, or of their ids, in memory or, if they are large, in temporary files.
 
-The limit corresponds to about a million pairs. The file is unnamed and in the folder TMPDIR; an index of 12 bytes per
-row remains in memory.
+The limit is `MOST_IN_MEMORY`, about a million pairs. A larger sequence is stored in an unnamed file in the folder
+TMPDIR, and only an index of 12 bytes per row is in memory.
 """
 
 import array

@@ -71,7 +71,7 @@ class RegionOptions(ExtractorOptions):
     max_regions: common.Positive = 36
     """Maximum number of regions per image; further regions are ignored."""
     use_boxes: bool = False
-    """Append the corners of its box, between 0 and 1, to the features of each region."""
+    """Append the corners of a region's box, between 0 and 1, to the features of the region."""
 
     @property
     def resolved(self):
@@ -87,7 +87,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if the training file of the option `name` is given without images, or the reverse."""
+        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
 
@@ -126,7 +126,7 @@ class FeaturesOptions:
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` if --network words lacks its file of words, the option `name`, or only the file is set."""
+        """Raise `InputError` if --network words is used without the file of words, the option `name`, or vice versa."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
             raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")

@@ -3,7 +3,7 @@
     python docs/experiments/which_kl.py train reversal digits scenes translation
     python docs/experiments/which_kl.py tables
 
-`train` runs each KL with two weights. It appends a line for each run to which_kl_<task>.csv in the folder of this file,
+`train` runs each KL with two or three weights. It appends a line for each run to which_kl_<task>.csv in the folder of this file,
 and skips runs that already have a line. `tables` prints means over the seeds, and differences of the NLL with 95% t
 intervals over paired seeds. NLL, accuracy and ECE are computed on test examples from the mean of 20 sampled
 predictions; sd is the standard deviation of the sampled weights. The KL is that of the last training epoch.
@@ -29,7 +29,8 @@ FOLDER = pathlib.Path(__file__).parent
 SEEDS, KL_WEIGHTS, NUM_DRAWS = (1, 2, 3), (1.0, 0.1), 20
 # Third KL weight, for KLs of unnormalized weights: 1 and 0.1 destroyed most of their attention in the task `scenes`.
 WEAKEST = 0.01
-# From the name of a KL to the alignment and the prior. "simplex": the KL of the normalized attention weights.
+# From the name of a KL to the alignment and the prior. "simplex": KL of the normalized weights; otherwise of the
+# unnormalized weights. "own family": the prior has the same family of distributions as the alignment.
 FORMS = {
     "softmax": lambda: ("softmax", None),
     "weibull, no KL": lambda: (kv.Weibull(), None),

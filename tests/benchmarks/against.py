@@ -3,10 +3,10 @@
     PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
     ... --memory
 
-Each checkout runs in a process of its own, and their steps are timed alternately. The script prints milliseconds and
-ratios, and writes them to runs/benchmarks/. WORDS are regular expressions that select rows by name. With `--memory` it
-prints peak memory instead, each measured in a separate process. Steps of translation models are also compared with the
-time for their matrix products alone.
+Each checkout runs in a process of its own, and the two processes are timed alternately. The script prints milliseconds
+and ratios, and writes them to runs/benchmarks/. WORDS are regular expressions that select rows by name. With `--memory`
+it prints peak memory instead; each value is measured in a separate process. Steps of translation models are also
+compared with the time for their matrix products alone.
 """
 
 import argparse
@@ -74,8 +74,8 @@ ROWS = {
     "decoder expected": decoder("softmax", num_layers=2, feeding="expected"),
 }
 KINDS = ("graph", "jit", "inference")
-# Training steps of whole models: Deng et al. 2018, in the settings of `benchmarks.nmt_step`, and Bahuleyan et al. 2018;
-# beam searches.
+# Rows that time whole models: training steps of models of Deng et al. 2018 ("nmt", with a setting of `nmt_step`) and of
+# Bahuleyan et al. 2018 ("ved"), and beam searches.
 PROGRAMS = (
     *(f"nmt {model} {setting}" for setting in "ABC" for model in ("soft", "variational_sample")),
     *(f"nmt {model} {setting}" for setting in "AB" for model in ("marginal", "variational_enum")),

@@ -76,7 +76,7 @@ def models(is_small):
 
 
 def measure_layers(precision, jit):
-    """Measure each layer, and print a row for it, in JSON."""
+    """Measure each layer, and print its row as JSON."""
     import keras
     import numpy as np
     import tensorflow as tf

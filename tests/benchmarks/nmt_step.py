@@ -24,8 +24,8 @@ from benchmarks.paired import resident_memory
 from benchmarks.paper import compiled, paper_options
 
 MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
-# For models that compute the output layer for several candidates: how often they do, forward and backward. `None`: once
-# per source word. The baseline of `variational_sample` has no backward pass.
+# How often a model computes the output layer per target word, in the forward and in the backward pass. `None`: once per
+# source word. In `variational_sample`, the baseline has no backward pass. Other models: once.
 CANDIDATES = {"marginal": (None, None), "variational_enum": (None, None), "variational_sample": (2, 1)}
 
 
@@ -96,9 +96,9 @@ def training_step(model, setting="A", jit=False, **values):
 def product_shapes(model, setting="A"):
     """Return the matrix products of a training step: a dictionary from each part of the model to a list of shapes.
 
-    A shape (count, m, k, n) stands for `count` products of an m x k matrix and a k x n matrix. A recurrent layer
-    multiplies its inputs for all time steps in one product, and so it does for the gradients of its kernels. Only the
-    products with the state, and their gradients to the state, are computed once per time step.
+    A shape (count, m, k, n) stands for `count` products of an m x k matrix and a k x n matrix. In a recurrent layer, one
+    product handles the inputs of all time steps, and one product computes the gradient of a kernel. Only the products
+    with the state, and their gradients to the state, are computed once per time step.
     """
     setting = setting_of(setting)
     network = paper_options(PROGRAM, **setting.options).network

@@ -1,4 +1,4 @@
-"""Measures 20 sampled predictions of a BERT with twelve blocks relative to one `predict_on_batch`. Prints a table."""
+"""Times 20 sampled predictions of a BERT with twelve blocks, relative to one prediction. Prints a table."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Measures a Keras tagger with and without the library's LSTM, Dropout and FusedAdam. Prints tables only."""
+"""Times training steps of a tagger with the LSTM, Dropout and Adam of Keras, and with ours. Asserts nothing."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Measures time and memory of the translation models with the sizes of Deng et al. 2018. Prints tables only."""
+"""Measures time and memory of the translation models with the sizes of Deng et al. 2018. Asserts nothing."""
 
 import os
 import pathlib

@@ -216,9 +216,9 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     """`--start-from` rejects a run of another size or with other options, no epochs or steps left, or no state."""
     for changes, message in (
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
-        ({"standardize": False}, f"--start-from: {copied_toy} has other values of standardize; use the same."),
-        ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other values of optimizer, learning_rate; use the same."),
-        ({"epochs": 2}, f"--epochs: must be more than the 2 epochs of {copied_toy}, which count. Received: 2"),
+        ({"standardize": False}, f"--start-from: {copied_toy} was trained with other values of standardize."),
+        ({"learning_rate": 0.5, "optimizer": "sgd"}, "was trained with other values of optimizer, learning_rate."),
+        ({"epochs": 2}, f"--epochs: must be more than the 2 epochs that {copied_toy} already has. Received: 2"),
         ({"max_steps": 10}, "--max-steps: the run has already taken 10 steps. Received: 10"),
     ):
         words = {"epochs": 3, "start_from": str(copied_toy), **changes}
