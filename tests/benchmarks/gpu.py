@@ -5,7 +5,7 @@
 - layers: median time of a training step and peak memory, in float32 and mixed_bfloat16, in graph mode and under XLA,
   compared with Keras layers.
 - programs: median time of a step of `train` on the built-in data, in float32 and bfloat16, in graph mode and under XLA.
-  The preset is that of the paper, if it needs no files.
+  `PROGRAMS` lists the presets: that of the paper, unless it requires data files.
 - tests: the tests marked `gpu`.
 
 If a measurement fails, or takes longer than `--seconds`, its row shows the error. Without a GPU the sizes are small,

@@ -96,9 +96,9 @@ def training_step(model, setting="A", jit=False, **values):
 def product_shapes(model, setting="A"):
     """Return the matrix products of a training step: a dictionary from each part of the model to a list of shapes.
 
-    A shape (count, m, k, n) stands for `count` products of an m x k matrix and a k x n matrix. In a recurrent layer, one
-    product handles the inputs of all time steps, and one product computes the gradient of a kernel. Only the products
-    with the state, and their gradients to the state, are computed once per time step.
+    A shape (count, m, k, n) stands for `count` products of an m x k matrix and a k x n matrix. In a recurrent layer,
+    one product handles the inputs of all time steps, and one product computes the gradient of a kernel. Only the
+    products with the state, and their gradients to the state, are computed once per time step.
     """
     setting = setting_of(setting)
     network = paper_options(PROGRAM, **setting.options).network
