@@ -3,6 +3,7 @@
 Shapes: N nodes, M nodes of a split, C classes, S samples.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -75,7 +76,7 @@ def evaluate(run, part, evaluation=None):
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
     if num_draws:
         report["uncertainty"], predicting = {}, predictor(run, part)
-        report["noise"] = noise_detection(run, part, probabilities, num_draws)
+        report["noise"] = noise_detection(run, part, predicting, num_draws)
         for name in predicting.kinds:
             draws = predicting.draws(num_draws, name)
             tested = metrics.pavpu(draws, labels)
@@ -91,14 +92,14 @@ def evaluate(run, part, evaluation=None):
     return report, outputs
 
 
-def noise_detection(run, part, probabilities, num_draws):
+def noise_detection(run, part, predicting, num_draws):
     """Return how well two scores detect nodes with noisy features, as AUROC: the entropy of one prediction and, if the
-    attention is stochastic, the mutual information of samples."""
-    predicting, noisy = predictor(run, part), predictor(run, part, CORRUPTION)
-    scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
+    attention is stochastic, the mutual information of samples. `predicting` is the `Predictor` without noise."""
+    # Sampling is traced once for both.
+    predictors = predicting, dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
+    scores = {"entropy": [metrics.predictive_entropy(x.predictions(0)["mean"]) for x in predictors]}
     if "attention" in predicting.kinds:
-        draws = (x.draws(num_draws, "attention") for x in (predicting, noisy))
-        scores["mutual_information"] = [*map(metrics.mutual_information, draws)]
+        scores["mutual_information"] = [metrics.mutual_information(x.draws(num_draws, "attention")) for x in predictors]
     return {name: metrics.out_of_distribution_detection(*pair)["auroc"] for name, pair in scores.items()}
 
 
