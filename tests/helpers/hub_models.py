@@ -297,7 +297,8 @@ def row_of(name, folder, prior="fixed"):
     The row is a dictionary. "attentions", "converted" and "called" are numbers of attention layers. "difference" is the
     largest difference of an output at inference, and "back" the same after `to_deterministic`. "kl" is the KL of a
     training step in nats, and "gradient" the norm of the gradient of its loss. "same" is whether generation with a
-    cache is unchanged, `None` without generation. The model, its inputs and outputs are saved for another process.
+    cache is unchanged, `None` without generation. The model, its inputs and outputs are saved in
+    `folder` for another process, unless it is `None`.
     """
     keras.utils.set_random_seed(0)
     model = make_backbone(name)
@@ -311,9 +312,10 @@ def row_of(name, folder, prior="fixed"):
     row = {"attentions": len(attentions), "converted": len(keras_vattn.stochastic_layers(bayesian))}
     outputs = outputs_of(bayesian, inputs, training=False)
     row["difference"] = largest_difference(outputs, expected)
-    bayesian.save(folder / f"{name}.keras")
-    flat = {f"input_{key}" if isinstance(inputs, dict) else "input": x for key, x in _items(inputs)}
-    np.savez(folder / f"{name}.npz", *outputs, **flat)
+    if folder is not None:
+        bayesian.save(folder / f"{name}.keras")
+        flat = {f"input_{key}" if isinstance(inputs, dict) else "input": x for key, x in _items(inputs)}
+        np.savez(folder / f"{name}.npz", *outputs, **flat)
     restored = keras_vattn.to_deterministic(bayesian)
     row["back"] = largest_difference(outputs_of(restored, inputs, training=False), expected)
     language_model = language_model_of(model)
