@@ -42,14 +42,12 @@ def test_two_replicas_train_as_one(two_replicas, tmp_path):
 
 @pytest.mark.slow
 def test_two_workers_train_as_one(tmp_path):
-    """The workers connect over the loopback, and each draws its own noise. If `plain` is None, Keras can train without
-    `prepare`."""
+    """The workers connect over the loopback, and each draws its own noise."""
     expected = trained(ONE, compiled_model())
     draws = []
     for status, output in run_workers(results_of_worker, [(), ()], tmp_path):
         assert status == 0, output
         results = json.loads(output.partition("RESULT")[2].splitlines()[0])
-        assert results["plain"] is not None
         assert_same((results["history"], results["figures"], results["weights"]), expected)
         assert results["calls"] == 9
         draws.append(results["draws"])

@@ -23,6 +23,7 @@ def test_cells(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(keras.Model, "compile", with_options(keras.Model.compile, run_eagerly=True, jit_compile=False))
     monkeypatch.setattr(keras.Model, "fit", with_options(keras.Model.fit, epochs=1, steps_per_epoch=2))
+    monkeypatch.setattr(keras.Model, "predict", with_options(keras.Model.predict, batch_size=1000))
     monkeypatch.setattr(plt, "show", lambda: None)
     plt.switch_backend("agg")
     names = {"__name__": "notebook"}

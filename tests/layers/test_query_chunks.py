@@ -100,7 +100,6 @@ MULTI_HEAD = (
     pytest.param({"alignment": "dirichlet"}, {"posterior_logits": POSTERIOR}, 3, marks=slow),
     pytest.param({"alignment": "lognormal", "prior": "fixed"}, {"posterior_logits": None}, 9, marks=slow),
     pytest.param({"alignment": "weibull", **WINDOW}, {"use_causal_mask": True}, 2, marks=slow),
-    pytest.param({"alignment": Weibull(kl_estimator="sampled"), "prior": "contextual"}, PADDED, 3, marks=slow),
     pytest.param(WEIGHTS_KL, {}, 3, marks=slow),
     pytest.param(OWN_KL, {}, 3, marks=slow),
 )
@@ -111,7 +110,9 @@ SINGLE_HEAD = (
         {"alignment": "dirichlet", "warm_start_steps": 1}, {"posterior_logits": POSTERIOR[:, 0]}, 3, marks=slow
     ),
 )
-every_case = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     ("options", "call", "size", "kind"),
     [
         pytest.param(*getattr(case, "values", case), kind, marks=getattr(case, "marks", ()))
@@ -119,9 +120,6 @@ every_case = pytest.mark.parametrize(
         for case in cases
     ],
 )
-
-
-@every_case
 def test_the_mean_does_not_depend_on_chunks(options, call, size, kind):
     chunked, expected = (results(make(kind, query_chunk_size=x, **options), False, call) for x in (size, None))
     if options in (WEIGHTS_KL, OWN_KL):
@@ -132,7 +130,16 @@ def test_the_mean_does_not_depend_on_chunks(options, call, size, kind):
         assert_equal(chunked, expected)
 
 
-@every_case
+@pytest.mark.parametrize(
+    ("options", "call", "size", "kind"),
+    [
+        (*MULTI_HEAD[1], "heads"),
+        (*SINGLE_HEAD[0], "attention"),
+        pytest.param({"alignment": "dirichlet"}, {"posterior_logits": POSTERIOR}, 3, "heads", marks=slow),
+        pytest.param(OWN_KL, {}, 3, "heads", marks=slow),
+        pytest.param({"context": MEAN_CONTEXT}, PADDED | {"use_causal_mask": True}, 2, "attention", marks=slow),
+    ],
+)
 def test_gradients_of_draws_equal_the_eager_loop(options, call, size, kind):
     """TensorFlow differentiates the eager loop by itself, without recomputation."""
     graph, eager = (

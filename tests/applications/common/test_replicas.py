@@ -35,17 +35,6 @@ def assert_near(one, other):
         assert row == pytest.approx(other_row, rel=1e-5, abs=1e-5)
 
 
-def test_two_workers_are_one_process(tmp_path):
-    """With uneven batches and a clipped gradient; without noise, which differs between replicas."""
-    case, options = CASES[TOY], {"model": "deterministic", "batch_size": 13}
-    case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
-    for status, output in trained_by(case, tmp_path / "two", tmp_path, **options):
-        assert status == 0, output
-    assert_near(tmp_path / "one", tmp_path / "two")
-    assert read_json(tmp_path / "two/metrics.json")["steps"] == read_json(tmp_path / "one/metrics.json")["steps"]
-    assert (tmp_path / "two/saved_model").exists()
-
-
 @pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
     """They stop before they create a folder, and print their own values of options."""
@@ -72,11 +61,17 @@ def test_the_first_worker_is_lost(tmp_path):
 
 
 def test_a_lost_worker(tmp_path):
-    """The other workers stop. The run can be resumed with the same number of workers, bit for bit, or with one."""
-    case, options = CASES[TOY], {"epochs": 2, "checkpoint_steps": 1, "export": False}
-    uninterrupted, out = tmp_path / "whole", tmp_path / "run"
+    """The other workers stop. The run can be resumed with the same number of workers, bit for bit, or with one.
+
+    An uninterrupted run equals a run of one process, with uneven batches and a clipped gradient. The model has no
+    noise, which differs between replicas.
+    """
+    case, uninterrupted, out = CASES[TOY], tmp_path / "whole", tmp_path / "run"
+    options = {"model": "deterministic", "batch_size": 13, "epochs": 2, "checkpoint_steps": 1, "export": False}
     for status, output in trained_by(case, uninterrupted, tmp_path, **options):
         assert status == 0, output
+    case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
+    assert_near(tmp_path / "one", uninterrupted)
     (status, output), (killed, _) = trained_by(case, out, tmp_path, dies=(None, (1, 1)), **options)
     assert (status, killed) == (5, -signal.SIGKILL), output
     assert "a worker was lost" in output and "Traceback" not in output
