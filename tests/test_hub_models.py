@@ -21,12 +21,12 @@ GROUPS = 2
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Their attention classes are the same as in other rows, or are copies of classes in other rows.
 SAME_ATTENTION = {
-    *("CLIPTextEncoder", "CLIPVisionEncoder", "DINOV3Backbone", "DeiTBackbone", "DistilBertBackbone", "ESMBackbone"),
-    *("EdRecBackbone", "ElectraBackbone", "Llama3Backbone", "MetaCLIP2Backbone", "MetaCLIP2TextEncoder"),
-    *("MetaCLIP2VisionEncoder", "MixtralBackbone", "OPTBackbone", "PARSeqBackbone", "Phi3Backbone", "Qwen3Backbone"),
-    *("Qwen3MoeBackbone", "Qwen3_5MoeBackbone", "QwenMoeBackbone", "RobertaBackbone", "SegFormerBackbone"),
-    *("SigLIPBackbone", "SigLIPTextEncoder", "SigLIPVisionEncoder", "T5GemmaBackbone", "ViTBackbone"),
-    *("XLMRobertaBackbone",),
+    *("CLIPTextEncoder", "CLIPVisionEncoder", "DINOV3Backbone", "DeiTBackbone", "DepthAnythingBackbone"),
+    *("DistilBertBackbone", "ESMBackbone", "EdRecBackbone", "ElectraBackbone", "Llama3Backbone"),
+    *("MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder", "MixtralBackbone", "OPTBackbone"),
+    *("PARSeqBackbone", "Phi3Backbone", "Qwen3Backbone", "Qwen3MoeBackbone", "Qwen3_5MoeBackbone"),
+    *("QwenMoeBackbone", "RobertaBackbone", "SegFormerBackbone", "SigLIPBackbone", "SigLIPTextEncoder"),
+    *("SigLIPVisionEncoder", "T5GemmaBackbone", "ViTBackbone", "XLMRobertaBackbone"),
 }
 # Files of other backbones store the same configs of attention layers.
 FILES = {"BartBackbone", "GPT2Backbone", "Gemma3nBackbone", "LlamaBackbone", "SAMBackbone", "T5Backbone", "MiTBackbone"}
