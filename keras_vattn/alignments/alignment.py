@@ -21,7 +21,7 @@ class Alignment:
     is registered with `keras.saving.register_keras_serializable`.
 
     Attributes:
-        kl_estimator: `"sampled"` to estimate the KL by log q(S) - log p(S) at a draw even if it has a closed form.
+        kl_estimator: `"sampled"` to estimate the KL by log q(S) - log p(S) at a draw even if a closed form exists.
         kl_of: `"weights"` for a KL of the normalised weights: q and p are distributions on the simplex, or their method
             `normalized()` (see `keras_vattn.distributions.RowDistribution`) returns such distributions.
         priors: The prior classes that the names "fixed" and "contextual" select.

@@ -116,7 +116,7 @@ class Keys:
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Return float32 logits for a softmax that ignores masks: invalid entries get weight 0.
+        """Return float32 logits, so that an ordinary softmax gives invalid entries a weight of 0.
 
         Invalid entries become the most negative finite number. With -inf, the softmax and gradient of a row without a
         valid entry would be NaN.

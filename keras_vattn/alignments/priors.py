@@ -101,7 +101,7 @@ class ContextualPrior(Prior):
     the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, they may differ by a constant per
     query. For the priors of the paper, which are Gamma or lognormal, use `keras_vattn.GammaPrior` or `LogNormalPrior`.
 
-    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so it is unusable
+    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is unusable
     unless k is small. Use `kl_of="weights"` instead.
 
     Formula:

@@ -21,7 +21,7 @@ class SegmentKeys(Keys):
         mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
 
     Raises:
-        ValueError: If the ids are not integers or differ in length. Their range is not checked.
+        ValueError: If the ids are not integers or differ in length. The range of the ids is not checked.
 
     Example:
 

@@ -104,7 +104,7 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return `log_psi` for `AlignmentInputs`. It depends only on the keys: a decoder computes it once per memory.
+        """Return `log_psi` for `AlignmentInputs`. It depends only on the keys, so a decoder calls this once per memory.
 
         Args:
             key: Input of a contextual prior, (..., S, Dk).
@@ -196,7 +196,7 @@ class VariationalAlignment:
         return self.alignment.divergence_floor(self.prior, p, scored.logits, scored.keys)
 
     def posterior_distribution(self, scored, step, noise=()):
-        """Return q, a TensorFlow Probability distribution, after `step` training calls."""
+        """Return q, a TensorFlow Probability distribution, as it is after `step` training calls."""
         return self._distribution(self.logits_of_q(scored, noise), scored.keys, step)
 
     def _distribution(self, logits, keys, step):
@@ -209,7 +209,7 @@ class VariationalAlignment:
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):
-        """Return p, a TensorFlow Probability distribution, after `step` training calls.
+        """Return p, a TensorFlow Probability distribution, as it is after `step` training calls.
 
         Args:
             scored: An `AlignmentInputs`.

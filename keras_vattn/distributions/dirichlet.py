@@ -104,7 +104,7 @@ class Dirichlet(RowDistribution):
         bb E[w_s] = alpha_s / (sum_(s') alpha_(s'))
 
     Args:
-        concentration: Positive, (..., S), or a shape with an axis of keys that broadcasts to it.
+        concentration: alpha, positive, (..., S); the axes before S may broadcast.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

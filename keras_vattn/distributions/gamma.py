@@ -24,7 +24,7 @@ class Gamma(RowDistribution):
         A_s = gamma alpha_s / k - alpha_s log lambda_s - alpha_s log beta + log Gamma(alpha_s)
 
     Args:
-        log_concentration: log alpha, (..., S), or a shape with an axis of keys that broadcasts to it.
+        log_concentration: log alpha, (..., S); the axes before S may broadcast.
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
@@ -62,8 +62,7 @@ class Gamma(RowDistribution):
 
 
 def divergence_at_equal_means(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each weight if both have the same E[S]. The KL is convex in alpha, for any
-    beta."""
+    """Return KL(Weibull || Gamma) of each weight for equal E[S]. The KL is convex in alpha, for any beta."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 

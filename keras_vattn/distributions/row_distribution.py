@@ -31,7 +31,7 @@ class RowDistribution(tfp.Distribution):
         on_simplex: Whether the weights of a row sum to one.
 
     Args:
-        like: A parameter, whose shape is the shape of the weights or broadcasts to it.
+        like: A parameter whose shape equals the shape of the weights, or broadcasts to the shape of the weights.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         parameters: Dictionary of the constructor arguments of the subclass.
 

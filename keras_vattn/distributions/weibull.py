@@ -85,7 +85,7 @@ class NormalizedWeibull(RowDistribution):
 
     Args:
         k: Shape, a positive number.
-        log_scale: log lambda up to a constant per row, (..., S), or a shape with an axis of keys that broadcasts to it.
+        log_scale: log lambda up to a constant per row, (..., S); the axes before S may broadcast.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

@@ -34,7 +34,7 @@ class Attention(AttentionSteps):
 
     Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
     weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
-    alignment(phi). For prediction, call the layer without posterior logits: it then uses p.
+    alignment(phi). For prediction, call the layer without posterior logits, so that it uses p.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
@@ -53,8 +53,8 @@ class Attention(AttentionSteps):
         warm_start_steps: Number of initial training calls that ignore posterior logits and draw from p, with a KL of 0.
             Deng et al. 2018 (algorithm 2) begin with this objective, the Jensen bound E_p[log p(y | z)]. `kl_annealing`
             begins after these calls. Defaults to 0.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. It has no effect in a decoder, which computes one
-            query at a time. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder ignores it, because it computes one query at
+            a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -224,7 +224,7 @@ class Attention(AttentionSteps):
         """Return q, a TensorFlow Probability distribution. Takes the arguments of a call. The layer must be built.
 
         With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape
-        (B, T) and event shape (D,). It does not include the distribution of stochastic weights. Without a Gaussian
+        (B, T) and event shape (D,), which does not include the distribution of stochastic weights. Without a Gaussian
         context, q is the distribution of the unnormalised weights (B, T, S), or of the normalised weights if the
         alignment has `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
         """

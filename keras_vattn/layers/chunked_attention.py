@@ -34,7 +34,7 @@ class ChunkedAttention(AlignmentLayer):
     """Base class of attention layers that compute queries in chunks, so that no T x S array is stored.
 
     A subclass sets `query_chunk_size` to the result of `chunk_size`. Its `call` gets the number of queries per chunk
-    from `chunk_size_of`. If there are chunks, it calls `over_chunks`.
+    from `chunk_size_of`. If there are chunks, `call` uses `over_chunks`.
     """
 
     query_chunk_size = None

@@ -8,14 +8,14 @@ def divergences(model, weighted=False):
 
     `model.losses` contains these KLs multiplied by `kl_weight` and the annealing factor and reduced by `kl_reduction`,
     and also the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is
-    subtracted. Call this function in the graph or eager code in which you called the model. It does not change the log.
+    subtracted. Call this function in the graph or eager code in which you called the model. The log is not changed.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))
 
     Args:
         model: A `keras.Model` or layer that has been called.
-        weighted: Whether to return the KLs as they enter `model.losses`. Defaults to `False`.
+        weighted: Whether to return the weighted and rescaled KLs of `model.losses`. Defaults to `False`.
 
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: the KL in nats, summed over

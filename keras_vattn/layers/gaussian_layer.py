@@ -35,7 +35,7 @@ class GaussianLayer(StochasticLayer):
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
-        """Return a dictionary of the kernel and bias that `parameters` uses; a decoder computes it before its loop."""
+        """Return a dictionary of the kernel and bias that `parameters` uses. A decoder calls this before its loop."""
         kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
         bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}

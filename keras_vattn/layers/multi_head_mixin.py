@@ -234,7 +234,7 @@ class MultiHeadMixin(ChunkedAttention):
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
         """Return the combined mask of keys and positions, with the rank of the logits, or `None`. The mask of the
-        queries is not part of it, since a masked query still attends."""
+        queries is not combined with them, because a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):
@@ -303,7 +303,7 @@ class MultiHeadMixin(ChunkedAttention):
 
 
 def _supported_arguments(arguments):
-    """Return the arguments that the installed Keras supports. Raise ValueError if another is not at its default."""
+    """Return the arguments that the installed Keras supports; raise ValueError if an unsupported argument is set."""
     supported = inspect.signature(keras.layers.MultiHeadAttention).parameters
     for name, (version, default) in NEWER_ARGUMENTS.items():
         if name not in supported and arguments.get(name, default) != default:

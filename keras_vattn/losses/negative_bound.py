@@ -12,8 +12,8 @@ from keras_vattn.support.validation import integer, refuse_ignore_class
 class NegativeBound(SequenceLoss):
     """Loss for models that output a log-likelihood or a bound on it: summed over time, averaged over the batch.
 
-    Use it for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the KL of
-    `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
+    Use this loss for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the
+    KL of `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
 
     Steps that the Keras mask of `y_pred` or `ignore_class` excludes have zero loss and zero gradient.
 

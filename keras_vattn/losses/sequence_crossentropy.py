@@ -18,7 +18,7 @@ class SequenceCrossentropy(SequenceLoss):
     Steps that the Keras mask of `y_pred` excludes have zero loss and zero gradient.
 
     Instead of a label, `y_true` can contain a weight for every word, such as a probability or a number of votes. If the
-    votes of a step sum to n, the step counts n times; divide them by n to count it once.
+    votes of a step sum to n, the step counts n times; to count the step once, divide its votes by n.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * L_(b,t)
