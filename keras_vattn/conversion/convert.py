@@ -63,7 +63,7 @@ def to_bayesian(
     only the padding mask identifies padding.
 
     Args:
-        model: A built `keras.Model`, functional, or of a subclass with a `get_config`.
+        model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.
         alignment: Stochastic alignment, as in `keras_vattn.Attention`. Defaults to `None`, which selects
             `Weibull(k=1.0)`, whereas `"weibull"` selects k = 10.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. Every attention layer uses a copy. A contextual

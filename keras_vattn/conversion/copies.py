@@ -69,7 +69,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError for layers that the config does not describe: quantized or, if `lora`, with LoRA."""
+    """Raise ValueError for quantized layers and, with `lora=True`, LoRA layers, because a config omits both."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:

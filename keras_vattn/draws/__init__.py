@@ -1,4 +1,4 @@
-"""Sample from a model at inference: sample its posterior in all layers, or its posterior predictive distribution."""
+"""Sample from the posterior of a model at inference, or from its posterior predictive distribution."""
 
 from keras_vattn.draws.export_draws import export_draws
 from keras_vattn.draws.posterior_draws import posterior_draws

@@ -11,7 +11,7 @@ _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return the number of active units of a latent variable, whose posterior means vary between inputs.
+    """Return the number of units of a latent variable whose posterior mean varies between inputs.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]

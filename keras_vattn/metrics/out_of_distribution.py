@@ -60,7 +60,7 @@ def out_of_distribution_detection(in_scores, out_scores):
 def energy(logits, temperature=1.0):
     """Return the energy of logits. It is larger for examples that resemble none of the classes.
 
-    It depends on the size of the logits, which a softmax ignores. For several samples, average the energies.
+    The energy depends on the size of the logits, which a softmax ignores. For several samples, average the energies.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"

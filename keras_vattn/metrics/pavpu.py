@@ -163,7 +163,7 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Rounding of the mean can give equal numbers a variance above 0.
+    # Return exactly 0 for equal numbers. With a rounded mean, `var` may be above 0.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 
