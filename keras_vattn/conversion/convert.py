@@ -59,8 +59,8 @@ def to_bayesian(
     and adds the KLs to the loss. The new model is not compiled.
 
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
-    self-attention, a position that no query can attend to is padding, and its own query adds no KL. In KerasHub models,
-    only the padding mask identifies padding.
+    self-attention, a position that no query can attend to is padding, and the query at this position adds no KL. In
+    KerasHub models, only the padding mask identifies padding.
 
     Args:
         model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.
@@ -197,8 +197,8 @@ def _select_attentions(model, attentions, layers, skip_unknown):
     unknown = [x for x in selected if x not in convertible]
     if unknown and not skip_unknown:
         raise ValueError(
-            "`to_bayesian` converts attention of Keras and KerasHub, and other classes with Attention in their names "
-            "that have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
+            "`to_bayesian` converts attention of Keras and KerasHub. It also converts other classes with Attention in "
+            "their names, if they have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
             "keras.ops.dot_product_attention. Convert other attention yourself, or skip it with `layers` or "
             f"skip_unknown=True. Received: {_describe(unknown)}"
         )

@@ -1,4 +1,4 @@
-"""Find padding in converted self-attention: positions that no query can attend to. Their own queries add no KL."""
+"""Find padding in converted self-attention: positions that no query can attend to. Queries there add no KL."""
 
 import contextvars
 import functools

@@ -68,7 +68,7 @@ def _dot_product_attention(
     flash_attention=None,
     attn_logits_soft_cap=None,
 ):
-    """Compute `keras.ops.dot_product_attention` without a fused kernel, because such a kernel returns no weights."""
+    """Compute `keras.ops.dot_product_attention` without a fused kernel, because a fused kernel returns no weights."""
     key, value = (ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
     logits = ops.cast(ops.einsum("btnh,bsnh->bnts", query, key), "float32")
     logits *= query.shape[-1] ** -0.5 if scale is None else ops.cast(scale, "float32")

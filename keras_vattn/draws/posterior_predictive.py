@@ -28,8 +28,8 @@ def posterior_predictive(
     `noise_shape` of a Keras dropout begins with 1. Set `mixes_examples = True` in your own layer if its output for an
     example depends on other examples or on the row index.
 
-    Every call traces the model. For repeated calls, create a `keras_vattn.Sampler`, which traces the model once. You
-    can use both in threads; they do not change results in other threads.
+    Every call traces the model. For repeated calls, create a `keras_vattn.Sampler`, which traces the model once.
+    `posterior_predictive` and `Sampler` work in threads, and do not change results in other threads.
 
     Args:
         model: A built `keras.Model`.

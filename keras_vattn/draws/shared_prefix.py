@@ -108,7 +108,7 @@ class SharedPrefix:
 
 def _walk(targets, operations):
     """Return the cut: a dictionary of outputs of `operations` that the targets read, directly or through operations
-    that are not in `operations`. Also return the set of the latter operations."""
+    that are not in `operations`. Also return the set of operations through which the targets read them."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()

@@ -17,8 +17,8 @@ def stochastic_layers(model, with_kl=False):
             prior has a KL after its first call with posterior logits. Defaults to `False`.
 
     Returns:
-        A list of layers without duplicates, including layers inside layers and inner models. The order is that of their
-        creation, so models that are built by the same code give the same order.
+        A list of layers without duplicates, including layers inside layers and inner models. The layers are in the
+        order of their creation, so models built by the same code have the same order.
 
     Example:
 

@@ -13,7 +13,7 @@ class Dropout(keras.layers.Dropout):
     and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
 
     Args:
-        rate: Probability with which a number is set to 0, in [0, 1].
+        rate: Probability that a number is set to 0, in [0, 1].
         **kwargs: All other arguments of `keras.layers.Dropout`: `noise_shape` and `seed`.
 
     Call arguments:

@@ -37,7 +37,7 @@ class LSTM(keras.layers.LSTM):
         also h and c.
 
     Raises:
-        ValueError: In the cases in which `keras.layers.LSTM` raises it.
+        ValueError: If `keras.layers.LSTM` would raise it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Select the source positions under which the likelihood is computed, and compute their contexts and probabilities."""
+"""Select candidate source positions for the likelihood, and compute their contexts and probabilities."""
 
 import math
 
@@ -54,7 +54,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weights with which a prediction averages over the candidates, float32 (B, T, K) or (B, T, K + 1).
+    """Return the log weight of each candidate in the average of a prediction, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
         pair: A `Pair`, the objective and the estimator of this call.

@@ -82,8 +82,8 @@ class CategoricalAttention(StochasticLayer):
         value: (B, S, D).
         key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. A
             candidate at a masked key is 0.
-        training: Whether to use the objective and estimator of training. If `False`, the layer uses those of
-            evaluation; under `keras_vattn.posterior_draws`, an objective that samples in training keeps sampling.
+        training: Whether to use the objective and estimator of training instead of evaluation. Under
+            `keras_vattn.posterior_draws`, a training objective that samples is also used in evaluation.
         posterior_logits: Logits (B, T, S) of q, from a network that may read the target; or `None` for a prediction.
         logits: Logits (B, T, S) of p that a decoder has already computed, or `None` to compute them with `score`.
         return_attention_scores: Whether to return p and q of all keys. Defaults to `False`.
@@ -195,8 +195,8 @@ class CategoricalAttention(StochasticLayer):
                 check_shape(name, x, expected, "(B, T, S)")
         if posterior_logits is not None and not self.objective.uses_posterior:
             raise ValueError(
-                f"{self.objective.in_training} and {self.objective.at_inference} (at evaluation) have no posterior. "
-                f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}"
+                f"`posterior_logits` needs an objective with a posterior. Received: {self.objective.in_training}, "
+                f"inference={self.objective.at_inference}, posterior_logits.shape={tuple(posterior_logits.shape)}"
             )
         if self.built and logits is None and not self.score.built:
             raise ValueError("This layer has no score: pass the `logits` of a decoder. Received: logits=None")

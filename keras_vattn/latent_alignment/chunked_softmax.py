@@ -1,6 +1,6 @@
 """Compute an output layer, softmax(inputs W + b), in chunks of rows, if its logits do not fit in memory.
 
-The first chunk stores its probabilities for the backward pass, which recomputes those of all later chunks. A single
+The first chunk stores its probabilities. The backward pass recomputes the probabilities of all later chunks. A single
 chunk therefore repeats no matrix product. Rows without an upstream gradient (a baseline, a masked word, a masked key)
 are sorted last, and the backward pass skips chunks that contain only these rows.
 
@@ -155,8 +155,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         d_inputs, d_kernel, d_bias = totals
-        # Scale the inputs (width D) instead of the logits gradient (width V). The extra column yields the bias
-        # gradient.
+        # Scale the inputs (width D), not the logits gradient (width V). The extra column yields the bias gradient.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)

@@ -53,9 +53,10 @@ AT_INFERENCE = {
 class LatentObjective:
     """Training objective and gradient estimator of a model whose alignment is a latent variable.
 
-    Pass it to two layers. `keras_vattn.CategoricalAttention` returns the candidates that the objective needs, and
-    `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value. The alignment z is one source
-    position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al. 2018).
+    Pass the objective to two layers. `keras_vattn.CategoricalAttention` returns the candidates that the objective
+    needs, and `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value. The alignment z is
+    one source position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al.
+    2018).
 
     The list shows each objective with its estimators, default first. The formulas give the value of a word y in nats.
 

@@ -183,7 +183,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         return result
 
     def _weights(self):
-        """Return W and b in float32, the dtype in which their gradients are summed over chunks."""
+        """Return W and b in float32, so that their gradients are summed over chunks in float32."""
         bias = ops.zeros((self.vocabulary_size,), "float32") if self.bias is None else self.bias.value
         return ops.cast(self.kernel.value, "float32"), ops.cast(bias, "float32")
 

@@ -8,7 +8,7 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of recurrent cells. A decoder knows the inputs before its loop over steps, the context only inside it.
+    """Base class of recurrent cells. All inputs exist before the loop over steps, but a context only inside the loop.
 
     Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
     Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper

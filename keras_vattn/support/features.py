@@ -1,4 +1,4 @@
-"""Check that the widths of inputs are those of `build`, and cast integer inputs to floats."""
+"""Check that inputs have the widths that `build` received, and cast integer inputs to floats."""
 
 import inspect
 

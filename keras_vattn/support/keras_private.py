@@ -104,7 +104,7 @@ def set_mask(x, mask):
 def bind_call(call, arguments, options):
     """Return a dictionary of the arguments of a call, including defaults and masks that Keras attached to tensors.
 
-    If a subclass overrides `call` with other arguments, pass `partial(Class.call, self)` to use those of `Class`.
+    If a subclass overrides `call` with other arguments, pass `partial(Class.call, self)` as `call`.
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()

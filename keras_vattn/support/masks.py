@@ -43,7 +43,7 @@ def both(first, second):
 def zero_unseen(mask, *sequences):
     """Set sequences (B, S, D) to 0 at positions that are masked for all queries. `None` remains `None`.
 
-    Such positions may contain NaN, and the product of NaN with a weight of 0 is NaN.
+    Masked positions may contain NaN, and the product of NaN with a weight of 0 is NaN.
     """
     if mask is None:
         return sequences

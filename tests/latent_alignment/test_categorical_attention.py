@@ -138,7 +138,7 @@ def test_errors():
     with pytest.raises(ValueError, match=r"Received: logits.shape=\(4, 3\)"):
         layer(query, memory, logits=posterior[..., 0])
     for objective in ("soft", "marginal", "hard"):
-        with pytest.raises(ValueError, match=r"no posterior. Received: posterior_logits.shape=\(4, 3, 5\)"):
+        with pytest.raises(ValueError, match=r"an objective with a posterior.*posterior_logits.shape=\(4, 3, 5\)"):
             CategoricalAttention(objective=objective)(query, memory, posterior_logits=posterior)
     with pytest.raises(ValueError, match="Received: score=LocationSensitive, logits=None"):
         CategoricalAttention("location_sensitive", "marginal")(query, memory)
