@@ -122,7 +122,7 @@ def _captions(path, images, pairs):
             skipped += 1
     captioned = {image: captions for image, captions in captions_of.items() if captions}
     if not captioned:
-        raise InputError(f"{path}: expected images with captions. Received: none of {len(images)} has one")
+        raise InputError(f"{path}: expected images with captions. Received: no captions for {len(images)} images")
     uncaptioned = len(images) - len(captioned)
     for count, kind in ((skipped, "captions without a word"), (uncaptioned, "images without captions")):
         if count:

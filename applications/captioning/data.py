@@ -53,7 +53,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the captions of the file that an `evaluate` command names, or `None` if it names none."""
+    """Return the captions of the file that an `evaluate` command names, or `None` if the command names no file."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
@@ -61,7 +61,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of a run."""
+    """Return the `Sources` of the images that the options of a run name."""
     attributes = ("color", "shape", "row", "column")
     return open_sources(options.regions, options.captions.num_scenes, attributes, SCENE_SIZE)
 
@@ -85,7 +85,7 @@ def codec_of(options, part):
     min_count = options.captions.min_word_count
     vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, min_count)
     if len(vocabulary) == len(SPECIAL_TOKENS):
-        raise InputError(f"--min-word-count: every training word is rarer than this; lower it. Received: {min_count}")
+        raise InputError(f"--min-word-count: every word occurs less often; lower the number. Received: {min_count}")
     return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 

@@ -52,8 +52,7 @@ class Captioner(ImageModule):
         return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 
     def _search(self, regions, num_regions):
-        """Return the best beam of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
-        (B, T, R)."""
+        """Return the best beams: ids (B, T), lengths, scores and log_probabilities (B,), weights (B, T, R)."""
         memory, mask = self._memory(regions, num_regions)
         state, step = self._steps(memory, mask, self._num_beams)
         start = tf.fill([tf.shape(regions)[0]], START)

@@ -1,4 +1,4 @@
-"""Build the captioning model Att2in (Rennie et al. 2017) with the attention of Xu, Fan or Deng et al.
+"""Build Att2in (Rennie et al. 2017) with the attention of Xu et al. 2015, Deng et al. 2018 or Fan et al. 2020.
 
 Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r). Training maximises
 
@@ -206,7 +206,7 @@ class Emission:
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
-    """A decoder that also returns `"expected"` (B, T, units), the states that it has if it reads expected contexts.
+    """A decoder that also returns `"expected"` (B, T, units), its states if it reads the expected contexts.
 
     For these states the decoder calls itself a second time, with `training=False`, because a functional model passes
     the same `training` to all layers.

@@ -15,7 +15,7 @@ class CaptionOptions:
     """Captions; the default is built-in captions of rendered scenes"""
 
     train_captions: common.File | None = None
-    """Training captions: COCO's JSON, or a Karpathy split, which may contain all splits; plain or .gz."""
+    """Training captions: COCO's JSON, or Karpathy's JSON, which contains all splits; plain or .gz."""
     valid_captions: common.File | None = None
     """Validation captions; by default, the captions of some training images are held out."""
     test_captions: common.File | None = None
@@ -23,7 +23,7 @@ class CaptionOptions:
     valid_fraction: common.Fraction = 0.1
     """Fraction of the training images to hold out if there are no validation captions."""
     min_word_count: common.Positive = 1
-    """Treat words with fewer training occurrences as unknown."""
+    """Minimum number of training occurrences of a word; rarer words are unknown."""
     max_length: common.Positive = 16
     """Maximum caption length in words, without punctuation; longer captions are truncated and counted."""
     num_scenes: common.Positive = 8000
@@ -59,8 +59,7 @@ class ReportOptions(DecodeOptions):
     num_beams: common.Positive = 1
     """Number of beams for reported, generated and exported captions; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
-    """Samples for the uncertainty of captions, from the attention or, if it is deterministic, from dropout; 0 for
-    none."""
+    """Samples for the uncertainty: of the attention or, if the attention is deterministic, of dropout; 0 for none."""
     java: bool = True
     """Use Java, if installed, for METEOR and for tokenisation."""
 
@@ -109,8 +108,8 @@ class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
     """Caption images. An input line is an image id or, if the run computes features from images, a file."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty of captions, from the attention or, if it is deterministic, from dropout; 0 for none.
-    The default is the value of the run."""
+    """Samples for the uncertainty: of the attention or, if the attention is deterministic, of dropout; 0 for none. The
+    default is the value of the run."""
 
 
 @dataclasses.dataclass

@@ -131,8 +131,7 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return the mean entropy, in nats, of attention weights (C arrays of shape (T, R)). For rendered scenes, also
-    return the `pointing` accuracy."""
+    """Return the mean entropy in nats of weights, C arrays (T, R), and for rendered scenes the `pointing` accuracy."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):

@@ -1,1 +1,1 @@
-"""Fine-tuning of a pretrained transformer, deterministic or with random attention."""
+"""Fine-tuning of a pretrained transformer, with deterministic or stochastic attention."""

@@ -159,8 +159,8 @@ def embedded_parts():
 class Codec:
     """The encoding of texts and labels of a run.
 
-    `labels` are the class names, `None` for scores or spans; `backbone` is the config of the transformer; `pairs` tells
-    whether examples are pairs of texts.
+    `labels` are the class names, or `None` for scores and spans. `backbone` is the config of the transformer. `pairs`
+    is true if examples are pairs of texts.
     """
 
     encoder: TextEncoder
@@ -191,7 +191,7 @@ class Encoded:
         num_first: Number of tokens before the second text.
         targets: Classes (N,), scores (N,), or the first and last token of an answer (N, 2), (0, 0) for no answer.
         report: Counts of examples and tokens.
-        questions, places: For windows, the index of the question; the character offsets (start, end) of context tokens.
+        questions: Index of the question of each window. places: Character offsets (start, end) of its context tokens.
     """
 
     part: Texts | spans.Questions

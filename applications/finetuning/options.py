@@ -105,12 +105,12 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Stochastic attention (Fan et al. 2020, section 4.5 and appendix B.5.2), with two defaults of to_bayesian"""
+    """Stochastic attention (Fan et al. 2020, section 4.5, appendix B.5.2); weibull_k, drawn_share as in to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; a larger shape means less variance."""
     drawn_share: common.Share = 1 / 3
-    """Fraction of the attention layers with stochastic weights, from the last layer; 1 for all layers, as published."""
+    """Fraction of the attention layers that become stochastic, counted from the last; 1: all layers, as published."""
     prior_beta: common.PositiveFloat = 1e-2
     """Rate of the Gamma prior."""
     prior_hidden_units: common.Positive = 5
@@ -142,7 +142,7 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 10
-    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Compare only equal numbers of samples."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
 
 
 @dataclasses.dataclass
@@ -196,7 +196,7 @@ class OtherTexts:
 
 @dataclasses.dataclass
 class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
-    """Compare predictions of a run on test, other and corrupted data: sampled, at the mean, and with a temperature."""
+    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

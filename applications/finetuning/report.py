@@ -228,8 +228,7 @@ _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return the task's column of Table 5 of Fan et al. 2020, with our results beside the published ones. Custom tasks
-    have no table."""
+    """Return our results beside the task's column of Table 5 of Fan et al. 2020; custom tasks have no table."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

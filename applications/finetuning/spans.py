@@ -108,7 +108,7 @@ def best_spans(encoded, scores, may_have_none):
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
     for index, window_scores, before, offsets in windows:
-        # A question has no answer only if none of its windows contains one, so the lowest score counts.
+        # A question has no answer only if no window contains an answer, so use the lowest score of all windows.
         none[index] = min(none[index], window_scores[0].sum())
         if not offsets:
             continue

@@ -57,7 +57,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split of the graph that the options of `train` name."""
+    """Read the graph that the options of `train` name; return the `Part` of each split."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
@@ -67,8 +67,8 @@ def read(options):
 
 
 def read_other(options, evaluation, labelled=True):
-    """Return a `Part` of the graph that a command names, or `None` if it names none. The `Part` contains all nodes or,
-    if `labelled`, all nodes with a label."""
+    """Return a `Part` of the graph that a command names, or `None` if the command names no graph. The `Part` contains
+    all nodes or, if `labelled`, all nodes with a label."""
     if evaluation.npz is None and evaluation.nodes is None:
         return None
     files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
@@ -82,7 +82,7 @@ def read_other(options, evaluation, labelled=True):
 
 def encode(options, codec, part, training=False):
     """Order and scale the features of a `Part` and number its classes as in the codec. Raise `InputError` if the model
-    does not know its features or classes."""
+    was trained on other features or classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):

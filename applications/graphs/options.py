@@ -117,11 +117,11 @@ class ReportOptions:
     """Reports"""
 
     criterion: Literal["published", "accuracy", "nll"] = "published"
-    """Validation metric that selects the weights and stops early. published: select an epoch if accuracy and NLL are
-    both the best so far; stop if neither improves. accuracy: select the highest accuracy and, among equal ones, the
-    lowest NLL. nll: select the lowest NLL."""
+    """Criterion for selecting the weights and for early stopping, on validation data. published: select an epoch if
+    accuracy and NLL are both the best so far; stop if neither improves. accuracy: select the highest accuracy, and the
+    lowest NLL among equal ones. nll: select the lowest NLL."""
     num_draws: common.NoneOrSeveral = 20
-    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Compare only equal numbers of samples."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
 
 
 @dataclasses.dataclass
@@ -195,7 +195,7 @@ class OtherNodes:
 
 @dataclasses.dataclass
 class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
-    """Compare predictions of a run on test, other and corrupted data: sampled, at the mean, and with a temperature."""
+    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

@@ -25,7 +25,7 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Number of nodes in report.txt, of nodes in report.html, of nodes with attention weights there, of neighbours per node.
+# Number of nodes in report.txt; of nodes in report.html; of nodes whose attention it shows; of neighbours of each.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # Number of samples for the standard deviation of attention weights, and their seed.
 NUM_DRAWS, SEED = 16, 0
@@ -194,7 +194,7 @@ def summary(report):
     if drawn:
         layers = " and ".join(f"{x['weights_sd']:.3f} ({name} layer)" for name, x in report["attention"].items())
         lines += [
-            f"The attention's draws move a weight by {layers}, one standard deviation.",
+            f"Sampled attention weights have a standard deviation of {layers}.",
             f"With {drawn['num_draws']} draws: {out_of(drawn['accuracy'], count)} right, NLL {drawn['nll']:.3f} nats "
             f"(without: {report['nll']:.3f}).",
             f"Noise detection, AUROC: draws {noise['mutual_information']:.2f}, entropy of one prediction "

@@ -70,7 +70,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` of the files that an `evaluate` command names, or `None` if it names none."""
+    """Return the `AlignedText` of the files that an `evaluate` command names, or `None` if it names no file."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None
@@ -84,7 +84,7 @@ def gold_links(path, text):
     """Read gold alignments; return a list with the `Links` of each pair.
 
     Line n of the file, plain or .gz, lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A
-    blank line stands for no links. tools/links_to_pharaoh.py converts a table with one link per line.
+    blank line means a pair without links. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of links no longer match the pairs.")

@@ -19,7 +19,7 @@ from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
-# Default number of draws for the uncertainty of translations.
+# Default number of samples for the uncertainty of translations.
 NUM_DRAWS = 10
 INTEGER = tf.TensorSpec([], tf.int32)
 
@@ -31,7 +31,7 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an `Inference`, or `None` for the model's default.
         num_beams: Number of beams, or `None` for the value in the run's options.
-        draws: Whether `uncertainty` samples. If not, it returns only the metrics at the mean weights.
+        draws: Whether `uncertainty` samples. If `False`, it returns only the metrics at the mean weights.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):
@@ -62,10 +62,9 @@ class Translator(PairModule):
 
     @in_graph(IDS, INTEGER, INTEGER)
     def uncertainty(self, source, num_samples, seed):
-        """Return the best translations "texts" (B,), their pieces "words" (B, T) with the end token, and the metrics of
-        `uncertainty_of`."""
+        """Return the best translations "texts" (B,), their pieces "words" (B, T), and metrics of `uncertainty_of`."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
-        # If only the attention is random, all draws share the encoder outputs.
+        # If only the attention is sampled, all samples share the encoder outputs.
         memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
         def log_words():
@@ -77,7 +76,7 @@ class Translator(PairModule):
 
     @in_graph(IDS)
     def beam(self, source):
-        """Return the best beam: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
+        """Return the best beams: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
     @in_graph(IDS, IDS, IDS)
@@ -162,7 +161,7 @@ class Translator(PairModule):
         """Return the initial state and the step function of a beam search.
 
         If attention weights are sampled, p of a word is its mean over n samples. All beams of a sentence share these n
-        samples. They depend on the position of the sentence in the batch.
+        samples, which depend on the position of the sentence in the batch.
         """
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
@@ -191,7 +190,7 @@ class Translator(PairModule):
             if is_drawn:
                 hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
                 log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
-                # The decoder reads the expected context, so its state is the same for all draws.
+                # The decoder reads the expected context, so its state is the same for all samples.
                 new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
             return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 

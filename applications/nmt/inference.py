@@ -1,4 +1,4 @@
-"""Parse the names of inference modes. This module does not import TensorFlow, so options can use it."""
+"""Parse the names of inference modes. options.py imports this module, so it does not import TensorFlow."""
 
 import dataclasses
 import re

@@ -63,7 +63,7 @@ class Model:
 
     @property
     def inference(self):
-        """Name of the inference that reports use by default; the model `relaxed` needs samples (section 4)."""
+        """Name of the inference that reports use by default; `relaxed` needs samples (Deng et al. 2018, section 4)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
@@ -177,8 +177,7 @@ class Models:
 
 def build(options, codec):
     """Build the `Models`."""
-    # The training model contains only layers. If Keras loads a model with nested models from a file, these no longer
-    # share their layers.
+    # The training model has no nested models, because they would not share layers after Keras loads it from a file.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (

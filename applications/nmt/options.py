@@ -38,8 +38,8 @@ class TextOptions(PairOptions):
     data_target: str = "tgt"
     """Ending of the target files in `data`."""
     valid_links: common.File | None = None
-    """Gold word alignments of the validation pairs, one line per pair: Pharaoh links such as 0-0 1p2, words count
-    from 0."""
+    """Gold word alignments of the validation pairs, one line per pair: Pharaoh links such as 0-0 1p2, with words
+    numbered from 0."""
     test_links: common.File | None = None
     """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] | None = None
@@ -72,7 +72,7 @@ class NetworkOptions:
     attention_units: common.Positive = 128
     """Width of the additive attention score."""
     dropout: common.Dropout = 0.2
-    """Dropout rate of word vectors, between layers, and before the output."""
+    """Dropout rate for the word vectors, between layers and before the output."""
     initial_range: common.NotNegativeFloat = 0.0
     """r: initialise weights and biases from U[-r, r], but not BAM's prior network; biases of forget gates start at 1
     (U[-r, r] in the authors' code, which learns more slowly). 0: Keras's default initializers."""
@@ -83,7 +83,7 @@ class AlignmentOptions(PosteriorOptions, BayesianOptions):
     """Latent alignments"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """Baseline that score-function estimators subtract from the value of a sample."""
+    """Baseline that score-function estimators subtract from the log-likelihood of a sample."""
 
 
 @dataclasses.dataclass
@@ -96,7 +96,7 @@ class SearchOptions:
     """Exponent alpha of the length penalty of Wu et al. 2016."""
 
 
-# The defaults train on the built-in pairs in minutes on two CPU cores; alignment options follow the papers.
+# The defaults train on the built-in pairs in minutes on two CPU cores; alignment options are as published.
 @dataclasses.dataclass
 class Options:
     """Train a translation model on parallel text; without data options, on built-in pairs with gold alignments."""
@@ -125,9 +125,10 @@ class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
     """Report on a split of the data of a run, or on other pairs."""
 
     links: common.File | None = None
-    """Gold word alignments of the pairs in these files, one line per pair."""
+    """Gold word alignments of the pairs in --source and --target or in --table, one line per pair."""
     inference: str | None = None
-    """How to predict: exact, kmax:K, soft or sample:n; the default depends on the model."""
+    """exact: sum over all alignments. kmax:K: sum over the K most probable ones. soft: use the expected context.
+    sample:n: average over n samples. The default depends on the model."""
 
     def check(self):
         EvaluatePairsOptions.check(self)
@@ -142,8 +143,7 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Translate lines of text, from a file or standard input."""
 
     inference: str | None = None
-    """How to predict: exact, kmax:K, soft or sample:n; the default depends on the model. The samples for a line depend
-    on its batch."""
+    """Inference, as for `evaluate`: exact, kmax:K, soft or sample:n. The samples for a line depend on its batch."""
     num_beams: common.Positive | None = None
     """Number of beams; the default is the value of the run."""
 

@@ -77,7 +77,7 @@ def summary(report):
     rates = [f"{alignment[kind]['aer']:.3f} ({kind})" for kind in KINDS if kind in alignment]
     lines += [f"Alignment error rate on gold links: {', '.join(rates)}."] if rates else []
     for control in report["controls"].values():
-        lines.append(f"Attending to another sentence's source costs {control['nats']:.1f} nats a sentence.")
+        lines.append(f"With another sentence's source, log p drops by {control['nats']:.1f} nats per sentence.")
     return lines
 
 
@@ -162,7 +162,7 @@ def likelihood_of(translator, run, part):
 
 def bound_of(run, part):
     """Return the `bound_report` of a model with an enumerable ELBO, or an empty dictionary for other models."""
-    # The model relaxed is omitted because its value at the mean of q is not a bound, wake-sleep because it is exact.
+    # The model relaxed has no bound at the mean of q; the likelihood of wake-sleep is exact, so it needs no bound.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}

@@ -107,7 +107,7 @@ def fan(comparison):
 
 
 def _title(name, short=False):
-    """Return the paper's title for a model of `compare`; unless `short`, append the estimator if titles are equal."""
+    """Return the paper's title of a model; unless `short`, append the estimator if several models share the title."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation

@@ -42,7 +42,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs of the files that an `evaluate` command names, or `None` if it names none."""
+    """Return the pairs of the files that an `evaluate` command names, or `None` if the command names no file."""
     return pairs.read_other(options.text, evaluation)
 
 
@@ -64,7 +64,7 @@ class Codec:
             vocabulary = Vocabulary.fit(tokenizer.count(sentences), size, text.min_count)
             if len(vocabulary) == len(SPECIAL_TOKENS):
                 raise InputError(
-                    f"--min-count: every {name} word is rarer than this; lower it. Received: {text.min_count}"
+                    f"--min-count: every {name} word occurs less often; lower the number. Received: {text.min_count}"
                 )
             encoders.append(TextEncoder(tokenizer, vocabulary))
         return cls(*encoders)

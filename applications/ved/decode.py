@@ -19,7 +19,7 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """A `PairModule` that decodes greedily, with z and the attention at their posterior means or sampled."""
+    """A `PairModule` that decodes greedily, from the posterior means of z and the attention or from samples."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)
@@ -36,8 +36,7 @@ class Generator(PairModule):
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Decode at the posterior means. The result of `decoding.greedy` includes ids (B, L) and, for models with
-        attention, weights (B, L, S)."""
+        """Return the result of `decoding.greedy` at the posterior means, with weights (B, L, S) for attention."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)

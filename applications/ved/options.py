@@ -36,7 +36,7 @@ class TextOptions(PairOptions):
     target_vocabulary_size: VocabularySize = 8000
     """Maximum vocabulary size of the target side."""
     min_count: common.Positive = 1
-    """Treat words with fewer training occurrences as unknown."""
+    """Minimum number of training occurrences of a word; rarer words are unknown."""
     max_source_length: common.Positive = 40
     """Maximum source length in tokens; longer sources are truncated."""
     max_target_length: common.Positive = 25
@@ -58,7 +58,7 @@ class NetworkOptions:
     units: common.Positive = 96
     """Width of the decoder."""
     latent_units: common.Positive = 32
-    """Width of z."""
+    """Width of the latent variable z."""
     attention_size: common.Positive = 96
     """Width of W_att, which combines the decoder's output with the context."""
     initial_state: bool = False
@@ -82,9 +82,9 @@ class VariationalOptions:
     free_bits: common.NotNegativeFloat = 0.5
     """KL in nats per dimension of z that is not penalised; at 0.1 the default model hardly uses z."""
     annealing_center: float = 300.0
-    """Step at which the logistic curve of lambda_KL is 0.5."""
+    """Step at which the logistic schedule of lambda_KL, the weight of all KLs, reaches 0.5."""
     annealing_slope: common.PositiveFloat = 0.02
-    """Steepness of the logistic curve, per step."""
+    """Steepness of the logistic schedule of lambda_KL, per step."""
     annealing_end: common.Share = 0.3
     """Upper limit of lambda_KL."""
 
@@ -104,7 +104,7 @@ class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
 
     model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
-    """A model from the paper's tables, or the same network with another attention."""
+    """A model of Bahuleyan et al. 2018, or the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)

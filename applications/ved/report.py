@@ -126,11 +126,12 @@ def summary(report):
     else:
         sentences = [f"{judged['map']:,} of {count:,} questions decoded at the means have the right names."]
         if "draws" in judged:
-            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} drawn questions do"
-            sentences.append(f"{drawn}; a statement has {judged['different']:.1f} different right draws on average.")
+            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} sampled questions do"
+            sentences.append(f"{drawn}; a statement has {judged['different']:.1f} different right samples on average.")
     for name, label in (("z", "z"), ("attended", "attention")):
         if name in controls:
-            sentences.append(f"Another sentence's {label} costs {controls[name]['nats']:.2f} nats a sentence.")
+            drop = f"{controls[name]['nats']:.2f} nats per sentence"
+            sentences.append(f"With another sentence's {label}, log p drops by {drop}.")
     return sentences
 
 
@@ -250,7 +251,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return two tables that show our results beside those of Bahuleyan et al. 2018: greedy ("map") and sampled."""
+    """Return our results beside those of Bahuleyan et al. 2018, as a table for greedy decoding and one for samples."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -18,7 +18,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# Questions that one region answers, or its absence: updown attends to a single region.
+# Types of questions that a look at a single region can answer, because updown attends to one region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
@@ -52,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions of the files that an `evaluate` command names, or `None` if it names none."""
+    """Return the questions of the files that an `evaluate` command names, or `None` if the command names no file."""
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
@@ -60,7 +60,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of a run."""
+    """Return the `Sources` of the images that the options of a run name."""
     return open_sources(options.regions, options.questions.num_scenes, ("color", "shape"))
 
 
@@ -84,7 +84,7 @@ def region_options(options):
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data. The feature extractor `words`, if chosen, learns to detect their answers."""
+    """Fit the codec on the training data. The feature extractor `words`, if chosen, learns to detect answer words."""
     limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)
@@ -94,7 +94,7 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return a dictionary from image ids to the words in the answers about this image, except yes and no."""
+    """Return a dictionary from image ids to the words in all answers about this image, except yes/no answers."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":
@@ -170,7 +170,7 @@ class EncodedPart(Part):
         return self._with_regions(rows.map(labelled), options)
 
     def _scores(self, ids, counts):
-        """Return the VQA accuracy that each answer would have, (B, V)."""
+        """Return the VQA accuracy of each possible answer, (B, V)."""
         accuracies = tf.minimum(counts / 3.0, 1.0)[..., None] * tf.one_hot(ids, self.votes.shape[1])
         return tf.reduce_sum(accuracies, axis=1)
 

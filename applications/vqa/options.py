@@ -50,7 +50,7 @@ class QuestionOptions:
     """drawn: train on one answer per question and epoch, sampled in proportion to the votes. soft: train on all answers
     with binary cross-entropy, and with the score min(n / 3, 1) for n votes."""
     control: Literal["none", "question_only"] = "none"
-    """question_only: replace all regions by zeros."""
+    """question_only: replace all regions by zeros, so that the model sees only the question."""
     num_scenes: common.Positive = 4000
     """Number of built-in scenes."""
 
@@ -98,11 +98,9 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 20
-    """Samples for the uncertainty metrics, at least 2; 0 skips these metrics. Metrics with different numbers of samples
-    are not comparable."""
+    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
     feature_noise: common.NotNegativeFloat = 5.0
-    """Variance of Gaussian noise on region features in the columns "noisy", 5 in Fan et al. 2020; 0 skips the
-    columns."""
+    """Variance of Gaussian noise on region features for the columns "noisy", 5 in Fan et al. 2020; 0 skips them."""
     noise_scale: bool = True
     """Multiply the noise by the standard deviation of the training features."""
 
@@ -190,8 +188,7 @@ class OtherQuestions:
 
 @dataclasses.dataclass
 class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
-    """Compare three predictions of a run, on test, other and corrupted data: the average over samples, the prediction
-    at the mean, and the same with a fitted temperature."""
+    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

@@ -1,6 +1,6 @@
 """Report likelihood, the VQA metric, uncertainty and attention of a trained model.
 
-Shapes: N questions, V answers, R regions, M draws.
+Shapes: N questions, V answers, R regions, M samples.
 """
 
 import collections
@@ -34,7 +34,7 @@ NUM_CARDS = 6
 MAX_UNCERTAIN = 2000
 # Number of questions for the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# PAvPU counts a prediction as certain if its p-value is lower.
+# PAvPU counts a prediction as certain if its p-value is lower than this.
 SIGNIFICANCE = 0.05
 # The seed of samples and noise is fixed, so that equal runs write equal reports.
 _SEED = 0
@@ -65,7 +65,7 @@ def questions_with_noise(run, part, feature_noise=0.0):
         (inputs,) = batch
         regions, seed = inputs["regions"], tf.stack([_SEED, tf.cast(number, tf.int32)])
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
-        # The coordinates of boxes follow the features; they and the padding stay free of noise.
+        # Add noise to the features only: not to the box coordinates in the last columns, and not to padding.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
         is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
         return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
@@ -147,8 +147,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of noise on
-    the regions."""
+    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of noise."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),
@@ -166,8 +165,7 @@ def other_questions(options, path, codec=None):
 
 
 def weights_deviation(run, part):
-    """Return the standard deviation of sampled attention weights, averaged over unmasked weights, or `None` if weights
-    are deterministic."""
+    """Return the mean standard deviation of sampled, unmasked attention weights; `None` for deterministic weights."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)

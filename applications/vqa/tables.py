@@ -50,8 +50,7 @@ def select_architecture(comparison, architecture):
 
 
 def deng(comparison):
-    """Return Table 1 and the right half of Table 3 of Deng et al. 2018 for the updown models, with our results beside
-    the published ones."""
+    """Return Tables 1 and 3 (right half) of Deng et al. 2018 for updown, with our results beside the published ones."""
     records, titles = select_architecture(comparison, "updown")
     if not records:
         return []
@@ -76,8 +75,7 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 2 and 7 of Fan et al. 2020 for the mcan models: accuracy and PAvPU, each on original features and
-    on features with noise."""
+    """Return Tables 2 and 7 of Fan et al. 2020 for mcan: accuracy and PAvPU, on original and on noisy features."""
     records, titles = select_architecture(comparison, "mcan")
     if not records:
         return []

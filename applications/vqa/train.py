@@ -32,8 +32,7 @@ def train(options):
         report, _ = predicted(run, valid, title=None)
         logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
 
-    # val_nll selects the weights. The KL of random weights contains constants of thousands of nats, so the float32
-    # val_loss cannot resolve changes of the likelihood.
+    # Weights are selected by val_nll: in val_loss, the KL adds thousands of constant nats, and float32 loses val_nll.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate), *callbacks], after_warm_start("val_nll")
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()

@@ -55,7 +55,7 @@ def read_file(path, options, skip_invalid):
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` of the file that an `evaluate` command names, or `None` if it names none."""
+    """Return the `Sentences` of the file that an `evaluate` command names, or `None` if the command names no file."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )
@@ -86,7 +86,7 @@ class Codec(TextEncoder):
         text, tokenizer = options.text, _tokenizer(options)
         vocabulary = Vocabulary.fit(tokenizer.count(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError(f"--min-count: every word is rarer than this; lower it. Received: {text.min_count}")
+            raise InputError(f"--min-count: every word occurs less often; lower the number. Received: {text.min_count}")
         return cls(tokenizer, vocabulary)
 
     def save(self, folder):

@@ -28,8 +28,8 @@ from applications.text.text import PAD, START, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model in the tables of the paper. `latent`: z_enc encodes the sentence. `attention`: the decoder samples z_t
-    and attends to the sentence. `auxiliary`: a loss trains z_t to predict the attended context."""
+    """A model of Chien and Wang 2019. `latent`: z_enc encodes the sentence. `attention`: the decoder samples z_t and
+    attends to the sentence. `auxiliary`: an additional loss trains z_t to predict the attended context."""
 
     title: str
     latent: bool = True
@@ -53,7 +53,7 @@ class Models:
         embedding: The word embedding, shared by encoder and decoder.
         word_dropout, input_dropout: Dropout of the decoder's input.
         encoder, latent: The encoder, and the layer that samples z_enc; `None` for the model `lstm`.
-        decoder: A `StochasticDecoder`, or an `AttentionDecoder` with attention switched off.
+        decoder: A `StochasticDecoder` or, for models without attention, a plain `AttentionDecoder`.
         words: A `TokenLogLikelihood`.
         training: Maps "target" (B, T), "target_input" (B, T), which is `target` shifted by one step, and "source"
             (B, S), which is `target` without the end token, to log p of each target word in nats, (B, T).

@@ -1,4 +1,4 @@
-"""Options of the variational recurrent autoencoder. presets/ contains the paper's values; model.py has the models."""
+"""Options of the variational recurrent autoencoder. presets/ has the paper's values; model.py defines the models."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ class TextOptions:
     test_text: common.File | None = None
     """Test sentences, read once at the end of training and by `evaluate`."""
     text_column: str = "text"
-    """Text column of a table."""
+    """Name of the text column in a CSV or TSV."""
     valid_fraction: common.Fraction = 0.1
     """Fraction of the training sentences to hold out for validation if there is no validation file."""
     test_fraction: common.NotNegativeFloat = 0.0
@@ -34,11 +34,11 @@ class TextOptions:
     lowercase: bool = True
     """Lower-case the text."""
     split_punctuation: bool = True
-    """Split off every punctuation mark as a token; turn off for tokenised text."""
+    """Make every punctuation mark a token; pass --no-split-punctuation if the text is already tokenised."""
     vocabulary_size: VocabularySize = 10000
     """Maximum vocabulary size."""
     min_count: common.Positive = 1
-    """Treat words with fewer training occurrences as unknown."""
+    """Minimum number of training occurrences of a word; rarer words are unknown."""
     max_length: common.Positive = 60
     """Maximum sentence length in tokens; longer sentences are truncated and counted."""
 
@@ -113,7 +113,7 @@ class VariationalOptions:
     auxiliary_hold: common.NotNegative = 0
     """Steps before the auxiliary loss is added."""
     context_floor: float = -3.0
-    """Lower bound of log sigma of p(c | z_t)."""
+    """Lower bound of log sigma of p(c | z_t), which predicts the attended context."""
 
     def check(self):
         if self.step_free_bits and self.step_free_nats:
@@ -184,7 +184,7 @@ class GenerateVrae(common.GenerateOptions):
     temperature: common.PositiveFloat | None = None
     """Temperature of the word probabilities; the default is the value of the run."""
     top_p: common.Share | None = None
-    """Nucleus sampling, as in `train`; the default is the value of the run."""
+    """Nucleus sampling, as for `train --top-p`; the default is the value of the run."""
     seed: common.Seed32 = 0
     """Seed of the samples."""
 
@@ -215,7 +215,7 @@ class SummarizeVrae:
     max_words: common.Positive | None = None
     """Maximum summary length in words; defaults to 25 with --documents, else 250."""
     document: Document = "mixture"
-    """Gaussian of a document. mixture: moments of its sentences' mixture. sequence: encode it as one long sentence."""
+    """Gaussian of a document. mixture: moments of its sentences' Gaussians. sequence: of all words as one sentence."""
     out: str | None = None
     """Output folder; defaults to summaries/ in the run folder. Summaries of the same documents are overwritten."""
 
@@ -238,7 +238,7 @@ class CompareVrae(common.CompareOptions):
     documents: common.Folder | None = None
     """Documents for table_3, as in `summarize`."""
     references: common.Folder | None = None
-    """Reference summaries of these documents."""
+    """Reference summaries of the documents in --documents."""
     max_words: common.Positive | None = None
     """Maximum summary length of table_3 in words; defaults to 25."""
     document: Document = "mixture"

@@ -1,4 +1,4 @@
-"""Report bounds and samples of a trained model, and print tables. The name of each likelihood states its bound.
+"""Report bounds and samples of a trained model, and print tables. Keys such as "elbo" state which bound a value is.
 
 Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
 """
@@ -128,7 +128,8 @@ def summary(report):
         if counts["num_rebuilt"]:
             lines.append(f"{counts['num_same']} of {counts['num_rebuilt']} rebuilt sentences keep their meaning.")
     if controls is not None:
-        lines.append(f"The z_enc of another sentence costs {controls['shuffled']['nats']:.1f} nats a sentence.")
+        drop = f"{controls['shuffled']['nats']:.1f} nats per sentence"
+        lines.append(f"With another sentence's z_enc, log p drops by {drop}.")
     steps = report["likelihood"].get("kl_steps")
     if steps is not None and steps < COLLAPSED_NATS:
         lines.append(f"z_t is unused: its KL is {steps:.2f} nats a sentence, and the words depend only on z_enc.")
@@ -275,7 +276,7 @@ def attention(run, part):
 
 
 def paper(comparison):
-    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and our bounds."""
+    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and the bounds."""
     records = comparison.records
     return [
         *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),

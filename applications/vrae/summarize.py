@@ -1,7 +1,7 @@
 """Extract summaries with a trained model, and compare them with baselines.
 
-Each text is represented by a diagonal Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x) for a VRAE,
-N(h_T, I) for an LSTM. A summary consists of the sentences with the smallest KL(document || sentence) (section 4.1).
+As in Chien and Wang 2019, section 4.1, each text is a Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x)
+for a VRAE, N(h_T, I) for an LSTM. A summary joins the sentences with the smallest KL(document || sentence).
 """
 
 import dataclasses

@@ -53,7 +53,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # One train function per set of trainable weights: a traced function always trains the weights of its tracing.
+        # Each phase has a train function, because a traced function trains the weights that were trainable in tracing.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):

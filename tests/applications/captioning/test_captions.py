@@ -94,7 +94,7 @@ def test_captions_without_a_word_and_images_without_captions_are_counted(tmp_pat
             {"images": [{"id": 1}, {"id": "1.jpg"}], "annotations": []},
             "expected every image once. Received: 1 ",
         ),
-        ({"images": [{"id": 1}], "annotations": []}, "expected images with captions. Received: none of 1"),
+        ({"images": [{"id": 1}], "annotations": []}, "expected images with captions. Received: no captions for 1"),
         (karpathy(("1.jpg", "dev", "a")), "images.0.split: 'dev'"),
     ],
 )

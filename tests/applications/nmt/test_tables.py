@@ -108,7 +108,7 @@ def test_the_first_sentences():
     assert APPLICATION.summary(figures) == [
         "720 of 800 translations equal their reference; BLEU 95.2.",
         "Alignment error rate on gold links: 0.125 (prior).",
-        "Attending to another sentence's source costs 40.0 nats a sentence.",
+        "With another sentence's source, log p drops by 40.0 nats per sentence.",
     ]
     assert len(APPLICATION.summary(figures | {"alignment": {}, "controls": {}})) == 1
 

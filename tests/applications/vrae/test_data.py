@@ -79,7 +79,7 @@ def test_invalid_calls(run_of, tmp_path):
     for more, message in (
         ({"train_text": None}, "--test-text requires --train-text"),
         ({"text_column": "review"}, "--text-column: expected a CSV or TSV file"),
-        ({"min_count": 1000}, "--min-count: every word is rarer than this"),
+        ({"min_count": 1000}, "--min-count: every word occurs less often"),
     ):
         VRAE_CASE.fails(message, *VRAE_CASE.train(tmp_path / "run"), *words_of(more))
     assert not (tmp_path / "run").exists()
