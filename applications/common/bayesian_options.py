@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". `kind` is "contextual" (a network
-        that reads the keys, and takes the extra arguments) or "fixed" (its concentration is `alpha`)."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". A "contextual" prior is a network
+        that reads the keys; extra arguments are passed to it. A "fixed" prior has the concentration `alpha`."""
         import keras_vattn
 
         fixed = kind == "fixed"

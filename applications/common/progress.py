@@ -7,7 +7,7 @@ import time
 def progress(items, title):
     """Yield the items of an iterable, and write how many are done and, if its length is known, the remaining time.
 
-    On a terminal, one line is updated in place; otherwise a line is written every five seconds. It begins with `title`.
+    On a terminal, one line is updated in place; otherwise a line is added every 5 seconds. Lines begin with `title`.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()

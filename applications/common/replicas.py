@@ -75,7 +75,7 @@ def agree(strategy, values):
 
 
 class SharedLog(keras.callbacks.Callback):
-    """Copies the first worker's log of each epoch to all workers. Without it, losses may differ in the last bit, and
+    """Copies the first worker's log of each epoch to all workers. Otherwise losses could differ in the last bit, and
     early stopping could decide differently in each worker."""
 
     def __init__(self, strategy):

@@ -12,7 +12,7 @@ COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun`, which show the PNG files already in its folder. `record` is
+    """Write report.txt and report.html of a `TrainingRun`; report.html shows all PNG files in its folder. `record` is
     the content of metrics.json, `lines` come from `Application.report`; `has_endpoints`: `export` is possible."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)

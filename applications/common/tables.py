@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return a cell for one value per seed: their mean with its interval or, for str, the first; "-" if missing."""
+        """Return a cell's text for one value per seed: mean and interval, or the first str; "-" for missing values."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -52,7 +52,7 @@ class Column:
         return interval_text(mean_interval(values), self.digits)
 
     def difference(self, values, baseline_values):
-        """Return a cell: the mean of the paired differences to the baseline with its interval; "-" if missing."""
+        """Return a cell's text: mean and interval of the paired differences to the baseline; "-" if undefined."""
         if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:

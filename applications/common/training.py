@@ -57,8 +57,8 @@ class TrainingRun(Run):
     def read(self, fit_codec=None):
         """Read and encode the data; return the training and the validation split.
 
-        `fit_codec(options, training_split)`, if given, returns the codec. A resumed run does not call it but loads its
-        codec, and a run with --start-from loads the codec of the run that it starts from.
+        `fit_codec(options, training_split)`, if given, returns the codec of a new run. A resumed run loads its stored
+        codec instead, and a run with --start-from loads the codec of the other run.
         """
         application, options = self.application, self.options
         # Options that name word vectors and pretrained weights do not replace the built-in data.

@@ -73,7 +73,7 @@ def aside_of(path):
 
 
 def set_aside(path):
-    """Rename the folder of a run that `--overwrite` replaces; `delete_aside` deletes it when the new run has finished.
+    """Rename the folder of a run that `--overwrite` replaces, so that the run exists until the new run has finished.
 
     If the folder contains an unfinished run, and a finished run is already renamed, delete the unfinished run instead.
     """
@@ -90,7 +90,7 @@ def set_aside(path):
 
 
 def delete_aside(path):
-    """Delete the old run that `set_aside` renamed. Errors are ignored: the folder then remains."""
+    """Delete the old run that `set_aside` renamed, if any. If this fails, the old run remains."""
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):

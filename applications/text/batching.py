@@ -120,7 +120,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
 
 def teacher_forced(sources, targets, shape=(0, 0)):
     """Pad a batch of id lists; return int32 arrays source (B, S), target_input (B, T) and target (B, T). S and T are
-    the longest lengths in the batch, or those of `shape` if it is larger."""
+    the longest lengths in the batch, but not less than `shape`."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)

@@ -58,7 +58,7 @@ def self_bleu(draws):
 
 
 class BleuResult(typing.NamedTuple):
-    """A corpus BLEU in per cent, and sacrebleu's signature, which describes the settings, with the n-gram order."""
+    """A corpus BLEU in per cent, and a text that describes its settings: sacrebleu's signature and the n-gram order."""
 
     score: float
     signature: str

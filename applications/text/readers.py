@@ -132,7 +132,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 def read_sentences(path, column="text", skip_invalid=None):
     """Return the sentences in a file, and the number of skipped lines.
 
-    If the name of the file ends in .csv or .tsv, the sentences are the column `column`; otherwise each line is one.
+    If the file name ends in .csv or .tsv, the sentences are in the column `column`; otherwise each line is a sentence.
     """
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)

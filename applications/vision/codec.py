@@ -24,7 +24,7 @@ _CONFIG = "regions.json"
 # Attributes of a `RegionCodec` that regions.json stores.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
-# Maximum number of float32 features in memory (256 MB). If a file contains more, they are read batch by batch.
+# Maximum number of float32 features in memory (256 MB). The features in larger files are read batch by batch.
 _MOST_IN_MEMORY = 2**26
 # Numbers of batches to read in parallel and to prefetch. They are fixed, so that memory use is the same everywhere.
 _PARALLEL_BATCHES = 4

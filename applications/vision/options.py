@@ -26,8 +26,8 @@ class ExtractorOptions:
     """Features of image regions, which are the cells of a grid"""
 
     network: Literal["pixels", "words"] = "pixels"
-    """How to compute the features of a cell. pixels: they are its colours, without a network. words: by a small network
-    that is first trained to detect words about the training images."""
+    """Features of a cell. pixels: its colours, without a network. words: the output of a small network that is first
+    trained to detect words about the training images."""
     grid: common.Positive | None = None
     """Number of cells per side of the grid; none: 6."""
     image_size: common.Positive | None = None
@@ -98,7 +98,7 @@ class AlignmentOptions(PublishedOptions):
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft
-    attention, which requires a second decoder in captioning; moving_average: the average of earlier rewards."""
+    attention (in captioning, a second decoder computes it); moving_average: the average of earlier rewards."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
     """How to reduce the KLs of an example. sum: as in the ELBO; mean: over all pairs of a query and a key, as in the
     code of Fan et al. 2020; query_mean: over queries."""

@@ -27,10 +27,11 @@ from applications.vision import scenes as drawn_scenes
 
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, KL_WEIGHTS, NUM_DRAWS = (1, 2, 3), (1.0, 0.1), 20
-# Third KL weight, for KLs of unnormalized weights: 1 and 0.1 destroyed most of their attention in the task `scenes`.
+# Third KL weight, for KLs of unnormalized attention weights, because the KL weights 1 and 0.1 destroyed most of the
+# attention in the task `scenes`.
 WEAKEST = 0.01
-# From the name of a KL to the alignment and the prior. "simplex": KL of the normalized weights; otherwise of the
-# unnormalized weights. "own family": the prior has the same family of distributions as the alignment.
+# Alignment and prior for each form of the KL. "simplex": the KL of the normalized attention weights; otherwise, of the
+# unnormalized weights. "own family": the prior has the same family of distributions as the posterior.
 FORMS = {
     "softmax": lambda: ("softmax", None),
     "weibull, no KL": lambda: (kv.Weibull(), None),

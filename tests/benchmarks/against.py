@@ -172,7 +172,7 @@ def ask(process, row, kind):
 
 
 def measure(processes, row, kind, num_rounds):
-    """Time a row in each process, alternately; return a dictionary from their names to lists of seconds."""
+    """Time a row in each process, alternately; return a dictionary from the name of a process to a list of seconds."""
     requests = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
     seconds = {name: [] for name in requests}
     for round_number in range(num_rounds + 1):

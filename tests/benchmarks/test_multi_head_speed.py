@@ -1,4 +1,4 @@
-"""Compares the time of a training step of our MultiHeadAttention and of Keras's. Prints tables, asserts nothing."""
+"""Times training steps of MultiHeadAttention, relative to the layer of Keras. Prints tables, asserts nothing."""
 
 import keras
 import numpy as np
