@@ -234,7 +234,7 @@ def _size(shape):
 def dropout_seed(seed_generator):
     """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,), with the
     id of the replica folded in."""
-    # Keras converts the state to int32 in this way.
+    # Convert the state to int32 as Keras's dropout does.
     return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))
 
 
@@ -297,7 +297,7 @@ def normal(shape, seed):
 
 def _normal_pair(radius_word, angle_word):
     """Return two standard normals, computed from two random 32-bit words."""
-    # An odd word is never 0, and its sign and magnitude are independent.
+    # Make the word odd: an odd word is never 0, and its sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
     # The radius has a sign, so half a circle is enough. With `tf.sin` and `tf.cos`, XLA would take ten times as long.

@@ -250,7 +250,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # A factor that all keys share cancels when draws are normalised.
+        # Normalising the draws cancels a factor that is equal for all keys.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 

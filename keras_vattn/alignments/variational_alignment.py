@@ -205,7 +205,7 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # Other TensorFlow Probability distributions are used unchanged.
+        # Return any other TensorFlow Probability distribution unchanged.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):

@@ -90,7 +90,7 @@ def beam_search(
         )
         vocabulary_size = logits.shape[-1]
         logits = tf.cast(logits, tf.float32)
-        # The softmax of logits that are all -inf is NaN.
+        # If all logits are -inf, the softmax would be NaN, so replace its logarithm.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         log_words = exclude_words(log_words, forbidden_ids)
@@ -136,7 +136,7 @@ def _may_change(beams, num_results, last_divisor):
     """Return whether an unfinished sentence may still become one of the results."""
     ended = tf.where(beams["ended"], beams["scores"], DEAD)
     threshold = tf.math.top_k(ended, num_results).values[:, -1:]
-    # Further words cannot increase a log-probability.
+    # Upper bound of the final score, because further words cannot increase a log-probability.
     bound = beams["log_probabilities"] / last_divisor
     return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["log_probabilities"] > 0.5 * DEAD))
 

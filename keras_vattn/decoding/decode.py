@@ -93,7 +93,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         maximum_iterations=max_length,
     )
 
-    # Rows of a TensorArray that were never written have undefined values.
+    # Steps after the end of the loop have undefined values in the array, so set them to 0.
     def zero_after_end(array):
         x = ops.swapaxes(array.stack(), 0, 1)
         condition = tf.range(max_length) < position

@@ -50,7 +50,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # The gradient of `_entries` includes the gradient of this term.
+    # Stop the gradient, because the gradient of `_entries` already includes this term.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
@@ -66,7 +66,7 @@ def _entries(a, b, prior, row):
     leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        # B / A - b / a, in the more accurate of two forms.
+        # Compute B / A - b / a in the more accurate of two forms.
         near = ops.abs(relative) < 0.5
         difference = ops.where(near, total_relative - relative, total_quotient - quotient)
         by_a = difference + a_row - scaled_trigamma(a) * relative / a
@@ -142,7 +142,7 @@ class Dirichlet(RowDistribution):
 
 def log_gamma_sample(log_concentration, shape, seed):
     """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
-    # A draw from Gamma(a) is a draw from Gamma(a + 1) times u^(1/a), where u is uniform.
+    # Multiply a draw from Gamma(a + 1) by u^(1/a), with a uniform u: the product is a draw from Gamma(a).
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

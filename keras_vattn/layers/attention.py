@@ -96,7 +96,7 @@ class Attention(AttentionSteps):
 
     @property
     def width_arguments(self):
-        # A weighted sum accepts values of any width.
+        # A context without weights accepts values of any width.
         return self.feature_arguments if self.context.weights else ("query", "key")
 
     def __init__(

@@ -43,6 +43,6 @@ class CallCount(keras.losses.Loss, tf.Module):
         store["0"] = self.variable.numpy()
 
     def load_own_variables(self, store):
-        # The file of a deterministic layer has no count.
+        # The file may be from a deterministic layer, which has no count.
         if "0" in store.keys():  # noqa: SIM118
             self.variable.assign(store["0"])

@@ -203,7 +203,7 @@ class GraphAttention(AlignmentLayer):
         count, valid, edges = ops.shape(nodes)[0], None, ops.cast(edges, "int64")
         if edges_mask is not None:
             valid = ops.cast(edges_mask, "bool")
-            # Padded edges may have any indices.
+            # Replace the indices of padded edges, because they may be out of range.
             edges = ops.where(valid[:, None], edges, ops.zeros_like(edges))
         source, target = edges[:, 0], edges[:, 1]
         if nodes_mask is not None:

@@ -26,7 +26,7 @@ class KerasAttentionMixin(ChunkedAttention):
             self.alignment_prior.build((None, None, key_width))
 
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
-        # Raises ValueError unless inputs and masks are lists of length two or three.
+        # This also raises ValueError unless inputs and masks are lists of length two or three.
         query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
         size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:

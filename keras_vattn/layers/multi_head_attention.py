@@ -178,7 +178,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         masks += [] if attention_mask is None else [attention_mask]
         query_mask = keras_private.mask_of(query)
         if self.is_softmax and query_mask is not None:
-            # In the Keras layer, a padded query attends to nothing.
+            # As in the Keras layer, a padded query attends to no key.
             masks.append(query_mask[:, :, None])
         axes = AttentionAxes((1,), 3)
         return [axes.expand_mask(x) for x in masks]
@@ -213,7 +213,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             check_mask(name, mask, value.shape[:-1], "(B, S)")
         if attention_mask is not None and axes.batch_axes == (0,):
             batch, heads, *attended = axes.logits_shape(self.num_heads, query.shape, value.shape)
-            # Keras also accepts one mask for all examples, and one mask per head.
+            # As in Keras, a mask may also be shared by all examples, or differ between heads.
             choices = ((batch, heads, *attended), attended)
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")

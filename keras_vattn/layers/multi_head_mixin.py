@@ -244,7 +244,7 @@ class MultiHeadMixin(ChunkedAttention):
         return both(mask, axes.expand_mask(position_mask))
 
     def _scored(self, arguments, options):
-        # The `call` of a subclass may lack some of these arguments.
+        # Use `get`, because the `call` of a subclass may lack some of these arguments.
         call_arguments = self._bind(arguments, options)
         query, value = call_arguments["query"], call_arguments["value"]
         key, posterior_logits = call_arguments.get("key"), call_arguments.get("posterior_logits")

@@ -63,7 +63,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # Initial value of b_s: log sigma begins log 2 above its minimum, and the initial kernels are not scaled.
+    # Initial value of b_s: log sigma begins softplus(0) above its minimum, and the initial kernels are not scaled.
     initial_log_scale = 0.0
 
     def __init__(

@@ -127,7 +127,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
 
         Args:
-            shown: Whether the log shows the KL from the start, instead of after the first call with a KL.
+            shown: Whether the log shows the KL from the start. With `False`, the log shows it after the first KL is
+                added.
             name: Name of the layer in the log, `None` for the name of the layer itself.
         """
         name = f"{name or self.name}_{self.logged_as}"
@@ -328,7 +329,7 @@ class DivergenceMean(keras.metrics.Mean):
     metric in half precision, and a sum over a batch would overflow or be rounded."""
 
     def add_variable(self, shape, initializer, dtype=None, aggregation="sum", name=None):
-        # Keras tracks the variable when it is assigned to an attribute.
+        # Do not track the variable here: Keras tracks it when it is assigned to an attribute.
         return keras.Variable(
             initializer,
             shape=shape,

@@ -51,7 +51,7 @@ class WordDropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=None):
-        words = as_integers("inputs", inputs)  # int64: a GPU compares int32 in host memory
+        words = as_integers("inputs", inputs)  # int64, because a GPU compares int32 in host memory
         if not training or not self.rate:
             return inputs
         noise = random.uniform(ops.shape(inputs), random.draw_seed(self.seed_generator))

@@ -15,7 +15,7 @@ class NegativeBound(SequenceLoss):
     Use this loss for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the
     KL of `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
 
-    Steps that the Keras mask of `y_pred` or `ignore_class` excludes have zero loss and zero gradient.
+    `ignore_class` and the Keras mask of `y_pred` exclude steps, which then have zero loss and zero gradient.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)

@@ -15,7 +15,7 @@ class SequenceCrossentropy(SequenceLoss):
     If each KL is a sum per example, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own cross-entropy,
     which averages over tokens, such a KL would be T times too strong.
 
-    Steps that the Keras mask of `y_pred` excludes have zero loss and zero gradient.
+    The Keras mask of `y_pred` excludes steps, which then have zero loss and zero gradient.
 
     Instead of a label, `y_true` can contain a weight for every word, such as a probability or a number of votes. If the
     votes of a step sum to n, the step counts n times; to count the step once, divide its votes by n.

@@ -94,7 +94,7 @@ class LocationSensitive(Additive):
 
     def _location(self, state):
         dtype = self.compute_dtype
-        # F and U combine to one filter bank: (kernel_size, filters) x (filters, units).
+        # Combine F and U into one filter bank, (kernel_size, filters) x (filters, units).
         kernel = ops.matmul(ops.cast(self.location_filters, dtype), ops.cast(self.location_kernel, dtype))
         return ops.conv(state[..., None], kernel[:, None, :], padding="same")  # (B, S, units)
 
