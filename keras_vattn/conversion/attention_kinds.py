@@ -17,8 +17,8 @@ from keras_vattn.support.sublayers import path_of
 def attentions_in(layer):
     """Return a dictionary from convertible attention layers of a model to the names of their KLs in the log.
 
-    The names are paths. A softmax gets the path of its attention layer, because Keras may have added a number to its
-    own path.
+    The names are paths. A softmax gets the path of its attention layer, because Keras may add a number to the path of a
+    softmax.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
@@ -58,7 +58,7 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is Keras attention, or its class name contains Attention, not mask, norm or dropout."""
+    """Return whether a layer is Keras attention, or has Attention but not mask, norm or dropout in its class name."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

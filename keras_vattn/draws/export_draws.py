@@ -1,4 +1,4 @@
-"""Export a model that returns its mean prediction over several draws, and the uncertainty."""
+"""Export a SavedModel that returns the mean prediction over several draws, and the uncertainty."""
 
 import functools
 import inspect

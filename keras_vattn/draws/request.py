@@ -51,7 +51,7 @@ class Seeds(NamedTuple):
     training: bool = False
 
     def fold_in(self, number):
-        """Return different seeds for each query chunk, from the number of the chunk."""
+        """Return the seeds of the query chunk `number`. Every chunk has different seeds."""
         noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
         return Seeds(noise, dropout, self.training)
 

@@ -73,7 +73,7 @@ class LSTM(keras.layers.LSTM):
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
-        """Run the loop of Keras with one valid step in each fully masked sequence, and reset its results."""
+        """Run Keras's loop with one valid step in fully masked sequences, and undo the effect of this step."""
         mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
         is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)

@@ -96,7 +96,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # The log of a probability near 0 is imprecise. The logits give it precisely, in two more passes over them.
+        # The log of a probability near 0 is imprecise. Computed from the logits it is precise, in two more passes.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):

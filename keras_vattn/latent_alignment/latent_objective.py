@@ -100,7 +100,7 @@ class LatentObjective:
         inference: Objective and estimator at evaluation, such as `"marginal/enumerate"`. Defaults to `None`: no noise.
 
     Raises:
-        ValueError: If the list lacks the objective or the estimator, or if a number is out of range.
+        ValueError: If the objective or the estimator is not in the list, or a number is out of range.
 
     Example:
 

@@ -26,7 +26,7 @@ def is_possible(log_probability):
 
 
 def without_empty_rows(log_weights):
-    """Return log weights (B, T, K), replaced by uniform ones in rows where all candidates are masked."""
+    """Return log weights (B, T, K), in which rows whose candidates are all masked become uniform."""
     possible = ops.any(is_possible(log_weights), axis=-1, keepdims=True)
     return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
 

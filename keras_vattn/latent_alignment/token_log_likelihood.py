@@ -71,8 +71,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     Returns:
         Float32, in nats. With targets: their log-likelihood under each z_k, (B, T, K); words of `ignore_class` and
         masked words have value and gradient 0, and the mask of the result excludes them. With `log_weights`: log p of
-        every word, (B, T, V), computed in chunks of rows; it sums over all keys or the `top_k` keys, or averages over
-        sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
+        every word, (B, T, V), computed in chunks of rows; p is a sum over all keys or the `top_k` keys, or an average
+        over sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
 
     Raises:
         ValueError: If a size is not positive, a shape is wrong, `log_weights` and targets are both passed,

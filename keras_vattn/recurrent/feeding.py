@@ -37,7 +37,7 @@ class Feeding:
         return attended["weights"]
 
     def width(self, context_width):
-        """Return the width of the result of `context`, from the width of the context of the attention."""
+        """Return the width of what `context` returns. The attention returns contexts of width `context_width`."""
         return context_width
 
     def get_config(self):

@@ -33,7 +33,7 @@ class Part:
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return a dictionary for `memory`, computed once per call from the arguments `memory` and `memory_mask`."""
+        """Return a dictionary that is added to the memory. The arguments are `memory` and `memory_mask` of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
@@ -168,7 +168,7 @@ class CellsPart(Part):
 
 class AttentionPart(Part):
     """Attention over the memory. Its results are those of `Attention.attend` (`"context"`, `"weights"`, `"logits"`,
-    ...), `"query"` and, if a feeding is set, `"fed"`. If the inputs contain `"posterior_logits"`, it uses them.
+    ...), `"query"` and, if a feeding is set, `"fed"`. The part uses `"posterior_logits"` if the inputs contain them.
 
     Args:
         attention: A built `Attention`.

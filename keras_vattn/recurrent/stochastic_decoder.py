@@ -23,8 +23,8 @@ class StochasticDecoder(RecurrentDecoder):
     """VRAE-SA (Chien and Wang 2019): recurrent decoder that infers a latent variable at every step from attention.
 
     The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
-    p(tilde(c)_t | z_t) and must be as wide as c_t. The paper prints a width of 32, which neither c_t nor the auxiliary
-    term allows.
+    p(tilde(c)_t | z_t) and must be as wide as c_t. Chien and Wang print a width of 32, which neither c_t nor the
+    auxiliary term allows.
 
     Concatenate the latent variable z_enc of the whole sentence with every input x_t. c_t does not enter the state, so
     the memory influences the words only through z_t. If `prediction` is informed, the memory also influences them

@@ -11,8 +11,8 @@ from keras_vattn.support import keras_private
 class FeatureInputs:
     """Mixin of layers whose weights depend on the width of an input, the length of its last axis.
 
-    If the width of an input differs from `build`, the layer raises a ValueError that names the argument. Keras's
-    `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
+    If the width of an input differs from its width in `build`, the layer raises a ValueError that names the argument.
+    Keras's `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis contains features.

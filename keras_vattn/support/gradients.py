@@ -46,7 +46,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether a gradient tape records operations now. In the forward pass of a custom gradient it does not."""
+    """Return whether a gradient tape records operations now. No tape records the forward pass of a custom gradient."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -89,7 +89,7 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records the products of a step, in order, whose kernels are outside the graph of the step.
+    """Records in order those products of a step whose kernels are outside the graph of the step.
 
     Attributes:
         graph: The graph of the step.

@@ -37,7 +37,7 @@ def gather(x, ids):
 
 
 def weighted_segment_sum(x, weights, sources, targets, count):
-    """Return float32 (count, H, F): for each target, the sum of weights[e] x[sources[e]] over its edges e.
+    """Return float32 (count, H, F): for each t, the sum of weights[e] x[sources[e]] over all e with targets[e] = t.
 
     The function stores no array (E, H, F) for the gradient.
 

@@ -59,7 +59,7 @@ class TracedStep:
         """Return a list of the values of captures and variables, and a list of the kernels of the products.
 
         Call this once: the step deletes its references to outer tensors and variables. TensorFlow may keep a graph, and
-        thus the step, until the process ends. Without the references, it does not also keep layers and weights.
+        thus the step, until the process ends. Without these references, the graph does not keep layers and weights.
         """
         # Copy into the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
@@ -143,7 +143,8 @@ class StepGradient:
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Lists without `None`: gradients of inputs, rows, gradients of results, of the state and of shared tensors.
+            Lists without `None`: gradients of inputs, rows of products, and gradients of results, state and shared
+            tensors.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]
