@@ -126,7 +126,7 @@ def _differences(run_means):
         p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if np.any(first != second) else "-"
         lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))
     heads = ("runs", "difference [95% interval]", "p, Wilcoxon")
-    return titled("Paired differences over sources, not corrected for their number", table(heads, lines))
+    return titled("Differences paired by source, not corrected for multiple comparisons", table(heads, lines))
 
 
 def _agreement(ratings):

@@ -58,7 +58,7 @@ def main(program, arguments=None):
         # An `InputError` raised while a dataset reads its files arrives inside an error of TensorFlow.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
-            return _fail("a worker was lost; see its output. Restart all, with --resume if the folder exists", 5)
+            return _fail("a worker was lost; see its output. Restart all workers, with --resume if --out exists", 5)
         for kind, status in ((InputError, 2), (FloatingPointError, 3), (OSError, 4)):
             if isinstance(error, kind):
                 return _fail(error, status)

@@ -90,7 +90,7 @@ def read_values(place, path, options_class):
     if not text.strip():
         raise InputError(f"{place}: {path} is empty. A pipe can be read only once.")
     if not isinstance(values, dict):
-        raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
+        raise InputError(f"{place}: {path} must contain one option per line, as in `units: 64`.")
     return typed(f"{place}: {path}", values, options_class)
 
 

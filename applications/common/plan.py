@@ -55,7 +55,7 @@ def plan(program, options):
     for run in planned:
         other = outs.setdefault(run.options.run.out, run)
         if other is not run:
-            raise InputError(f"--models: {other.name} and {run.name} have the same folder, {run.options.run.out}.")
+            raise InputError(f"--models: {other.name} and {run.name} would use the same folder, {run.options.run.out}.")
         for run_options in filter(None, (run.options, run.start)):
             if run_options.fit.strategy == "multi_worker":
                 raise InputError("--strategy multi_worker: run `train` instead, on all workers at once.")
@@ -101,7 +101,7 @@ def _planned(program, options, default, name, seed, option="--models"):
     if not 0 < first < epochs:
         raise InputError(f"{option}: {name} needs more --epochs than the {first} of its start. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
-        raise InputError(f"{option}: {name} has no step left for its start. Received: --max-steps {max_steps}")
+        raise InputError(f"{option}: {name} would train START for 0 steps. Received: --max-steps {max_steps}")
     out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
     steps = max_steps and max(1, max_steps * first // epochs)
     start = {"model": match["start"], "out": out, "epochs": first, "max_steps": steps, "export": False}

@@ -37,7 +37,7 @@ def trained(record):
     """Return a line that states how long a run was trained, and how many parameters its model has."""
     best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
-    start = f"started by {options['start_from']}, the rest " if options["start_from"] else ""
+    start = f"the first by {options['start_from']}, the others " if options["start_from"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     summary = f"trained {record['epochs']} epochs, {record['steps']} steps, {start}in {record['train_seconds']:.0f} s"
     return f"{summary}{best_epoch}; parameters: {parameters}"
@@ -59,7 +59,7 @@ def collapsed_posteriors(row):
             continue
         above, meaning = "", "the posterior hardly differs from the prior"
         if f"{name}_above_floor" in row:
-            above, meaning = " above its floor", "the posterior is close to the prior's best match, and may still vary"
+            above, meaning = " above its floor", "the posterior is nearly as close to the prior as can be, but may vary"
         lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {meaning}")
     return lines
 

@@ -144,7 +144,7 @@ class RunFolder:
     def require_weights(self):
         """Raise `InputError` if the run has not finished an epoch."""
         if not (self.path / WEIGHTS).exists():
-            raise InputError(f"{self.path}: no epoch is finished, {WEIGHTS} is missing. Continue: train --resume.")
+            raise InputError(f"{self.path}: no epoch is finished, so {WEIGHTS} is missing. Continue: train --resume.")
 
     def is_finished(self, epochs):
         """Return whether the run has a report for at least this many epochs."""

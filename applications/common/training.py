@@ -30,7 +30,7 @@ from keras_vattn.plots.chart import require_altair
 
 class TrainingRun(Run):
     """A `Run` during training. A program's function `train(options)` calls the methods `read`, `build`, `schedule`,
-    `open`, `fit` and `finish` in this order. After `build` it also sets the initial weights and compiles the model.
+    `open`, `fit` and `finish` in this order. After `build`, `train` sets the initial weights and compiles the model.
 
     Args:
         program: `Program`.

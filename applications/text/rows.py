@@ -41,7 +41,7 @@ class _Writer:
             folder = os.environ.get("TMPDIR") or "the temporary folder"
             raise InputError(
                 f"{folder}: cannot store a copy of the data ({error}). Set the environment variable TMPDIR to a folder "
-                "with free space for three times the text."
+                "that has free space for three copies of the text."
             ) from error
 
     def finish(self):

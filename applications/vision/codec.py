@@ -130,7 +130,7 @@ class RegionCodec:
         regions = sources.regions
         if regions is None:
             if self.extractor is None:
-                raise InputError("--images: this run was trained on features and has no extractor; name --features.")
+                raise InputError("--images: this run was trained on features and has no extractor; set --features.")
             return extract(self.extractor, sources.images)
         if regions.width != self.width:
             raise InputError(f"--features: expected regions of width {self.width}. Received: {regions.width}")

@@ -37,7 +37,7 @@ def train_detectors(pixels, words, side, cells):
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
-            f"--network: words needs a word about at least {MIN_IMAGES} images, and not about nearly all images. "
+            f"--network words: expected a word about at least {MIN_IMAGES} images, but not about nearly all. "
             f"Received: {len(set().union(*words))} words about {len(words)} images"
         )
     index = {word: number for number, word in enumerate(vocabulary)}

@@ -84,7 +84,7 @@ PROGRAMS = (
     *(f"beam marginal 32 {inference}" for inference in ("exact", "kmax:5", "kmax:1")),
 )
 BEAM_STEPS = 6
-# A step that takes less time is timed as a series of steps.
+# Steps are timed in series of at least this many seconds, because single short steps vary too much.
 SECONDS = 0.1
 
 

@@ -90,7 +90,7 @@ BAD = {
         "--start-epochs",
         "2",
     ),
-    "has no step left for its start. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
+    "would train START for 0 steps. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
     "--baseline: expected one of deterministic": ("--baseline", "seq2seq"),
     "--results: must be a .json file in an existing folder": ("--results", "results"),
 }

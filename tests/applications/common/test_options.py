@@ -171,7 +171,7 @@ BAD_FILES = {
     "rate: -1": ": rate: must be greater than 0. Received: -1",
     "model: three": ": model: must be 'one' or 'two'. Received: three",
     "words: [a, 1]": ": words: must be a valid string. Received: 1",
-    "- units": " must hold one option per line, as in `units: 64`.",
+    "- units": " must contain one option per line, as in `units: 64`.",
     "units: [": " cannot be read: ",
     "words: \x00": " cannot be read: ",
     "units: 2024-13-45": " cannot be read: ",

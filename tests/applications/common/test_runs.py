@@ -116,7 +116,7 @@ def test_what_a_run_knows_of_itself(tmp_path):
     folder.require_data(digest_of("data"))
     with pytest.raises(InputError, match="the data have changed since this run was trained"):
         folder.require_data(digest_of("others"))
-    with pytest.raises(InputError, match=r"no epoch is finished, weights\.npz is missing"):
+    with pytest.raises(InputError, match=r"no epoch is finished, so weights\.npz is missing"):
         folder.require_weights()
     (tmp_path / WEIGHTS).write_bytes(b"")
     folder.require_weights()
