@@ -30,8 +30,8 @@ def prepare(model):
       all replicas and averages scalars over an axis.
 
     A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
-    epoch cover all examples. Values logged for a single batch are means over replicas, and so are values other than
-    metrics that your own `train_step` returns.
+    epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values
+    other than metrics that your own `train_step` returns.
 
     If you compile the model again, call `prepare` again. `prepare` affects neither saved files nor `predict`, and
     changes nothing if there is only one replica.

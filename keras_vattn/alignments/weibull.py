@@ -35,10 +35,10 @@ class Weibull(Alignment):
 
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
-    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). The bound of the same model is tighter,
-    but no published system uses it. The KL is estimated at the draw, or averaged over 16 fixed draws if the call does
-    not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other than the default raises an
-    error.
+    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the bound is tighter
+    than with `kl_of="draws"`, but no published system uses it. The KL is estimated at the draw, or averaged over 16
+    fixed draws if the call does not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other
+    than the default raises an error.
 
     The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha), where
     gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at least n
@@ -54,9 +54,9 @@ class Weibull(Alignment):
     Args:
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw (an ablation in the paper), which
-            has the same mean and more variance. A call that does not draw always uses the analytic KL. Defaults to
-            `"analytic"`.
+        kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL by log q(S) - log p(S) at the draw (an ablation in
+            the paper). The estimate has the same mean and more variance. A call that does not draw always uses the
+            analytic KL. Defaults to `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:

@@ -78,7 +78,7 @@ def _weibull_to_gamma(q, p, name=None):
 
 def _divergence_from_products(q, p):
     # E[S] under q sums to one, so the KL of a row is -sum alpha log E[S] plus terms that depend only on p. For a large
-    # beta these terms would cancel, so `_weibull_to_gamma` uses the other form.
+    # beta these terms would cancel, so `_weibull_to_gamma` then uses the gap term instead.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)

@@ -56,7 +56,7 @@ class AlignmentLayer(StochasticLayer):
         """Return the result of `draw_alignment` for logits that may cover only the first few of `num_keys` keys."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # Under XLA, logits cover all keys. Draw noise for all keys here too, so that draws are the same.
+        # Under XLA, logits cover all keys. Draw noise for all keys here too, so that XLA changes no draw.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 

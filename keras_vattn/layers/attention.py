@@ -26,11 +26,11 @@ from keras_vattn.support.validation import fraction
 class Attention(AttentionSteps):
     """Attention built from a score, an alignment and a context.
 
-    Each of the three can be a name, a class, a config dictionary or an instance. The defaults give deterministic
-    dot-product attention. `alignment="weibull"` or `"lognormal"` with a prior gives the Bayesian attention of Fan et
-    al. 2020, `alignment="dirichlet"` with posterior logits the relaxed alignment of Deng et al. 2018, and
-    `context="gaussian"` the variational attention of Bahuleyan et al. 2018. Each call adds the sum of its KLs, in nats,
-    with one `add_loss`.
+    Score, alignment and context can be names, classes, config dictionaries or instances. The default is deterministic
+    dot-product attention. Use `alignment="weibull"` or `"lognormal"` with a prior for the Bayesian attention of Fan et
+    al. 2020, `alignment="dirichlet"` with posterior logits for the relaxed alignment of Deng et al. 2018, and
+    `context="gaussian"` for the variational attention of Bahuleyan et al. 2018. Each call adds the sum of its KLs, in
+    nats, with one `add_loss`.
 
     Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
     weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
@@ -62,7 +62,7 @@ class Attention(AttentionSteps):
         value: (B, S, D).
         key: (B, S, Dk), or `None` to use `value`.
         query_mask: Boolean (B, T). A masked query adds no KL, but must be finite.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever its value.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, for any value.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), (T, S) for all examples, or a shape that broadcasts to these. It is combined
             with the other masks.

@@ -79,7 +79,7 @@ class GraphAttention(AlignmentLayer):
 
     Raises:
         ValueError: If a name is unknown, a number is out of range, shapes do not match, or the prior is combined with a
-            deterministic alignment or has another number of heads.
+            deterministic alignment or has a different number of heads.
 
     Example:
 

@@ -51,8 +51,8 @@ class PredictedContext(GaussianLayer):
         tilde(c), (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, if `kl_weight` or `temperature` is negative, or if the target has
-            another width.
+        ValueError: If `units` is not positive, if `kl_weight` or `temperature` is negative, or if the width of the
+            target is not `units`.
 
     Example:
 

@@ -127,8 +127,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
 
         Args:
-            shown: Whether the log shows the KL from the start. With `False`, the log shows it after the first KL is
-                added.
+            shown: Whether the log always shows the KL. With `False`, the log shows the KL once a call has added a KL.
             name: Name of the layer in the log, `None` for the name of the layer itself.
         """
         name = f"{name or self.name}_{self.logged_as}"
