@@ -45,7 +45,7 @@ class NetworkOptions:
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 128
-    """Width of the embedded regions, of the decoder and of the states that predict words."""
+    """Width of the embedded regions, the decoder and the states that predict words."""
     attention_units: common.Positive = 64
     """Width of the attention score."""
     dropout: common.Dropout = 0.1
@@ -91,7 +91,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateCaptioning(common.EvaluateOptions):
-    """Report on a split of the data of a run, or on other captions of the same images or features."""
+    """Report on a split of a run's data, or on other captions of the same images or features."""
 
     captions: common.File | None = None
     """Other captions, in the same formats as --train-captions; of a Karpathy file, only the test split is used."""
@@ -129,7 +129,7 @@ class FeaturesCaptioning(FeaturesOptions):
     """Compute region features of images for training with --features, and store the extractor with them."""
 
     captions: common.File | None = None
-    """Training captions; the network words learns to detect their words."""
+    """Training captions; the network words learns to detect the words of the captions."""
 
     def check(self):
         super().check()

@@ -35,7 +35,7 @@ CURVES = {
 NUM_STATISTICS = 32
 # The seed of samples is fixed, so that equal runs write equal reports.
 SEED = 0
-# Metrics that `--layout uncertainty` reports for the most certain captions: a title and a factor for each.
+# Title and factor of each metric that `--layout uncertainty` reports for the most certain captions.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
@@ -102,7 +102,7 @@ def true_of(part, texts):
 
 
 def caption(captioner, part, count=None, title="captioning"):
-    """Return a list with the caption of each image of a split, or of its first `count` images."""
+    """Return a list of captions, one for each image in a split, or for its first `count` images."""
     batches, captions = part.images(BATCH, count), []
     for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(**inputs)["ids"]

@@ -73,7 +73,7 @@ class TextOptions:
     valid_fraction: common.Fraction = 0.1
     """Fraction of the training examples to hold out if there are no validation examples."""
     max_length: common.Positive = 128
-    """Maximum number of tokens per example, with special tokens. Longer texts are truncated; span tasks split them."""
+    """Maximum number of tokens per example, with special tokens. Longer texts are truncated; in span tasks, split."""
     stride: common.Positive = 64
     """In span tasks, number of tokens between the starts of consecutive windows of a context."""
 
@@ -87,7 +87,7 @@ class TextOptions:
 
 @dataclasses.dataclass
 class BackboneOptions:
-    """Pretrained transformer; the default is a tiny one that is pretrained first"""
+    """Pretrained transformer; the default is a tiny BERT that the program pretrains first"""
 
     weights: WeightsFolder | None = None
     """Folder with BERT or ALBERT: a KerasHub preset, or BERT from Hugging Face."""
@@ -119,12 +119,12 @@ class AlignmentOptions(Forms):
     """Standard deviation of the initial weights of the prior network. none: 1 / sqrt(input width), as in the published
     code. If the prior starts far from the attention, its KL may also change the pretrained weights."""
     per_head_prior: bool = False
-    """Give each head its own prior network; the published network is shared by all heads."""
+    """Give each head its own prior network; in the published code, all heads share one network."""
     kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over all
-    of them. query_mean: the sum divided by the number of queries."""
+    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over
+    queries, keys, heads and layers. query_mean: the sum divided by the number of queries."""
 
 
 @dataclasses.dataclass
@@ -142,12 +142,12 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 10
-    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
 
 
 @dataclasses.dataclass
 class Options:
-    """Fine-tune a pretrained transformer; without data options, a tiny one on sentences of Python's library."""
+    """Fine-tune a pretrained transformer; without data options, a tiny BERT on sentences of Python's library."""
 
     model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
     """deterministic: the original attention. no_kl: stochastic attention without a prior. wc: with a prior (BAM-WC)."""
@@ -170,7 +170,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateFinetuning(common.EvaluateOptions):
-    """Report on a split of the data of a run, or on other examples."""
+    """Report on a split of a run's data, or on other examples."""
 
     data: common.File | None = None
     """Other examples, in the format of --train."""

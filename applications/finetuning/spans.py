@@ -131,7 +131,7 @@ def normalized(text):
 
 
 def f1(answer, truth):
-    """Return the F1 of the words of an answer, compared with those of the reference `truth`."""
+    """Return the word-level F1 of an answer, compared with the reference `truth`."""
     words, true_words = normalized(answer).split(), normalized(truth).split()
     if not words or not true_words:
         return float(words == true_words)

@@ -50,7 +50,7 @@ class GraphOptions:
 
     @property
     def scaling(self):
-        """The scaling "rows", "columns" or "none", also if the option is auto."""
+        """The scaling, "rows", "columns" or "none", that the options select."""
         if self.scale_features != "auto":
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
@@ -121,7 +121,7 @@ class ReportOptions:
     accuracy and NLL are both the best so far; stop if neither improves. accuracy: select the highest accuracy, and the
     lowest NLL among equal ones. nll: select the lowest NLL."""
     num_draws: common.NoneOrSeveral = 20
-    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
 
 
 @dataclasses.dataclass
@@ -172,7 +172,7 @@ class OtherGraph:
 
 @dataclasses.dataclass
 class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
-    """Report on a split of the graph of a run, or on all labelled nodes of another graph."""
+    """Report on a split of a run's graph, or on all labelled nodes of another graph."""
 
     num_draws: common.NoneOrSeveral | None = None
     """Samples for the uncertainty metrics; the default is the value of the run."""

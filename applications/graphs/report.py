@@ -25,7 +25,7 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Number of nodes in report.txt; of nodes in report.html; of nodes whose attention it shows; of neighbours of each.
+# Number of nodes in report.txt; of nodes in report.html; of nodes with attention weights; of neighbours of such a node.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # Number of samples for the standard deviation of attention weights, and their seed.
 NUM_DRAWS, SEED = 16, 0
@@ -95,7 +95,7 @@ def evaluate(run, part, evaluation=None):
 def noise_detection(run, part, predicting, num_draws):
     """Return how well two scores detect nodes with noisy features, as AUROC: the entropy of one prediction and, if the
     attention is stochastic, the mutual information of samples. `predicting` is the `Predictor` without noise."""
-    # Sampling is traced once for both.
+    # Both predictors share their samplers, so that TensorFlow traces each sampler once.
     predictors = predicting, dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
     scores = {"entropy": [metrics.predictive_entropy(x.predictions(0)["mean"]) for x in predictors]}
     if "attention" in predicting.kinds:

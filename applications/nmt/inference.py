@@ -1,4 +1,4 @@
-"""Parse the names of inference modes. options.py imports this module, so it does not import TensorFlow."""
+"""Parse the names of inference modes. This module must not import TensorFlow, because options.py imports it."""
 
 import dataclasses
 import re

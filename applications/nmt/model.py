@@ -161,7 +161,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of parameters of the generative model and of the inference network alone."""
+        """Number of parameters of the generative model, and number that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -177,7 +177,7 @@ class Models:
 
 def build(options, codec):
     """Build the `Models`."""
-    # The training model has no nested models, because they would not share layers after Keras loads it from a file.
+    # Do not nest models in the training model: once Keras loads a file, nested models no longer share their layers.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (
@@ -320,7 +320,7 @@ def _recurrent_stack(options, name, outputs, mask, index):
 def _word_initializer(options):
     """Return the argument `embeddings_initializer` of the word vectors."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # Larger than Keras's default, because words with similar initial vectors can swap their alignments for good.
+        # Keras's default deviation is too small: words with similar initial vectors can swap their alignments for good.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 

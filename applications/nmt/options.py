@@ -122,7 +122,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
-    """Report on a split of the data of a run, or on other pairs."""
+    """Report on a split of a run's data, or on other pairs."""
 
     links: common.File | None = None
     """Gold word alignments of the pairs in --source and --target or in --table, one line per pair."""

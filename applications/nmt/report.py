@@ -127,7 +127,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's BLEU and chrF; with `lowercase` they ignore case, which their signatures record."""
+    """Return sacrebleu's BLEU and chrF. With `lowercase`, both metrics ignore case, and their signatures say so."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
@@ -162,7 +162,7 @@ def likelihood_of(translator, run, part):
 
 def bound_of(run, part):
     """Return the `bound_report` of a model with an enumerable ELBO, or an empty dictionary for other models."""
-    # The model relaxed has no bound at the mean of q; the likelihood of wake-sleep is exact, so it needs no bound.
+    # The model relaxed has no bound at the mean of q; wake-sleep needs no bound, because its likelihood is exact.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}

@@ -38,7 +38,7 @@ class PieceTokenizer(Tokenizer):
     def __init__(self, lowercase=True, model=None):
         super().__init__(lowercase=lowercase, split_punctuation=False)
         self.model = model
-        # A space mark inside a text is treated as a space, as SentencePiece does.
+        # A space mark inside a text counts as a space, as in SentencePiece.
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):

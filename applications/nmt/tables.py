@@ -12,7 +12,7 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics that `--layout uncertainty` reports for the most certain translations: a title and a factor for each.
+# Title and factor of each metric that `--layout uncertainty` reports for the most certain translations.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Evaluate models with exact inference again with `kmax:5`, and add the reports to their records as "kmax"."""
+    """Evaluate models with exact inference again with `kmax:5`; return their records with these reports as "kmax"."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":

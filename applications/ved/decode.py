@@ -36,7 +36,7 @@ class Generator(PairModule):
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return the result of `decoding.greedy` at the posterior means, with weights (B, L, S) for attention."""
+        """Return the result of `decoding.greedy` at the posterior means. Attention adds "weights" (B, L, S)."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)

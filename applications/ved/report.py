@@ -111,7 +111,7 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return the words that a question lacks and those that it must not have, or "" for a correct question."""
+    """Return the missing and the wrong words of a question, or "" for a correct question."""
     # A correct question contains every word that all references share, and only words that occur in the references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
@@ -251,7 +251,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return our results beside those of Bahuleyan et al. 2018, as a table for greedy decoding and one for samples."""
+    """Return two tables, for greedy decoding and for samples: our results beside those of Bahuleyan et al. 2018."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -18,7 +18,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# Types of questions that a look at a single region can answer, because updown attends to one region.
+# Types of questions that can be answered from one region, because updown attends to one region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 

@@ -118,7 +118,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of parameters of the generative model and of the inference network alone."""
+        """Number of parameters of the generative model, and number that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -151,7 +151,7 @@ def _updown(options, inputs, embedding, num_answers):
     # Layers of every updown model.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Build the score here, so that all models have the same weight paths and can start from each other.
+    # Build the score here, so that weights have the same paths in all models, and a model can start from another.
     score.build((None, 1, units), (None, max_regions, width))
     # The two kernels of V [x; q] are separate, so that each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")

@@ -98,7 +98,7 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 20
-    """Samples for the uncertainty metrics, at least 2; 0 skips them. Only metrics with equal numbers are comparable."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
     feature_noise: common.NotNegativeFloat = 5.0
     """Variance of Gaussian noise on region features for the columns "noisy", 5 in Fan et al. 2020; 0 skips them."""
     noise_scale: bool = True
@@ -127,7 +127,7 @@ class Options:
 
     @property
     def architecture(self):
-        """The architecture, "updown" or "mcan", also if the option is of_model."""
+        """The architecture, "updown" or "mcan", that the options select."""
         default = "updown" if self.model in UPDOWN else "mcan"
         return default if self.network.architecture == "of_model" else self.network.architecture
 
@@ -154,12 +154,12 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVqa(common.EvaluateOptions):
-    """Report on a split of the data of a run, or on other questions about the same images or features."""
+    """Report on a split of a run's data, or on other questions about the same images or features."""
 
     questions: common.File | None = None
     """Other questions, in the same formats as --train-questions."""
     annotations: common.File | None = None
-    """VQA v2's annotations of these questions."""
+    """VQA v2's annotations of the questions in --questions."""
     num_draws: common.NoneOrSeveral | None = None
     """Samples for the uncertainty metrics; the default is the value of the run."""
     feature_noise: common.NotNegativeFloat | None = None
@@ -208,9 +208,9 @@ class FeaturesVqa(FeaturesOptions):
     """Compute region features of images for training with --features, and store the extractor with them."""
 
     questions: common.File | None = None
-    """Training questions; the network words learns to detect the words of their answers."""
+    """Training questions; the network words learns to detect the words of the answers."""
     annotations: common.File | None = None
-    """VQA v2's annotations of these questions."""
+    """VQA v2's annotations of the questions in --questions."""
 
     def check(self):
         super().check()

@@ -15,7 +15,7 @@ from applications.vqa.answers import normalize_answer
 
 # Answer types of VQA v2.
 TYPES = ("yes/no", "number", "other")
-# If a question has a single answer, this answer counts as so many votes.
+# If a question has a single answer, the answer counts as this many votes.
 NUM_VOTES = 10
 
 
@@ -41,7 +41,7 @@ class Questions:
 
     @property
     def answers(self):
-        """The most common answer to each question; the first one wins ties."""
+        """The most common answer to each question; among equally common answers, the first."""
         return [statistics.mode(votes) for votes in self.votes]
 
 

@@ -79,20 +79,20 @@ class VariationalOptions:
     """Random variables"""
 
     annealing: Annealing = "linear"
-    """Schedule of the weight of the KL of z_enc. linear: from kl_start to 1. none: a constant 1."""
+    """Schedule for the KL weight of z_enc. linear: from kl_start to 1. none: constantly 1."""
     kl_start: common.NotNegativeFloat = 0.1
-    """Initial weight of the KL of z_enc."""
+    """Initial KL weight of z_enc."""
     kl_hold: common.NotNegative = 0
-    """Steps before the weight of the KL of z_enc starts to grow."""
+    """Number of steps before the KL weight of z_enc starts to grow."""
     kl_steps: common.Positive = 600
-    """Steps in which the weight of the KL of z_enc grows to 1."""
+    """Number of steps in which the KL weight of z_enc grows to 1."""
     step_annealing: Annealing = "none"
-    """Schedule of the weight of the KL of z_t. linear: from step_kl_start to 1; while the weight is small, the decoder
-    learns to read future words from z_t. none: a constant 1."""
+    """Schedule for the KL weight of z_t. linear: from step_kl_start to 1; while the weight is small, the decoder learns
+    to read future words from z_t. none: constantly 1."""
     step_kl_start: common.NotNegativeFloat = 0.01
-    """Initial weight of the KL of z_t."""
+    """Initial KL weight of z_t."""
     step_kl_steps: common.Positive = 600
-    """Steps in which the weight of the KL of z_t grows to 1."""
+    """Number of steps in which the KL weight of z_t grows to 1."""
     free_bits: common.NotNegativeFloat = 1.25
     """KL in nats per dimension of z_enc that is not penalised."""
     step_free_bits: common.NotNegativeFloat = 0.0
@@ -103,15 +103,15 @@ class VariationalOptions:
     """Variables that read the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around c_t
     and has a KL. none: no variable; z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
-    """Number of first steps that train q ahead of p (He et al. 2019): q_steps steps train only q, then one only p."""
+    """Train q ahead of p in this many first steps (He et al. 2019): q_steps steps train only q, the next only p."""
     q_steps: common.Positive = 4
-    """Steps that train only q before a step trains only p, within lagging_steps."""
+    """Within lagging_steps, number of steps that train only q before a step that trains only p."""
     step_log_scale: float = -3.0
-    """Initial log sigma of z_t, and log of a factor on its initial kernels. At 0 the noise would hide the words."""
+    """Initial log sigma of z_t, and log of a factor on the initial kernels of z_t. At 0, the noise hides the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: common.NotNegative = 0
-    """Steps before the auxiliary loss is added."""
+    """Number of steps before the auxiliary loss is added."""
     context_floor: float = -3.0
     """Lower bound of log sigma of p(c | z_t), which predicts the attended context."""
 
@@ -164,7 +164,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVrae(common.EvaluateOptions):
-    """Report on a split of the data of a run, or on other sentences."""
+    """Report on a split of a run's data, or on other sentences."""
 
     text: common.File | None = None
     """Other sentences, in the format of the training file; the run's value of --skip-invalid applies."""
@@ -236,7 +236,7 @@ class CompareVrae(common.CompareOptions):
     """Also print tables of Chien and Wang 2019. paper: Tables 1 and 2, and a table of bounds. table_3: Table 3, for the
     summaries of --documents."""
     documents: common.Folder | None = None
-    """Documents for table_3, as in `summarize`."""
+    """Folder of documents for table_3, in the format of `summarize --documents`."""
     references: common.Folder | None = None
     """Reference summaries of the documents in --documents."""
     max_words: common.Positive | None = None

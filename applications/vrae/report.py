@@ -192,7 +192,7 @@ def _likelihood(run, part, writer, kind):
     return {
         "num_words": num_words,
         "num_tokens": num_tokens,
-        # As in the paper, the KLs are missing, and the end token does not count as a word.
+        # As in the paper, this likelihood omits the KLs, and its perplexity does not count the end token.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
