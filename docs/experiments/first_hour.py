@@ -67,7 +67,7 @@ def main(learning_rate="0.005", epochs="12"):
         for name, layer in LAYERS.items():
             keras.utils.set_random_seed(seed)
             rows[name].append(figures(*page["train"](layer()), name == "drawn", page["scenes"], 2 * seed + 2))
-    print("| figure | plain | drawn | difference |\n|---|---|---|---|")
+    print("| metric | plain | drawn | difference |\n|---|---|---|---|")
     for figure in rows["plain"][0]:
         plain, drawn = (np.array([row[figure] for row in rows[name]]) for name in LAYERS)
         print(f"| {figure} | {np.mean(plain):.3f} | {np.mean(drawn):.3f} | {interval(drawn - plain)} |")
