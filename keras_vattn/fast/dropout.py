@@ -8,9 +8,9 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
-    It has the same arguments as Keras's layer. In float32 without XLA, equal seeds also give equal masks. On a CPU, XLA
-    computes each number of Keras's masks separately, with the work of four numbers. Keras's masks depend on the dtype
-    and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
+    The layer has the arguments of Keras's layer. In float32 without XLA, equal seeds also give equal masks. On a CPU,
+    XLA computes each number of Keras's masks separately, with the work of four numbers. Keras's masks depend on the
+    dtype and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
 
     Args:
         rate: Probability that a number is set to 0, in [0, 1].

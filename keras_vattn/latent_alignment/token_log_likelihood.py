@@ -26,7 +26,7 @@ NUM_BLOCKS = 8
 class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     """Output layer over a vocabulary: log p(y | z_k) of target words under each candidate z_k of a latent alignment.
 
-    This is the last layer of f in Deng et al. 2018, section 2.1. With targets, the layer returns only the
+    The layer is the last layer of f in Deng et al. 2018, section 2.1. With targets, the layer returns only the
     log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The first
     chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
     gradient is 0, such as the soft baseline. Matrix products use the compute dtype, everything else is float32.

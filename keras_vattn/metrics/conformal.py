@@ -13,7 +13,7 @@ SCORES = ("lac", "aps")
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
     """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
 
-    This is split conformal prediction. The set of a new example contains its true class with a probability from
+    The method is split conformal prediction. The set of a new example contains its true class with a probability from
     1 - alpha to 1 - alpha + 1 / (n + 1), for any model, if the n calibration examples are exchangeable with the new
     example, were not used in training, and all have different scores. This probability is a mean over examples and
     calibration sets; it may be lower for a single class or for hard examples.

@@ -150,7 +150,7 @@ def _welch(first, second):
     variances = [_variance(x) for x in (first, second)]
     total = variances[0] + variances[1]
     share = variances[0] / np.where(total > 0, total, 1.0)
-    # Use the variance's fraction of the total, because squares of small variances underflow.
+    # `share` avoids the squares of small variances, which underflow.
     freedom = (len(first) - 1) / (share**2 + (1.0 - share) ** 2)
     return _p_value(first.mean(axis=0) - second.mean(axis=0), total, len(first), freedom)
 

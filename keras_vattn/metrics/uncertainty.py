@@ -11,7 +11,7 @@ from keras_vattn.support.validation import positive_integer
 def negative_log_likelihood(draws, labels):
     """Return the mean negative log-likelihood of labels under the averaged probabilities, in nats.
 
-    It is infinite if a label has probability 0 in all samples. For sequences, use
+    The result is infinite if a label has probability 0 in all samples. For sequences, use
     `keras_vattn.metrics.predictive_log_likelihood`.
 
     Formula:
@@ -146,8 +146,8 @@ def predictive_entropy(draws):
 def mutual_information(draws):
     """Return the mutual information between class and sample (BALD) for each example: how much the samples disagree.
 
-    It is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy if every sample
-    gives one class probability 1.
+    Mutual information is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy
+    if every sample gives one class probability 1.
 
     Formula:
         I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)

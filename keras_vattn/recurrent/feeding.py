@@ -5,8 +5,8 @@ from keras import ops
 class Feeding:
     """Selects the attention result that the cell of a decoder receives, and the weights that update a score's state.
 
-    This is the base class. A subclass overrides `context`. It also overrides `width` if its context is not as wide as
-    the context of the attention. To save a model, register the subclass with
+    `Feeding` is a base class. A subclass overrides `context`. It also overrides `width` if its context is not as wide
+    as the context of the attention. To save a model, register the subclass with
     `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
 
     Example:

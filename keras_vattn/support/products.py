@@ -20,8 +20,8 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    Use it in a step for every product with a weight or with a projection of the memory. In a step, x has one row per
-    example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
+    Use `product` in a step for every product with a weight or with a projection of the memory. In a step, x has one row
+    per example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
     where possible, because the gradient of a rank-3 matmul does not compile in a loop of unknown batch size. Inside a
     `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
