@@ -119,7 +119,7 @@ def export_draws(
 def _resources(model, preprocessor):
     """Return the lookup tables and asset files of a model and a preprocessor, so that the SavedModel includes them.
 
-    TensorFlow tracks nothing for functions, methods and partial calls, so this searches the objects they reference.
+    TensorFlow tracks nothing for functions, methods and partial calls, so search the objects that they reference.
     """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]

@@ -35,7 +35,7 @@ def number_tokens(tokens):
     """Return tokens with their positions as prefixes, so that Altair does not merge equal tokens or sort them."""
     # Altair writes data into a script without escapes. An invisible joiner prevents a token `</script>` from ending it.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
-    return [f"{place:05d} {word}" for place, word in enumerate(words)]
+    return [f"{position:05d} {word}" for position, word in enumerate(words)]
 
 
 # Vega expression that removes the position from `datum.value`.

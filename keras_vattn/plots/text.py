@@ -17,9 +17,9 @@ def label_axis(axis, tokens, size, **options):
 
 def write(method, *arguments, **options):
     """Call a matplotlib text method with readable text, without $formulas$, in fonts that contain all characters."""
-    *place, text = arguments
+    *position, text = arguments
     text = readable(text, longest=None, spaces=False)
-    return method(*place, text, parse_math=False, fontfamily=_families(text), **options)
+    return method(*position, text, parse_math=False, fontfamily=_families(text), **options)
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):

@@ -9,29 +9,29 @@ def quantized(layers):
     """Return [index, mode, config] for each quantized layer in a list of layers."""
     return [
         [
-            place,
+            index,
             layer.quantization_mode,
             keras.saving.serialize_keras_object(getattr(layer, "quantization_config", None)),
         ]
-        for place, layer in enumerate(layers)
+        for index, layer in enumerate(layers)
         if getattr(layer, "quantization_mode", None) is not None
     ]
 
 
-def restore_quantization(layers, places):
+def restore_quantization(layers, records):
     """Quantize layers as `quantized` recorded. Call this before the weights are loaded."""
-    for place, mode, config in places:
+    for index, mode, config in records:
         # Skip quantized layers, because a config may contain a layer twice: in a converted layer and in its original.
-        if layers[place].quantization_mode is None:
-            layers[place].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
+        if layers[index].quantization_mode is None:
+            layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
 
 class QuantizedSublayers:
     """Mixin of layers that create sublayers. It stores in the build config which sublayers are quantized."""
 
     def get_build_config(self):
-        config, places = super().get_build_config(), quantized(keras_private.flatten_layers(self))
-        return {**config, "quantized": places} if places else config
+        config, records = super().get_build_config(), quantized(keras_private.flatten_layers(self))
+        return {**config, "quantized": records} if records else config
 
     def build_from_config(self, config):
         super().build_from_config(config)
