@@ -48,9 +48,8 @@ def verdict_of(claim, runs):
     if runs is None or not {more, than} <= runs.keys():
         return "pending", "", ""
     column = _column("", claim)
-    values = _values(column, runs[more])
     other = dataclasses.replace(column, of=column.against or column.of)
-    baselines = _values(other, runs[than])
+    values, baselines = _paired(_values(column, runs[more]), _values(other, runs[than]))
     by = claim.get("by", 0.0)
     for model, model_values in ((more, values), (than, baselines)):
         if not np.isfinite(model_values).all():
@@ -98,8 +97,15 @@ def _column(title, figure):
 
 
 def _values(column, records):
-    values = np.array([column.value(record) for record in records], float)
-    return np.log(values) if column.logarithm else values
+    """Return a dictionary from seeds to figures, or to their logarithms."""
+    values = {record["seed"]: np.array(column.value(record), float) for record in records}
+    return {seed: np.log(value) for seed, value in values.items()} if column.logarithm else values
+
+
+def _paired(*models):
+    """Return the figures of each model at the seeds that all models share."""
+    seeds = sorted(set.intersection(*map(set, models)))
+    return [np.array([values[seed] for seed in seeds]) for values in models]
 
 
 def page(claims):

@@ -246,7 +246,7 @@ class CompareOptions:
     """For MODEL@START: how many of the --epochs train START; half by default. --max-steps is divided in proportion."""
     results: str | None = None
     """Also write the command, the options and the metrics of every run into this .json file, which is small enough to
-    commit. If the file exists, runs of models that are not in --models remain in it."""
+    commit. Other models and seeds in an existing file are preserved."""
     jobs: Positive = 1
     """Number of runs to train in parallel, in processes that share the cores and the GPUs."""
 

@@ -18,6 +18,8 @@ _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "re
 # Entries of a report that are not figures.
 _METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
+# The words of a command that name its runs.
+_RUNS = re.compile(r" --(models|seeds|first-seed) .*?(?= --|$)")
 
 
 def write_results(comparison, path):
@@ -45,8 +47,10 @@ def write_results(comparison, path):
         environments.append(record["environment"])
     (options, _), *rest = records.values()
     shared = [x for x in default if x not in _PER_RUN and all(row[x] == options[x] for row, _ in rest)]
+    names, seeds = zip(*records, strict=True)
+    all_seeds = {"first_seed": min(seeds), "seeds": max(seeds) - min(seeds) + 1}
     head = {
-        "command": _command(application.program, comparison.options, dict.fromkeys(name for name, _ in records)),
+        "command": _command(application.program, comparison.options, dict.fromkeys(names), **all_seeds),
         "environment": _joined(environments),
         "options": {x: options[x] for x in shared if options[x] != default[x]},
         "data": first["data"],
@@ -69,10 +73,10 @@ def results_before(program, options):
         return None
     try:
         results = read_results(path)
-        command = _without_models(results["command"])
+        command = _RUNS.sub("", results["command"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is not a results file; name another.") from error
-    if command != _without_models(_command(program, options, options.models)):
+    if command != _RUNS.sub("", _command(program, options, options.models)):
         raise InputError(f"--results: {path} is from another command ({results['command']}); name another file.")
     return results
 
@@ -97,20 +101,16 @@ def read_results(path):
     return results | {"runs": runs}
 
 
-def _command(program, options, models):
-    """Return the command that compares these models, without output paths."""
+def _command(program, options, models, **seeds):
+    """Return the command that compares these models, without output paths; `seeds` replaces options."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+        value = seeds.get(field.name, getattr(options, field.name))
         if field.name not in (*_PLACES, "models") and value != field.default:
             words += _words(field.name, value)
     for name, value in sorted(options.train_values.items()):
         words += _words(name, value)
     return shlex.join(words)
-
-
-def _without_models(command):
-    return re.sub(r" --models .*?(?= --|$)", "", command)
 
 
 def _words(name, value):

@@ -68,8 +68,9 @@ def test_every_model_of_a_claim_is_in_its_command():
 def test_a_verdict(values, baselines, by, verdict, logarithm):
     """Student's interval of paired differences decides; fewer than three seeds decide nothing."""
     runs = {
-        "a": [{"x": {"y": value}, "cpu_seconds": 1800.0} for value in values],
-        "b": [{"x": {"z": other}, "cpu_seconds": 1800.0} for other in baselines],
+        "a": [{"seed": seed, "x": {"y": value}, "cpu_seconds": 1800.0} for seed, value in enumerate([*values, 9.0])],
+        # In another order, and without the last seed.
+        "b": [{"seed": seed, "x": {"z": baselines[seed]}, "cpu_seconds": 1800.0} for seed in range(len(values))[::-1]],
     }
     claim = {"more": "a", "than": "b", "of": "x.y", "against": "x.z", "by": by, "logarithm": logarithm, "unit": "nats"}
     actual, text, needs = reproduction.verdict_of(claim, runs)

@@ -32,12 +32,15 @@ def test_the_results_of_a_comparison(toy, compare_words, tmp_path, commands_run,
 
 
 @pytest.mark.slow
-def test_runs_of_other_models_stay(toy, compare_words, tmp_path, commands_run, without_pictures):
-    """Two comparisons with the same file give the same results as one comparison of both models."""
+def test_runs_of_other_models_and_seeds_stay(toy, compare_words, tmp_path, commands_run, without_pictures):
+    """Three comparisons with the same file give the same results as one comparison of all their runs."""
     models = ("gaussian", "gaussian:learning_rate=0.02")
     path, other = tmp_path / "results.json", tmp_path / "other.json"
-    words = compare_words(toy, "--seeds", 1, "--baseline", "gaussian", "--models")
-    toy.succeeds(*words, models[0], "--results", path)
+    words = compare_words(toy, "--seeds", 2, "--baseline", "gaussian", "--models")
+    for seed in (0, 1):
+        one = compare_words(toy, "--seeds", 1, "--first-seed", seed, "--baseline", "gaussian", "--models", models[0])
+        toy.succeeds(*one, "--results", path)
+    assert " --models gaussian --baseline gaussian --seeds 2 " in json.loads(path.read_text())["command"]
     toy.succeeds(*words, *models, "--results", other)
     stored = json.loads(path.read_text())
     stored["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
