@@ -83,8 +83,8 @@ class PosteriorOptions:
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the attention weights in the model `relaxed`."""
     warm_start: NotNegative = 0
-    """Warm-up steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et al. 2018,
-    algorithm 2). Validation losses of these steps are ignored."""
+    """Number of initial steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et
+    al. 2018, algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
     """Number of steps after a warm start, or after --start-from, that train only the inference network. Otherwise an
     untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""

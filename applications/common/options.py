@@ -45,7 +45,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# `is_file` would reject pipes.
+# Pipes are valid files, too, but `is_file` would reject them.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[

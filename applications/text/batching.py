@@ -113,7 +113,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     else:
         batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
     dataset = prefetched(batches.map(batch_of_rows))
-    # Keep the reader alive as long as this dataset, to which iterators and derived datasets refer.
+    # The dataset owns the reader. Iterators and derived datasets refer to the dataset, which keeps the reader alive.
     dataset.reader = read
     return dataset
 

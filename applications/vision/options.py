@@ -87,7 +87,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
+        """Raise `InputError` if only one of the training file (option `name`) and images or features is set."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
 
@@ -126,7 +126,7 @@ class FeaturesOptions:
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` if --network words is used without the file of words, the option `name`, or vice versa."""
+        """Raise `InputError` if only one of --network words and the file of words (option `name`) is set."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
             raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")

@@ -208,11 +208,10 @@ def classes_of(draws, labels, task):
 
 
 def score_of(draws, labels, variance):
-    """Return the metrics of predicted scores, a regression: `draws` are means of normal distributions with `variance`,
-    and the prediction is their mixture.
+    """Return the metrics of a regression. A prediction is a mixture of normal distributions with the means `draws`.
 
-    "ece" compares each level of 5%, 15%, ... 95% with the fraction of labels below the predicted quantile of this level
-    (Kuleshov et al. 2018), and is the mean absolute difference.
+    "ece" is the calibration error of Kuleshov et al. 2018: for each level of 5%, 15%, ... 95%, the fraction of labels
+    below the predicted quantile is compared with the level, and the absolute differences are averaged.
     """
     import scipy.stats
 

@@ -24,7 +24,7 @@ ROWS = {
     "weibull contextual": {"alignment": "weibull", "prior": "contextual"},
 }
 LONGEST_WHOLE = 4096
-RATIOS = "chunks / whole", "causal / not, in chunks", "causal / the same mask given, in chunks"
+RATIOS = "chunks / no chunks", "causal / not causal, with chunks", "causal / causal mask as an array, with chunks"
 
 
 def step_of(length, size, options, mask=None):
