@@ -20,7 +20,7 @@ TOPICS = {
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
 }
-# Tenths of the docstrings that each split contains.
+# The docstrings are divided into ten parts, numbered from 0; each split contains these parts.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
 # Folders that are skipped: third-party packages, and tests, whose docstrings and comments are not English prose.

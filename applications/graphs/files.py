@@ -23,7 +23,7 @@ _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 @dataclasses.dataclass
 class Graph:
-    """A graph. The readers of this module return edges as listed in the file, and no class names for an archive.
+    """A graph, as `data.read_graph` returns it. The readers below return raw edges, and no class names for archives.
 
     Attributes:
         features: float32 (N, D).

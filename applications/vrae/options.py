@@ -107,7 +107,7 @@ class VariationalOptions:
     q_steps: common.Positive = 4
     """Within lagging_steps, number of steps that train only q before a step that trains only p."""
     step_log_scale: float = -3.0
-    """Initial log sigma of z_t, and log of a factor on the initial kernels of z_t. At 0, the noise hides the words."""
+    """Initial log sigma of z_t; sigma also scales the initial kernels of z_t. At 0, the noise would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: common.NotNegative = 0

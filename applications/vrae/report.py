@@ -148,7 +148,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return the error in a sample of `shown`, or "". A rebuilt sentence must have the same slots as its source."""
+    """Return the error in a generated or rebuilt sentence, or "". A rebuilt one must have the slots of its source."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
