@@ -21,8 +21,7 @@ class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
-    mean of the weights (at k = 1, 0.60 for a weight with the mean 0.51). As k goes to infinity, draws approach
-    softmax(phi).
+    mean of the weights (at k = 1, 0.60 against 0.51). As k goes to infinity, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
     follows the published code: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this mean.

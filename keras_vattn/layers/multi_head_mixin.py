@@ -233,8 +233,8 @@ class MultiHeadMixin(ChunkedAttention):
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Return the combined mask of keys and positions, with the rank of the logits, or `None`. The mask of the
-        queries is not combined with them, because a masked query still attends."""
+        """Return the mask of valid keys and allowed positions, with the rank of the logits, or `None`. The mask does
+        not exclude masked queries, because they still attend."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):
