@@ -38,7 +38,7 @@ _PHILOX = tf.random.Algorithm.PHILOX.value
 # Upper words of the Philox counters: two for draws, one per branch of `_draw_once`, and one for folded seeds.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so a comparison with the key is false.
+# The key of the seed (-2**31, -2**31), which `dropout_mask` does not accept. So no valid seed has this key.
 _NO_SEED = 0x8000000080000000
 
 # Fitted by tests/helpers/coefficients.py. A polynomial in v^2 for sin(pi v / 4) / v, accurate to 1e-9.
@@ -54,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# The same for -c d(eta) / dc, because v^j / c^(k + 1) has the derivative -(k + 1 + j / 2) v^j / c^(k + 2).
+# -c d / dc of these polynomials: -c d / dc (v^j / c^(k + 1)) is (k + 1 + j / 2) v^j / c^(k + 1).
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )
@@ -218,7 +218,7 @@ def _entries(shape, generate, *draw_arguments):
 
     Args:
         shape: Shape of the result.
-        generate: Function of the number n of word pairs and of the counter word from `_draw_once`. Returns bits (n, 2).
+        generate: Function that returns random bits (n, 2) for n pairs of words, from the counter word of `_draw_once`.
         *draw_arguments: Arguments of `_draw_once` after the first.
     """
     size = _size(shape)

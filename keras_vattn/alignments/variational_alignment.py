@@ -104,7 +104,7 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return `log_psi` for `AlignmentInputs`. It depends only on the keys, so a decoder calls this once per memory.
+        """Return log Psi, which depends only on the keys. A decoder calls this method once per memory.
 
         Args:
             key: Input of a contextual prior, (..., S, Dk).

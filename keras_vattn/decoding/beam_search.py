@@ -128,7 +128,7 @@ def beam_search(
 
 
 def _divisor(length, length_penalty):
-    """Return the divisor of log p(y) in the score of a sentence of this length."""
+    """Return ((5 + length) / 6)^length_penalty, by which the score divides log p(y)."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty
 
 

@@ -63,8 +63,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
         training: Whether to draw and to apply dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
-        use_causal_mask: Whether query t attends only to the positions up to t; needs a single attention axis. Defaults
-            to `False`.
+        use_causal_mask: Whether query t attends only to the positions up to t. This needs a single attention axis.
+            Defaults to `False`.
         posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, from an inference network that may
             see the target, or `None`. With posterior logits, q = alignment(posterior_logits) and p = alignment(phi).
 

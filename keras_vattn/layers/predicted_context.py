@@ -16,8 +16,8 @@ class PredictedContext(GaussianLayer):
     z)]. This is a negative entropy: it does not depend on the mean, and is largest for the smallest sigma. So this
     layer evaluates the density at c instead of tilde(c), and limits log sigma from below.
 
-    The term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences` omits it.
-    The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
+    The auxiliary term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences`
+    omits it. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
 
     With `informed=True`, c is the mean of a posterior q: tilde(c) is drawn around c, so a decoder receives information
     about c. The KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the auxiliary term. The KL has a gradient with
@@ -113,7 +113,7 @@ class PredictedContext(GaussianLayer):
 
         Args:
             parameters: Result of `parameters`.
-            target: c, (B, ..., units). The term has no gradient with respect to c.
+            target: c, (B, ..., units). The auxiliary term has no gradient with respect to c.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
         """

@@ -51,8 +51,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         kl_weight: Constant factor on the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq. 8). Defaults
             to 1.0.
         kl_annealing: `None`, or a `keras.optimizers.schedules.LearningRateSchedule` for a second factor (lambda_KL of
-            eq. 8). The schedule is evaluated at the layer's own count of training calls. With `training=False` the
-            second factor is `keras_vattn.annealing.final_value(kl_annealing)`. Defaults to `None`.
+            Bahuleyan et al. 2018, eq. 8). The schedule is evaluated at the layer's own count of training calls. With
+            `training=False` the second factor is `keras_vattn.annealing.final_value(kl_annealing)`. Defaults to `None`.
         kl_reduction: With `"sum"` the KL is summed over valid queries and entries (keys, heads, dimensions) and
             averaged over the batch, in nats per example; use it with a summed reconstruction loss. With `"query_mean"`
             the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
