@@ -44,7 +44,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
-        # With an additive mask, the original softmax averages over masked keys if all keys of a query are masked.
+        # If all keys of a query are masked by an additive mask, use the weights of the original softmax.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 

@@ -33,8 +33,8 @@ def export_draws(
     """Write a SavedModel that returns the mean of several draws and the uncertainty of each prediction.
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
-    model by name, and `seed`, an int32 scalar. TensorFlow loads it without this library. Results are the same for the
-    same batch and seed. They change with the seed, and if an example is sent in another batch.
+    model by name, and `seed`, an int32 scalar. TensorFlow loads it without this library. The same batch and seed give
+    the same results. The result of an example changes with the seed and with the batch that contains it.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,
@@ -155,7 +155,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # Ignore other errors: the model merely rejects ones. TensorFlow escapes quotes, so compare the start only.
+        # Ignore other errors: the model may reject ones. TensorFlow escapes quotes, so compare only the start.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 
@@ -170,7 +170,7 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of a request, and a dictionary of its `tf.TensorSpec`s in the order of the structure."""
+    """Return the structure of the inputs, and a dictionary of their `tf.TensorSpec`s in the order of the structure."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")

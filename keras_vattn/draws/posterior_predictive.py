@@ -41,7 +41,7 @@ def posterior_predictive(
         dropout: Whether layers apply dropout. Defaults to `False`.
         seed: Integer, int32 tensor of shape () or (2,), or `None` for new noise in each call;
             `keras.utils.set_random_seed` makes this noise reproducible. Defaults to `None`.
-        batch_size: Number of examples per batch, if the inputs are arrays. Defaults to 32.
+        batch_size: Number of examples per batch of arrays. Batches of other inputs are not split. Defaults to 32.
         max_rows: Memory limit: maximum number of rows (examples times draws) in one call of the model. A call computes
             at least one draw of the whole batch, so `max_rows=1` means one draw at a time. Defaults to 256.
         posterior: Whether stochastic layers sample, instead of using their mean. Defaults to `True`.

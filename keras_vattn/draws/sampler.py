@@ -26,9 +26,9 @@ class Sampler:
 
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
     returns the same arrays. The first call traces the model. Inputs of another dtype or shape trace it again, but
-    another number of examples does not. Every call reads the current values of variables, such as weights. After
-    tracing, changes of other attributes of a layer, such as a dropout rate, have no effect: create a new sampler.
-    Threads may share a sampler.
+    another number of examples does not. Every call reads the current values of variables, such as weights and counts of
+    training calls. After tracing, changes of other attributes of a layer, such as a dropout rate, have no effect:
+    create a new sampler. Threads may share a sampler.
 
     To write your own endpoint, use `drawn_from(seed)`, a context in which the model samples in this thread, or
     `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.

@@ -147,7 +147,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             # A word without a possible candidate averages over all its candidates with equal weights.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
-            # Masked inputs may be NaN.
+            # Replace masked inputs, which may be NaN.
             inputs = ops.where(row_mask[..., None], inputs, ops.zeros_like(inputs))
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)

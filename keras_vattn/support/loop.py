@@ -97,7 +97,7 @@ class _Loop:
         )
 
     def run(self, step):
-        """Return lists of the outputs, (T, B, ...), and of the last state, with the gradient of TensorFlow."""
+        """Return lists of the outputs, (T, B, ...), and of the last state. TensorFlow computes the gradient."""
         # Read inputs from arrays, because the gradient of a slice of a tensor is as large as the tensor.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
