@@ -99,7 +99,7 @@ class Sampler:
 
     @property
     def rows_are_independent(self):
-        """Whether examples share no noise, so that a call of a repeated batch computes several independent draws."""
+        """Whether examples share no noise, so that one call on a repeated batch computes several independent draws."""
         shapes = [getattr(layer, "noise_shape", None) for layer in self.dropouts]
         shares_noise = any(shape and shape[0] == 1 for shape in shapes)
         return not shares_noise and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)

@@ -39,8 +39,7 @@ def product(x, kernel):
 
 @contextlib.contextmanager
 def record_products():
-    """Yield a `ProductRecorder`, which records all calls of `product` in this context that belong to the current
-    graph."""
+    """Yield a `ProductRecorder`, which records the calls of `product` in this context, in the current graph."""
     recorder = ProductRecorder(tf.compat.v1.get_default_graph())
     token = _recorder.set(recorder)
     try:
