@@ -19,8 +19,8 @@ class LogNormal(Alignment):
     weights. As sigma goes to 0, the draws approach softmax(phi).
 
     The KL compares distributions of S; `keras_vattn.distributions.LogNormal` documents its formula.
-    `parameterization="normalized"` follows the published code, and `"raw"` follows the formula in the paper. The prior
-    of the paper is a `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the
+    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in the paper,
+    whose prior is a `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the
     same sigma.
 
     With `kl_of="weights"`, q and p are distributions of the normalised weights,

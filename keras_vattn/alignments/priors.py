@@ -109,7 +109,7 @@ class ContextualPrior(Prior):
         p = q quad "at" quad phi_(t,s) = log Psi_(t,s)
 
     Args:
-        hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.
+        hidden_units: Width of the hidden layer (d_mid in Fan et al. 2020). Defaults to 10.
         num_heads: `None` for one network that all heads share, or the number of heads for one network per head.
             Defaults to `None`.
         kernel_initializer: Initializer of W and v. Defaults to `"glorot_uniform"`.
@@ -203,8 +203,8 @@ class FamilyPrior(ContextualPrior):
 class GammaPrior(FamilyPrior):
     """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, and `"paper"` follows the formula in section 3.3 of the paper. A fixed prior uses the number `alpha`
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the code
+    of Fan et al. 2020, and `"paper"` follows the formula in their section 3.3. A fixed prior uses the number `alpha`
     for every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
 
     With `scale="rate"`, the mean of a contextual prior is Psi for every `beta`, and `beta` scales the KL gradient:
@@ -273,8 +273,8 @@ class GammaPrior(FamilyPrior):
 class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the
-    published code, and `"paper"` follows the formula in the paper. A fixed prior uses the number `mean` for every key.
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the code
+    of Fan et al. 2020, and `"paper"` follows their formula. A fixed prior uses the number `mean` for every key.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)

@@ -24,13 +24,13 @@ class Weibull(Alignment):
     mean of the weights (at k = 1, 0.60 against 0.51). As k goes to infinity, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
-    follows the published code: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this mean.
-    `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits and grows with exp(phi),
-    which is smoothly bounded above e^60.
+    follows the code of Fan et al. 2020: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this
+    mean. `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits and grows with
+    exp(phi), which is smoothly bounded above e^60.
 
-    The prior of the paper is a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the formula of the KL. With
-    posterior logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k (phi_q -
-    phi_p)). With the default k, this KL is unusable if the logits differ by a few nats.
+    The prior of Fan et al. 2020 is a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the formula of the KL.
+    With posterior logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k
+    (phi_q - phi_p)). With the default k, this KL is unusable if the logits differ by a few nats.
 
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
@@ -54,8 +54,8 @@ class Weibull(Alignment):
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL by log q(S) - log p(S) at the draw (an ablation in
-            the paper). The estimate has the same mean and more variance. A call that does not draw always uses the
-            analytic KL. Defaults to `"analytic"`.
+            Fan et al. 2020). The estimate has the same mean and more variance. A call that does not draw always uses
+            the analytic KL. Defaults to `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:

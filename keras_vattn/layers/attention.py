@@ -53,8 +53,8 @@ class Attention(AttentionSteps):
         warm_start_steps: Number of initial training calls that ignore posterior logits and draw from p, with a KL of 0.
             Deng et al. 2018 (algorithm 2) begin with this objective, the Jensen bound E_p[log p(y | z)]. `kl_annealing`
             begins after these calls. Defaults to 0.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder ignores it, because it computes one query at
-            a time. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder ignores this argument and computes one query
+            at a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:

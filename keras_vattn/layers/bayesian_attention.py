@@ -12,9 +12,9 @@ class BayesianAttention(NamedAttention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
     Equivalent to `keras_vattn.Attention` with the alignment `Weibull(k)` or `LogNormal(sigma)` and a prior. In the
-    tables of the paper, L and W mean the distributions `"lognormal"` and `"weibull"`; F and C mean the priors `"fixed"`
-    and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid queries and
-    keys (section 3.3).
+    tables of Fan et al. 2020, L and W mean the distributions `"lognormal"` and `"weibull"`; F and C mean the priors
+    `"fixed"` and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid
+    queries and keys (section 3.3).
 
     To choose the parameters of the prior, pass a `keras_vattn.GammaPrior`, whose documentation explains beta, or a
     `keras_vattn.LogNormalPrior`.
@@ -39,8 +39,8 @@ class BayesianAttention(NamedAttention):
         sigma: Standard deviation of log S for the lognormal. With `"weibull"`, leave `sigma` at its default. Defaults
             to 0.5.
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
-        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the published code uses
-            `kl_reduction="mean"`.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the code of Fan et al.
+            2020 uses `kl_reduction="mean"`.
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
     T, D), and the weights (B, T, S) with `return_attention_scores=True`.

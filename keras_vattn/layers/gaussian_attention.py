@@ -10,10 +10,10 @@ from keras_vattn.layers.named_attention import NamedAttention
 class GaussianAttention(NamedAttention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
-    Equivalent to `Attention(context=GaussianContext(context_prior))`. The model VAttn-0 of the paper has the prior
-    `"standard"`; VAttn-h_bar has the prior `"mean"`, centred at the average of the valid values. The KL is summed over
-    unmasked queries and dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext` documents the
-    formula of sigma.
+    Equivalent to `Attention(context=GaussianContext(context_prior))`. In Bahuleyan et al. 2018, the model VAttn-0 has
+    the prior `"standard"`, and VAttn-h_bar has the prior `"mean"`, centred at the average of the valid values. The KL
+    is summed over unmasked queries and dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext`
+    documents the formula of sigma.
 
     Formula:
         w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s
@@ -26,7 +26,7 @@ class GaussianAttention(NamedAttention):
         context_prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
-        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight` (0.1 in the paper).
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `kl_weight` (0.1 in Bahuleyan et al. 2018).
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
     T, D), and the weights (B, T, S) with `return_attention_scores=True`.

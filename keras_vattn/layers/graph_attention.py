@@ -41,7 +41,7 @@ class GraphAttention(AlignmentLayer):
             Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         prior_over: Set over which Psi of a contextual prior is normalised: the `"neighbourhood"` of each node, like the
-            weights, or all `"nodes"` of the call, as in the published code. Lognormal weights cannot match a prior over
+            weights, or all `"nodes"`, as in the code of Fan et al. 2020. Lognormal weights cannot match a prior over
             `"nodes"`, so their KL stays above the floor that the log shows. A prior of the same family as the posterior
             is normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
@@ -56,8 +56,8 @@ class GraphAttention(AlignmentLayer):
         kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
         bias_regularizer: Regularizer of b. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. In
-            `kl_reduction`, every node is an example, and every node with an edge is a query; the published code uses
-            `"mean"`.
+            `kl_reduction`, every node is an example, and every node with an edge is a query; the code of Fan et al.
+            2020 uses `"mean"`.
 
     Call arguments:
         nodes: (N, D), the features of each node.

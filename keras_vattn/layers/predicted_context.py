@@ -12,9 +12,9 @@ class PredictedContext(GaussianLayer):
 
     A decoder without a memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
     an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the
-    attention gets a gradient only through z. The term in the paper (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) |
-    z)]. This is a negative entropy: it does not depend on the mean, and is largest for the smallest sigma. So this
-    layer evaluates the density at c instead of tilde(c), and limits log sigma from below.
+    attention gets a gradient only through z. The term in Chien and Wang 2019 (equation 8) is E_(tilde(c) ~ p)[log
+    p(tilde(c) | z)]. This is a negative entropy: it does not depend on the mean, and is largest for the smallest sigma.
+    So this layer evaluates the density at c instead of tilde(c), and limits log sigma from below.
 
     The auxiliary term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences`
     omits it. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
@@ -38,8 +38,8 @@ class PredictedContext(GaussianLayer):
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         informed: Whether tilde(c) is drawn around the target c, which adds a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. With
-            `informed=False`, `kl_weight` (alpha in the paper) and the other KL arguments apply to the auxiliary term.
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
+            `kl_weight` (alpha in Chien and Wang 2019) and the other KL arguments also apply to the auxiliary term.
 
     Call arguments:
         inputs: z, (B, ..., D).

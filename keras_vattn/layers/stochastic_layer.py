@@ -102,7 +102,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.become_stochastic(kl_weight, kl_annealing, kl_reduction, seed, draws_noise)
 
     def become_stochastic(self, kl_weight, kl_annealing, kl_reduction, seed, draws_noise=True):
-        """Set the attributes of a stochastic layer; arguments as in the class."""
+        """Set the attributes of a stochastic layer. The arguments are those of the class."""
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
