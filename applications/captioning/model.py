@@ -213,7 +213,7 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
     """
 
     def build(self, inputs_shape, memory_shape):
-        # Keras matches the arguments of `build` to the arguments of `call`.
+        # This override has two arguments, because Keras matches the arguments of `build` to those of `call`.
         super().build(inputs_shape, memory_shape)
 
     def call(

@@ -67,7 +67,7 @@ def _cut(examples, options):
     """Split examples at random into `(train, held_out)`; `train` has an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
     if TASKS[options.task].kind == "classes":
-        # Reserve one row of each label for training.
+        # Reserve one example of each label for training.
         reserved = {examples.labels[row]: row for row in order}.values()
     else:
         reserved = order[-1:]

@@ -96,7 +96,7 @@ class BackboneOptions:
     classifier_dropout: common.Dropout = 0.1
     """Dropout rate before the head, which is trained from scratch."""
     pretraining_steps: common.Positive = 3500
-    """Pretraining steps of the tiny transformer on masked words."""
+    """Number of steps that pretrain the tiny BERT on masked words."""
 
     @property
     def drops(self):

@@ -64,7 +64,7 @@ def windows_of(encoder, part, stride):
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
-        # Consecutive questions often share a context.
+        # Consecutive questions often share a context, so encode a context only if it is new.
         if part.contexts[index] != context:
             context = part.contexts[index]
             ids, offsets = encoder.located(context)
@@ -143,7 +143,7 @@ def figures(answers, part):
     """Return exact match and F1 against the best reference, averaged over questions."""
     rows = []
     for answer, references in zip(answers, part.answers, strict=True):
-        # The official script drops references without words.
+        # As the official script does, drop references without words.
         truths = [text for text, _ in references if normalized(text)] or [""]
         exact = max(normalized(answer) == normalized(truth) for truth in truths)
         rows.append((exact, max(f1(answer, truth) for truth in truths)))

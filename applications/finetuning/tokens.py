@@ -52,7 +52,7 @@ class TextEncoder(tf.Module):
             with tf.device("CPU:0"):
                 return self._sentencepiece().tokenize(texts)
         ids = self.tokenizer(texts)
-        # KerasHub returns lists in eager mode.
+        # In eager mode, KerasHub returns lists; convert them to a ragged tensor.
         is_list = isinstance(ids, list)
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 

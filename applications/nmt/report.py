@@ -86,7 +86,7 @@ def shown(run, part, outputs):
     marked = map(words_with_nats, outputs["sentences"]) if "sentences" in outputs else outputs["hypotheses"]
     for source, reference, text, words in zip(*columns, marked, strict=True):
         samples.append([("source", source), ("reference", reference), ("translation", words)])
-        # Only the built-in text has exactly one right translation.
+        # Judge only built-in text, because each of its sentences has exactly one right translation.
         if outputs["is_built_in"]:
             samples[-1].append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))

@@ -78,7 +78,7 @@ class PieceEncoder(TextEncoder):
         """Return for each piece the index of its space-separated word: one int array per sentence. Eager only."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
-        # Normalisation can make a word empty.
+        # Normalisation can make a word empty; such a word has no pieces.
         counts = np.split(pieces.row_lengths().numpy(), np.cumsum([len(row) for row in rows])[:-1])
         return [np.repeat(np.arange(len(row)), count) for row, count in zip(rows, counts, strict=True)]
 

@@ -33,7 +33,7 @@ def train(options):
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Log the perplexity of the validation loss, and the BLEU of the first validation sentences, decoded greedily."""
+    """Logs the validation loss as a perplexity, and the BLEU of the first validation sentences, decoded greedily."""
 
     def __init__(self, run):
         super().__init__()

@@ -36,7 +36,7 @@ class Generator(PairModule):
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return the result of `decoding.greedy` at the posterior means. Attention adds "weights" (B, L, S)."""
+        """Return the result of `decoding.greedy` at the posterior means; attention weights are "weights" (B, L, S)."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)
@@ -87,7 +87,7 @@ def endpoints(run, options=None):
 
 
 def write(generator, ids, num_samples=0, seed=0, title=None):
-    """Return one sentence per source, or a list of `num_samples` sampled sentences; `title` labels a progress line."""
+    """Return a sentence for each source, or a list of `num_samples` samples; `title` labels a progress line."""
     sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
         source = tf.constant(padded(ids[start : start + BATCH]))

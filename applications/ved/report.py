@@ -146,7 +146,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity. Models with z add active units and the `bound_report` of one sample per pair."""
+    """Return the plug-in perplexity; for models with z also active units and the `bound_report` of one sample."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(

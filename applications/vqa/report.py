@@ -224,7 +224,7 @@ def report(run, part, record, outputs, shown):
 
 
 def people_of(votes):
-    """Return the three most frequent of people's answers (`votes`), with their counts."""
+    """Return the three most frequent answers among the `votes` of people, with their counts."""
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 

@@ -50,7 +50,7 @@ def embedded_topics(min_sentences=20):
 
 def _text(path):
     content = path.read_bytes()
-    # Opinosis contains Windows typographic quotation marks.
+    # If a file is not UTF-8, try Windows-1252, because Opinosis contains Windows quotation marks.
     for encoding in ("utf-8-sig", "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
             text = content.decode(encoding)

@@ -306,7 +306,7 @@ def table_3(comparison):
         for name, summaries in reports.items()
     }
     first = next(iter(reports.values()))[0]
-    # Baselines do not depend on the seed.
+    # The first run also provides the baselines, because they do not depend on the seed.
     baselines = {name: [{"rouge": means(x)}] for name, x in first["systems"].items() if name != first["model"]}
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
