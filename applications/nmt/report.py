@@ -215,7 +215,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return the `Translator.alignments` of lists of ids, by name: one array (T, S) per pair, with the end token."""
+    """Return the `Translator.alignments` of sentence pairs, given as ids: for each name a list of arrays (T, S)."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
