@@ -23,7 +23,7 @@ from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Commands that all programs share, with their functions; a program defines its other commands.
+# Commands that all programs share, with the functions that run them. A program itself defines all other commands.
 _FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
 _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 

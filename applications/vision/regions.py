@@ -1,4 +1,4 @@
-"""Defines `Regions`, the base class of collections of region features by image id, and `MemoryRegions`.
+"""Defines `Regions`, a base class for the region features of a set of images, and `MemoryRegions`.
 
 Shapes: N images, B images in a batch, R regions of an image including padding, D features of a region.
 """

@@ -42,7 +42,7 @@ _INSIDE = {
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
     "triangle": lambda x, y: (2.0 * abs(x) <= y + 1.0) & (y <= 0.9),
     "cross": lambda x, y: np.minimum(abs(x), abs(y)) <= 0.3,
-    # A point is inside a five-pointed star if it lies outside of at most one of the five lines of the star.
+    # A point is inside a five-pointed star if it is on the outer side of at most one of the star's five lines.
     "star": lambda x, y: sum((x * right + y * down > 0.309).astype(int) for right, down in _TIPS) <= 1,
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.8) <= 0.2,
 }
@@ -101,10 +101,10 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    All ten agree, except about two types of questions, for which a calibrated model should be uncertain: for "one of
-    several" ("what color is one of the circles ?") each person picks a random right answer, and for "opinion" ("are
-    there few or many circles ?") people disagree. `answer_type` is "yes/no", "number" or "other". `cell` is the cell of
-    the object whose colour, shape or presence is the answer; it is -1 if there is no such object or several.
+    They all agree, except about two question types. For "one of several" ("what color is one of the circles ?"), each
+    person picks a random right answer. For "opinion" ("are there few or many circles ?"), people disagree. A calibrated
+    model should be uncertain about these types. `answer_type` is "yes/no", "number" or "other". `cell` contains the
+    object whose colour, shape or presence is the answer; it is -1 if there is no such object or several.
     """
 
     text: str
@@ -173,7 +173,7 @@ def captions_of(scene, generator, count, kind):
 
 
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
-    """Return `count` random, distinct `Question`s about a scene, with all types, and all answers to a type, in turn.
+    """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
 
     So types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as scenes allow. A
     model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for "one

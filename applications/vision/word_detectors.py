@@ -32,7 +32,7 @@ _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Build and train the network on images, uint8 (N, S, S, 3), and a list of words about each image; return it. Raise
+    """Return a network that is trained on images, uint8 (N, S, S, 3), and a list of words about each image. Raise
     `InputError` if every word is about too few images or about nearly all images."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:

@@ -89,8 +89,8 @@ SECONDS = 0.1
 
 
 def build(row, kind):
-    """Return a function without arguments that runs a row's step once. By `kind` this is a training step (without the
-    update, if the row is a layer), a call in inference, or the matrix products of a training step.
+    """Return a function without arguments that runs one step of a row. `kind` selects a training step (if the row is a
+    layer, without the update), a call in inference, or the matrix products of a training step.
     """
     import numpy as np
     import tensorflow as tf
