@@ -37,7 +37,7 @@ def _rows(path, num_fields):
     """Read a file of the corpus, encoded in ISO-8859-1; return its rows, lists of `num_fields` fields."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # Restore the trailing space, which some editors remove: if the last field is empty, the separator ends the row.
+        # If the last field is empty, the line ends with the separator. Add its last space, which some editors remove.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
             raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")

@@ -17,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error that says `words`."""
+    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error with this message."""
 
     def validate(value):
         if not holds(value):

@@ -150,7 +150,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # While a run is continued for more epochs, the report of its earlier, fewer epochs still exists.
+            # While a finished run is continued for more epochs, its old report, for fewer epochs, still exists.
             # In earlier versions, the option stop_after ended a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
