@@ -1,4 +1,4 @@
-"""A fixture for training calls without noise."""
+"""Provides a fixture for training calls without noise."""
 
 import pytest
 import tensorflow as tf
@@ -12,7 +12,7 @@ def subclasses(base):
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """Normals are 0, uniforms 0.75, alignments without noise: draws are their mean and dropout keeps every entry."""
+    """Replace all noise: normals are 0, uniforms 0.75, samples equal their mean, and dropout keeps every entry."""
     for alignment in subclasses(keras_vattn.Alignment):
         monkeypatch.setattr(alignment, "noise", lambda self, shape, seed: None)
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.zeros(shape))

@@ -1,4 +1,4 @@
-"""The battery: symbolic, eager, graph and compiled calls of every public layer, in every precision."""
+"""Checks symbolic, eager, graph and compiled calls of every public layer, in every precision."""
 
 import functools
 
@@ -37,8 +37,8 @@ def test_symbolic_eager_and_graph_calls_agree(case):
 
 
 def widths_of(case):
-    """Return the inputs that have a width. Logits and probabilities have the length of the keys; Keras checks its LSTM
-    itself."""
+    """Return the inputs with a width. The last axis of logits and probabilities has the length of the keys, and Keras
+    checks the width of its LSTM."""
     lengths = {"posterior_logits", "weights", "logits", "log_likelihood", "log_prior", "log_posterior"}
     lengths |= {"inputs", "sequences"} if isinstance(case, (EntriesCase, SoftmaxCase)) else set()
     return [name for name, x in case.arrays().items() if name not in lengths and x.dtype.is_floating]
@@ -46,7 +46,7 @@ def widths_of(case):
 
 @rows(widths_of, by_class=True)
 def test_a_width_that_differs_from_build(case):
-    """An error names the argument, eagerly and in a functional model. A layer without weights accepts every width."""
+    """A wrong width raises an error that names the argument, eagerly and symbolically, if the layer has weights."""
     layer, arrays = case.built(), case.arrays()
     wide = {name: ops.concatenate([arrays[name], arrays[name][..., :1]], axis=-1) for name in widths_of(case)}
     if not layer.weights:
@@ -54,7 +54,7 @@ def test_a_width_that_differs_from_build(case):
         return
     for name, x in wide.items():
         inputs = {**arrays, name: x}
-        # Without keys, the values are used as keys.
+        # If there is no key, the values are used as keys.
         names = {name, "key"} if name == "value" and "key" not in inputs else {name}
         if names.isdisjoint(layer.width_arguments):
             layer(**inputs)
@@ -65,7 +65,7 @@ def test_a_width_that_differs_from_build(case):
                 layer(**each)
 
 
-# Keras's dropout rejects integers.
+# Dropout is excluded, because Keras's dropout rejects integers.
 @rows(lambda case: case.name not in ("dropout", "word-dropout"), by_class=True)
 def test_integers_give_the_results_of_floats(case):
     floats = {name: tf.round(2.0 * x) if x.dtype.is_floating else x for name, x in case.arrays().items()}
@@ -83,13 +83,13 @@ def test_fit_under_xla(case):
 
 @rows(lambda case: case.learns and case.has_loop, expensive=True)
 def test_fit_of_a_loop(case):
-    """Loops have two forms, one of them for XLA; everything else has the same graph."""
+    """A loop has one form for XLA and one without. Other layers build the same graph with and without XLA."""
     check_fit(case, jit_compile=False)
 
 
 @functools.cache
 def fitted_step_by_step(case_name):
-    """Return the reference of several checks: eager steps in float32."""
+    """Return the results of one eager float32 step, to which several checks compare."""
     return fitted(next(case for case in CASES if case.name == case_name), run_eagerly=True)
 
 
@@ -110,16 +110,16 @@ def fitted(case, **compile_options):
 
 
 def check_fit(case, jit_compile):
-    """A step equals the eager step from the same seed, since draws are the same in every mode."""
+    """A step of `fit` equals the eager step with the same seed, because draws are the same in every mode."""
     logs, before, after = fitted(case, jit_compile=jit_compile)
     expected_logs, expected_before, expected = fitted_step_by_step(case.name)
     assert_equal(before, expected_before)
     steps, expected_steps = ([new - old for new, old in zip(each, before)] for each in (after, expected))
     for step, expected_step in zip(steps, expected_steps, strict=True):
-        # Rounding of the gradient, and of the weight from which it is subtracted.
+        # The tolerance covers the rounding of the gradient and of the weight from which it is subtracted.
         np.testing.assert_allclose(step, expected_step, rtol=0, atol=1e-3 * np.abs(expected_step).max() + 1e-6)
     assert any(np.any(step) for step in steps)
-    # Its sublayers have other names.
+    # Only values are compared, because the sublayers have other names.
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)
     trackers = [name for name in logs if name.endswith("_kl")]
     assert len(trackers) == case.divergence
@@ -128,14 +128,14 @@ def check_fit(case, jit_compile):
 
 @half_precision_rows(lambda case: case.learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
-    """The loss and the KL of a training step equal the float32 ones up to rounding, since the draws are the same."""
+    """The loss and the KL of a step in half precision equal the float32 ones up to rounding, with the same draws."""
     logs, before, _ = fitted_step_by_step(case.name)
     keras.config.set_dtype_policy(policy)
     half_logs, half_before, half_after = fitted(case, run_eagerly=True)
     assert_equal(half_before, before)
     assert all_finite(half_after)
     error = 0.15 if policy == "mixed_bfloat16" else 0.05
-    # Its sublayers have other names.
+    # Only values are compared, because the sublayers have other names.
     for (name, value), half in zip(logs.items(), half_logs.values(), strict=True):
         if name == "loss" or name.endswith("_kl"):
             np.testing.assert_allclose(half, value, rtol=error, err_msg=name)
@@ -154,7 +154,7 @@ def test_half_precision(case, policy):
     assert len(layer.losses) == case.divergence
     for loss, accurate in zip(layer.losses, reference.losses):
         assert loss.dtype == tf.float32
-        # The rate of a Weibull contains the exponential of a logit, which has three digits in bfloat16.
+        # The rate of a Weibull contains the exponential of a logit, and a logit has three digits in bfloat16.
         np.testing.assert_allclose(loss, accurate, rtol=0.15 if policy == "mixed_bfloat16" else 0.05)
     specs = {name: keras.KerasTensor(tuple(x.shape), x.dtype.name) for name, x in case.arrays().items()}
     assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)

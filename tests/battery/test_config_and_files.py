@@ -1,4 +1,4 @@
-"""The battery: the config, the weights and the saved files of every public layer."""
+"""Checks the config, the weights and the saved files of every public layer."""
 
 import inspect
 import json
@@ -32,8 +32,8 @@ def test_config(case):
 
 @pytest.mark.parametrize("public_class", public_classes(), ids=lambda x: x.__name__)
 def test_every_argument_comes_back_from_a_config(public_class):
-    """One argument at a time is set to a value other than its default, with the other arguments that this value
-    needs."""
+    """Sets one argument at a time to a value other than its default, with the other arguments that this value
+    requires."""
     arguments = arguments_of(public_class)
     required = {name: REQUIRED[name] for name, default in arguments.items() if default is inspect.Parameter.empty}
     for name, default in arguments.items():
@@ -85,7 +85,7 @@ def test_save_and_load(case, tmp_path):
     model = build_model(case, case.make())
     arrays = {**case.arrays(), **case.masks()}
     for variable in model.variables:
-        # Values other than the initial ones, which need no file.
+        # Change the values, because a copy would have the initial values even without a file.
         variable.assign(variable + keras.ops.cast(1, variable.dtype))
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")

@@ -1,4 +1,4 @@
-"""The battery: a layer with a KL adds exactly one loss per call, with the correct value; other layers add no loss."""
+"""Checks that a layer with a KL adds exactly one loss per call, with the correct value, and other layers add none."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ def check_one_loss(case, steps):
 
 
 def has_both(case):
-    """Return whether the layer returns q and p, and no free bits change its loss."""
+    """Return whether the layer returns q and p and has no free bits, which would change its loss."""
     layer = case.make()
     free = getattr(layer, "free_bits", 0.0) or getattr(layer, "free_nats", 0.0)
     return hasattr(layer, "prior_distribution") and not free
@@ -48,8 +48,8 @@ def has_both(case):
 
 @rows(lambda case: case.divergence and has_both(case))
 def test_the_divergence_of_the_distributions_equals_the_loss_exactly(case, no_noise):
-    """The loss is the reduced KL of `posterior_distribution` and `prior_distribution`, in training too unless it is
-    estimated there. If it is estimated at inference as well, it is the mean over sixteen fixed draws."""
+    """The loss is the reduced KL of the layer's posterior and prior distribution; in training, only if the KL is not
+    estimated there. If the KL is estimated at inference, it is the mean over sixteen fixed samples."""
     layer, arrays = case.built(), case.arrays()
     layer(**arrays, training=True)
     estimates = getattr(layer, "estimates_divergence", False)
@@ -67,7 +67,7 @@ def test_the_divergence_of_the_distributions_equals_the_loss_exactly(case, no_no
     assert float(layer.losses[0]) == float(ops.sum(divergence) / batch_size)
 
 
-# Dropout on the weights would move the posterior.
+# Dropout on the weights would change the posterior.
 @rows(lambda case: case.divergence and not case.dropout)
 def test_training_and_inference_have_the_divergence_of_the_same_posterior(case, no_noise):
     layer, arrays = case.built(), case.arrays()
@@ -105,10 +105,10 @@ def test_divergence_is_computed_in_float32(case):
     layer = case.built()
     arrays = case.arrays()
     layer(**arrays)
-    # An estimate is a difference of densities, with their rounding.
+    # An estimate is a difference of two densities, and both are rounded.
     rtol = 5e-4 if getattr(layer, "estimates_divergence", False) else 1e-4
     np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=rtol)
     if hasattr(layer, "prior_distribution"):
-        # float32, or the int32 of a categorical's draws.
+        # The dtype is float32, or int32 for samples of a categorical distribution.
         assert layer.prior_distribution(**arrays).dtype != tf.bfloat16
     assert float(layer.losses[0]) != float(ops.cast(ops.cast(layer.losses[0], "bfloat16"), "float32"))

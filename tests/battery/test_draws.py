@@ -1,4 +1,4 @@
-"""The battery: seeds, noise and posterior draws of every public layer."""
+"""Checks the seeds, noise and posterior draws of every public layer."""
 
 import numpy as np
 import pytest
@@ -60,10 +60,10 @@ def test_inference_is_deterministic(case):
     assert_equal(layer(**arrays), first)
 
 
-# Dropout scales the entries that it keeps.
+# Dropout is excluded, because it scales the entries that it does not drop.
 @rows(lambda case: takes_training(case) and not case.dropout)
 def test_inference_is_the_mean(case, no_noise):
-    """Inference returns the mean, or `without_noise` of the case if a draw is one key and has no mean."""
+    """Inference returns the mean. If a sample is one key and has no mean, it returns `without_noise` of the case."""
     layer, arrays = case.built(), case.arrays()
     assert_close(layer(**arrays, training=True), case.without_noise(layer, arrays), rtol=1e-6, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""The battery: masked entries change nothing, in every public layer with a mask."""
+"""Checks that masked entries change nothing, in every public layer with a mask."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_masked_keys_have_no_weight_and_the_rest_sums_to_one(case):
 
 @rows(lambda case: case.log_probabilities)
 def test_candidates_without_a_probability_change_nothing(case):
-    """At inference all keys are candidates; masked keys have log probabilities of -1e30."""
+    """At inference all keys are candidates, and masked keys have log probabilities of -1e30."""
     layer, arrays = case.built(), case.arrays()
     lengths = np.array([5, 3, 1, 0])  # the last row has no valid key
     shape = arrays["log_likelihood"].shape

@@ -1,4 +1,4 @@
-"""The battery: every public layer on two replicas."""
+"""Checks every public layer on two replicas."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from keras import tree
 
 
 def replica_arrays(case):
-    """Return a batch, with equal halves under free bits, which apply to the mean over the batch."""
+    """Return a batch. Its halves are equal under free bits, which apply to the mean over the batch."""
     arrays = case.arrays()
     if "free-bits" not in case.name:
         return arrays
@@ -30,7 +30,7 @@ def run_replicas(strategy, step, inputs):
     return tree.map_structure(strategy.experimental_local_results, results)
 
 
-# A layer without a loss or a state depends on the replica only through its draws.
+# Layers without a loss or a state are excluded: their replicas differ only in the draws.
 @rows(
     lambda case: case.rows_are_independent and (case.divergence or case in LATENT_CASES), expensive=True, by_class=True
 )
