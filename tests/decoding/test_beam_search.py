@@ -1,4 +1,4 @@
-"""Beam search against enumeration of all sequences, and with the decoder of the library."""
+"""Tests beam search against the enumeration of all sentences, and with the library's decoder."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def score_of(words, example, length_penalty=0.0):
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_a_beam_wider_than_all_sentences_enumerates_them(length_penalty):
-    """The five best sentences match, with score, log p, length and attention."""
+    """The five best sentences match the enumeration in score, log p, length and attention."""
     results = search(200, num_results=5, length_penalty=length_penalty)
     for example in range(len(STARTS)):
         scored = [(*score_of(words, example, length_penalty), words) for words in all_sentences()]
@@ -80,7 +80,7 @@ def test_a_beam_wider_than_all_sentences_enumerates_them(length_penalty):
 
 
 def test_a_narrow_beam_matches_a_plain_loop():
-    """In NumPy, each step keeps the best two of the finished sentences and all extensions."""
+    """At each step, the NumPy loop selects the best two among the finished sentences and all extensions."""
     for example in range(len(STARTS)):
         beams = [((), 0.0)]
         for _ in range(LENGTH):
@@ -109,7 +109,7 @@ def test_one_beam_is_greedy_decoding(length_penalty):
 
 
 def test_forbidden_ids():
-    """They are never chosen, and the other words keep their probabilities."""
+    """Forbidden ids are never chosen, and the other words keep their probabilities."""
     results = search(200, num_results=3, forbidden_ids=(3, 0))
     for example in range(len(STARTS)):
         allowed = [words for words in all_sentences() if not {0, 3} & set(words)]
@@ -129,7 +129,7 @@ def test_truncated_sentences_rank_last():
 
 
 def test_fewer_sentences_than_results():
-    """Only the sentence of word 2, the end token, has a probability above 0."""
+    """Word 2 ends the sentence and has probability 1, so only one sentence has a probability above 0."""
     step = lambda ids, state, position: (  # noqa: E731
         tf.where(tf.range(4) == END, 0.0, float("-inf")) + tf.zeros_like(ids, tf.float32)[:, None],
         state,
@@ -143,7 +143,7 @@ def test_fewer_sentences_than_results():
 
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_a_beam_without_a_word_is_missing(num_beams):
-    """Word 3 is the most probable, but no word follows it; word 4 ends with the next one."""
+    """Word 3 is the most probable first word, but no word may follow. After word 4 the sentence ends."""
     table = np.full((5, 5), -np.inf, "float32")
     table[START, [3, 4]], table[4, END], table[END, END] = np.log([0.7, 0.3]), 0.0, 0.0
     step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
@@ -203,7 +203,7 @@ def test_errors(options, message):
 
 @pytest.mark.parametrize("attention", slow_after(["additive", "location_sensitive", "latent"]))
 def test_the_decoder_of_the_library(attention):
-    """With `AttentionDecoder.step`, the score of a result equals the score of a call with its words as inputs."""
+    """The score of a sentence found with `AttentionDecoder.step` equals its score in a call of the decoder."""
     vocabulary, width, num_beams, end = 9, 6, 4, 2
     options = {"feeding": "expected"} if attention == "latent" else {}
     inner = keras_vattn.DeterministicAttention("additive" if attention == "latent" else attention)

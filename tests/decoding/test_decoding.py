@@ -11,7 +11,7 @@ STARTS = np.array([1, 3, 4, 5, 6], "int32")
 
 
 def step(ids, state, position):
-    """Computes logits from the previous word and a counter in the state, and stores both as entries."""
+    """Compute logits from the previous word and a counter in the state; return both as entries."""
     logits = tf.gather(TABLE, ids) + 0.3 * tf.cast(state["count"], tf.float32)[:, None] * tf.range(7.0)
     entries = {"seen": ids, "twice": {"count": tf.stack([state["count"]] * 2, axis=-1)}}
     return logits, {"count": state["count"] + 1}, entries
@@ -40,7 +40,7 @@ def reference(starts, max_length, table=TABLE):
 
 
 def table_that_ends():
-    """Return logits under which every chain of words except 6, 6, ... ends."""
+    """Return logits under which every chain of words ends, except 6, 6, ..."""
     table = np.full((VOCABULARY, VOCABULARY), -5.0, "float32")
     for word, following in {1: 3, 3: 4, 4: 2, 5: 2, 6: 6, 2: 5, 0: 0}.items():
         table[word, following] = 5.0
@@ -105,7 +105,7 @@ def draws(sampler, logits, count=20_000):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_frequencies(temperature):
-    """The share of each word in 20 000 draws is its probability, within 4 standard errors; seed 3."""
+    """The frequency of each word in 20 000 samples is its probability within 4 standard errors; seed 3."""
     logits = TABLE[0]
     counts = np.bincount(draws(RandomSampler(3, temperature), logits), minlength=VOCABULARY)
     probability = softmax(logits / temperature)
@@ -114,7 +114,7 @@ def test_frequencies(temperature):
 
 
 def test_frequencies_of_a_nucleus():
-    """The words of the nucleus keep their ratios, within 4 standard errors; seed 4."""
+    """Among 20 000 samples, words of the nucleus have the same ratios as before, within 4 standard errors; seed 4."""
     logits = np.log([0.4, 0.3, 0.15, 0.1, 0.05])
     counts = np.bincount(draws(RandomSampler(4, top_p=0.8), logits), minlength=5)
     probability = np.array([0.4, 0.3, 0.15, 0, 0]) / 0.85
@@ -150,7 +150,7 @@ def test_a_seed_repeats_and_positions_differ():
 
 
 def test_the_log_probability_of_a_sample_is_unrestricted():
-    """It is computed under the full distribution, not the restricted one."""
+    """The log-probability of a sample is computed under the full distribution, not the restricted one."""
     decoded = sample(step, state(), STARTS, END, 5, seed=1, temperature=0.7, top_k=2)
     for index, start in enumerate(STARTS):
         word, score = int(start), 0.0
@@ -175,7 +175,7 @@ def test_finished_sentences_are_padded():
 @pytest.mark.parametrize("options", [None, {"seed": 0}, {"seed": 0, "top_k": 2}, {"seed": 0, "top_p": 0.9}])
 @pytest.mark.parametrize("forbidden_ids", [(), (3,)])
 def test_a_sentence_without_a_word_has_no_length(options, forbidden_ids):
-    """After word 4, no word is possible, or only a forbidden one; word 5 is followed by the end."""
+    """After word 4, no word is possible, or only a forbidden one. After word 5 the sentence ends."""
     table = np.full((6, 6), -np.inf, "float32")
     table[START, 4] = table[5, END] = table[END, END] = 0.0
     table[4, list(forbidden_ids)] = 0.0
@@ -219,7 +219,7 @@ def test_ties_do_not_widen_the_support(options):
 
 
 def test_forbidden_ids():
-    """Neither greedy decoding nor sampling chooses them, and the other words keep their probabilities."""
+    """Greedy decoding and sampling never choose forbidden ids, and the other words keep their probabilities."""
     forbidden = (0, 4, 6)
     results = greedy(step, state(), tf.constant(STARTS), END, 5, forbidden_ids=forbidden)
     allowed = np.where(np.isin(np.arange(VOCABULARY), forbidden), -np.inf, 0.0)
