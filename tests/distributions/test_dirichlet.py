@@ -1,4 +1,4 @@
-"""The KL between Dirichlet distributions in float32, against the usual formula in float64."""
+"""Tests the KL of Dirichlet distributions in float32 against the usual formula in float64."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ KEYS = DenseKeys()
 
 
 def divergence_and_gradients(a, b, keys=KEYS):
-    """Return the KL of rows of float32 concentrations (B, T, S), and its gradients with respect to their logarithms."""
+    """Return the KL of float32 concentrations (B, T, S), and its gradients by the logarithms of the concentrations."""
     a, b = tf.constant(a), tf.constant(b)
     with tf.GradientTape() as tape:
         tape.watch([a, b])
@@ -32,7 +32,7 @@ def float64_reference(a, b):
 
 
 def concentrations(size, distance, center=None, seed=0):
-    """Return concentrations from exp(-10) to exp(10), around a center or everywhere, and others at a distance."""
+    """Return two arrays of concentrations from exp(-10) to exp(10) at a distance from each other."""
     generator = np.random.default_rng(seed)
     shape = (4, 3, size)
     log_a = generator.uniform(-10, 10, shape) if center is None else center + generator.normal(size=shape)
@@ -43,13 +43,13 @@ def concentrations(size, distance, center=None, seed=0):
 
 CENTERS = [None, -9.5, -2.0, 0.0, 2.0, 9.5]
 DISTANCES = [1e-3, 1e-2, 0.15, 1.0, 5.0, 20.0]
-# Every pair of values of any two of the three parameters.
+# For any two of the three parameters, all pairs of values occur.
 PAIRS = [((2, 64, 512)[(i + j) % 3], x, y) for i, x in enumerate(DISTANCES) for j, y in enumerate(CENTERS)]
 
 
 @pytest.mark.parametrize(("size", "distance", "center"), PAIRS)
 def test_accuracy_in_float32(size, distance, center):
-    """The error is at most 2e-5, or 5e-4 in rows of two keys, where one may dominate; gradients to 8 ulp of a and b."""
+    """The KL has an error of at most 2e-5, or 5e-4 for two keys, where one may dominate; gradients 8 ulp of a and b."""
     a, b = concentrations(size, distance, center)
     (value, *gradients), (expected, *expected_gradients) = divergence_and_gradients(a, b), float64_reference(a, b)
     assert value.dtype == np.float32
@@ -62,7 +62,7 @@ def test_accuracy_in_float32(size, distance, center):
 
 @pytest.mark.parametrize("size", [2, 64, 512])
 def test_close_to_p(size):
-    """The KL is 1e-7 to 1e-2 nats, where the usual formula in float32 gives values down to -6 nats."""
+    """The KL is 1e-7 to 1e-2 nats. The usual formula in float32 would give values down to -6 nats."""
     for seed in range(5):
         a, b = concentrations(size, 1e-4, 9.5, seed)
         value, expected = divergence_and_gradients(a, b)[0], float64_reference(a, b)[0]
@@ -72,7 +72,7 @@ def test_close_to_p(size):
 
 @pytest.mark.parametrize(("center", "other"), [(9.5, -9.5), (-9.5, 9.5)])
 def test_far_from_p(center, other):
-    """Every concentration of one distribution is 1e8 times the other."""
+    """The concentrations of one distribution are 1e8 times those of the other."""
     (a, _), (b, _) = concentrations(64, 0.0, center), concentrations(64, 0.0, other, seed=1)
     (value, *gradients), (expected, *expected_gradients) = divergence_and_gradients(a, b), float64_reference(a, b)
     np.testing.assert_allclose(value, expected, rtol=5e-6)
@@ -93,7 +93,7 @@ def test_one_valid_key_has_no_divergence():
 
 @pytest.mark.parametrize("prior", [DirichletPrior(0.3), DirichletPrior()])
 def test_a_broadcast_prior(prior):
-    """With a number, or one row for all queries, value and gradient are as with the repeated prior."""
+    """A prior given as a number or as one row for all queries has the KL and gradient of the repeated prior."""
     generator = np.random.default_rng(0)
     alignment, logits = Dirichlet(), tf.constant(generator.normal(size=(2, 3, 5)), tf.float32)
     log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if prior.reads_keys else None

@@ -1,4 +1,4 @@
-"""The KL of two diagonal Gaussians in float32, against TensorFlow Probability and a series in float64."""
+"""Tests the KL of two diagonal Gaussians in float32 against TensorFlow Probability and a series in float64."""
 
 import numpy as np
 import pytest
@@ -34,11 +34,11 @@ def test_with_a_mean_and_a_log_scale_of_the_prior():
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-5])
 def test_close_to_the_prior(distance):
-    """KL = d^2 - 2/3 d^3 + ... for log sigmas at distance d; the usual formula would return only rounding errors."""
+    """For log sigmas at distance d, KL = d^2 - 2/3 d^3 + ... The usual formula would return only rounding errors."""
     prior = GENERATOR.normal(size=50).astype("float32")
     log_scale = prior + np.float32(distance)
     log_ratio = 2.0 * (np.float64(log_scale) - np.float64(prior))
-    # exp(x) - 1 - x, term by term.
+    # Sum the series of exp(x) - 1 - x.
     gap = sum(log_ratio**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
     mean = np.zeros_like(prior)
     np.testing.assert_allclose(divergence_of(mean, log_scale, mean, prior), 0.5 * gap, rtol=1e-5)
@@ -77,7 +77,7 @@ def test_densities():
 
 
 def test_gradients():
-    """Gradients match the closed form in float64, also if both distributions are equal."""
+    """Gradients match the closed form in float64, even if both distributions are equal."""
     mean, log_scale, prior_mean, prior_log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(4))
     prior_mean[:5], prior_log_scale[:5] = mean[:5], log_scale[:5]
     arguments = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]

@@ -1,4 +1,4 @@
-"""Distributions of rows: densities, draws and KLs against TensorFlow Probability in float64."""
+"""Tests densities, samples and KLs of row distributions against TensorFlow Probability in float64."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_shapes_and_masked_entries(name):
 
 @every_family
 def test_broadcast_parameters(name):
-    """A prior has such parameters; the shape of its draws is the shape of the mask."""
+    """A prior may have one row of parameters for all queries. Its samples have the shape of the mask."""
     q, p = MAKE[name](X), MAKE[name](Y[:, :1])
     expected = rows(twin_divergence(q, p)) if name in ENTRIES and name != "gamma" else None
     assert (p.batch_shape, p.sample(seed=(0, 1)).shape) == ((B, T), (B, T, S))
@@ -87,7 +87,7 @@ def test_broadcast_parameters(name):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_draws(name):
-    """Means and standard deviations of log S are within 5 standard errors, from 20,000 draws."""
+    """Means of log S over 20,000 samples are within 5 standard errors, standard deviations within 5%."""
     q, count = MAKE[name](X[:1], DenseKeys()), 20_000
     draws = np.log(q.sample(count, seed=(0, 3)).numpy())
     expected = np.log(twin(q).sample(count, seed=(0, 4)).numpy())
@@ -106,7 +106,7 @@ def test_a_draw_has_a_gradient():
             total = tf.reduce_sum(MAKE[name](x).sample(seed=(0, 1)) ** 2)
         gradient = tape.gradient(total, x).numpy()
         assert np.isfinite(gradient).all() and (gradient[~MASK] == 0.0).all()
-        # A Dirichlet draw of a row with one key is constant.
+        # A Dirichlet sample with one key is constant, so only the first example is checked.
         assert (gradient[0] != 0.0).all()
 
 
@@ -119,7 +119,7 @@ def test_weibulls_of_different_k(other):
 
 @pytest.mark.parametrize("log_rate", [-14.0, 0.0, 6.0, 12.0])
 def test_a_weibull_and_a_gamma(log_rate):
-    """Covers the form by products, for means that sum to one and rates below 100, and the general form."""
+    """Covers the product form, for means that sum to one and rates below 100, and the general form."""
     log_mean = KEYS.log_softmax(X)
     p = distributions.Gamma(tf.constant(Y), log_rate, KEYS)
     for sums_to_one in (False, True):
@@ -144,7 +144,7 @@ def test_segment_keys_have_one_value_per_row():
 
 
 def test_estimates_of_any_pair():
-    """Distributions of rows, and of entries from TensorFlow Probability: means of 4,000 within 5 standard errors."""
+    """Covers distributions of rows and (from TFP) of entries. Means of 4,000 values are within 5 standard errors."""
     x, y = (np.tile(z, (4_000, *(1 for _ in z.shape))) for z in (X, Y))
     plain, log_normals = tfd.LogNormal(x, 0.8), (distributions.LogNormal(X, 0.8, KEYS), MAKE["lognormal"](Y))
     for q, p, *twins in (

@@ -1,4 +1,4 @@
-"""Distributions of normalised draws on the simplex: densities that integrate to one, draws, and KLs."""
+"""Tests distributions of normalised samples on the simplex: densities that integrate to one, samples, and KLs."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_density_integrates_to_one(name):
 
 @every_family
 def test_normalised_draws_have_this_density(name):
-    """The mean weights of 100,000 draws agree within 5 standard errors."""
+    """The mean weights of 100,000 samples agree within 5 standard errors."""
     q, free = MAKE[name](X), FREE[name](X)
     assert type(free.normalized()) is type(q)
     count = 100_000
@@ -56,7 +56,7 @@ def test_normalised_draws_have_this_density(name):
 
 
 def test_a_logistic_normal_is_a_normal_of_log_ratios():
-    """In float64 with TensorFlow Probability, for the ratios of all weights to the last one."""
+    """Compares with TensorFlow Probability in float64, for the log ratios of all weights to the last weight."""
     mixing = np.concatenate([np.eye(3), -np.ones((3, 1))], axis=1)
 
     def ratios(loc, scale):
@@ -74,7 +74,7 @@ def test_a_logistic_normal_is_a_normal_of_log_ratios():
 
 @pytest.mark.parametrize(("rate", "draws_divergence", "weights_divergence"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
 def test_the_kl_of_weights_is_at_most_the_kl_of_draws(rate, draws_divergence, weights_divergence):
-    """Eight equal keys, k = 10, a contextual prior with rate beta; the weights are a function of the draws."""
+    """Weights are a function of the draws. Here: eight equal keys, k = 10, and a contextual prior with rate beta."""
     count = 200_000
     uniform = tf.fill((count, 8), -np.log(np.float32(8)))
     q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)
@@ -85,7 +85,7 @@ def test_the_kl_of_weights_is_at_most_the_kl_of_draws(rate, draws_divergence, we
 
 
 def test_the_divergence_of_normalised_weibulls_grows_with_the_distance():
-    """It is 0 at every draw if both are equal. The KL of the draws would grow exponentially with the distance."""
+    """If q equals p, every estimate is 0. The KL before normalisation would grow exponentially with the distance."""
     results = []
     for distance in (0.0, 2.0, 4.0, 8.0):
         q, p = (MAKE["weibull"](tf.constant([[x, 0.0, 0.0, 0.0]] * 4000)) for x in (distance, 0.0))
@@ -105,7 +105,7 @@ def test_a_constant_of_a_row_has_no_effect(name):
 
 @every_family
 def test_segment_keys(name):
-    """A list of entries with a row of two keys, a row of four keys and an empty row."""
+    """The list of entries has a row with two keys, a row with four keys and an empty row."""
     rows = SegmentKeys([0, 1, 1, 0, 1, 1], num_rows=3)
     flat = np.concatenate([X[:1], Y[:2], X[1:2], Y[2:]])
     q = MAKE[name](flat, rows)
