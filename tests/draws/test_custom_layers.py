@@ -1,4 +1,4 @@
-"""User-defined layers that draw."""
+"""Tests user-defined layers that draw."""
 
 import keras
 import numpy as np
@@ -51,7 +51,7 @@ def test_a_subclass_draws_and_has_its_divergence():
     np.testing.assert_array_equal(first, second)
     assert np.all(first != X)
     draws = posterior_predictive(model, X, 200, seed=1)
-    # 12 000 draws: 5 standard errors.
+    # The standard deviation of 12 000 values is within 5 standard errors.
     assert abs((draws - X).std() - 0.5) < 5 * 0.5 / np.sqrt(2 * draws.size)
     divergence = X.shape[1] * (-0.375 + np.log(2.0))
     model.compile("sgd", lambda y, x: 0.0 * keras.ops.sum(x, axis=(1, 2)))

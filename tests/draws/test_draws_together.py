@@ -1,4 +1,4 @@
-"""Several draws in one call of the model: each has its own noise, and no call exceeds `max_rows`."""
+"""Tests several draws in one call of the model: each has its own noise, and no call exceeds `max_rows`."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from keras_vattn import posterior_predictive as draw
 
 
 class AlwaysRandom(layers.Layer):
-    """A third-party layer that draws in every call."""
+    """A third-party layer that adds noise in every call."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class AlwaysRandom(layers.Layer):
 
 
 class CustomAlignment(keras_vattn.LogNormal):
-    """Draws from a seed of shape (2,), which the base class guarantees."""
+    """Samples noise from a seed of shape (2,), which the base class guarantees."""
 
     def noise(self, shape, seed):
         return tf.random.stateless_normal(shape, seed)
@@ -58,7 +58,7 @@ DROPOUTS = {
 
 @pytest.mark.parametrize("name", slow_after([*MODELS, *STOCHASTIC_WITH_DROPOUT, *DROPOUTS], 2))
 def test_every_draw_of_every_example_has_its_own_noise(name):
-    """Equal examples differ, and so do the draws of one example, for any number of draws per call."""
+    """All draws of all examples differ, although the examples are equal, for any number of draws per call."""
     recorder = RecordRows()
 
     def recorded(x):
@@ -72,7 +72,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
     joint_draws = sampler(equal_examples, 5, max_rows=7, **options)
-    # A mask that the examples share would also be shared by the draws of one call.
+    # If examples share a mask, the draws of one call would share it too, so each call computes one draw.
     assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
     for draws in (single_draws, joint_draws):
         for output in keras.tree.flatten(draws):
@@ -85,7 +85,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
 
 
 def test_graph_nodes_are_not_repeated():
-    """With equal numbers of edges and nodes, the shapes do not show that the arrays cannot be repeated."""
+    """Nodes of a graph cannot be repeated. Equal numbers of edges and nodes hide this, since all shapes agree."""
     inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
     model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
     nodes, edges = np.ones((3, 4), "float32"), np.array([[0, 1], [1, 2], [2, 0]], "int32")

@@ -1,4 +1,4 @@
-"""Dropout draws: dropout is on if requested, and nothing else behaves as in training."""
+"""Tests draws with dropout: dropout is on only if requested, and nothing else behaves as in training."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from keras_vattn import posterior_predictive as draw
 
 
 def test_dropout_rate():
-    """Of 12 000 ones, a share of 0.3 is dropped, within 4 standard errors; the others become 1 / 0.7."""
+    """Of 12 000 ones, a fraction of 0.3 is dropped, within 4 standard errors. The others become 1 / 0.7."""
     model = sequence_model(layers.Dropout(0.3))
     draws = draw(model, np.ones_like(X), 200, dropout=True, seed=1)
     dropped = draws == 0
@@ -39,7 +39,7 @@ def test_an_unknown_rate_attribute_warns():
 
 @pytest.mark.slow
 def test_dropout_and_posterior_draw_independently():
-    """In a model with stochastic attention and dropout, either one can draw alone."""
+    """In a model with stochastic attention and dropout, either can be random without the other."""
     inputs = keras.Input((None, D))
     attended = GaussianAttention()(inputs, inputs)
     model = keras.Model(inputs, [attended, layers.Dropout(0.5)(attended)])
@@ -79,7 +79,7 @@ def test_batch_normalisation_keeps_its_averages():
 
 
 class CallsDropout(layers.Layer):
-    """Passes `training` to its dropout by position."""
+    """Passes `training` to the dropout layer as a positional argument."""
 
     def __init__(self):
         super().__init__()

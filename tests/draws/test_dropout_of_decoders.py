@@ -1,4 +1,4 @@
-"""Dropout draws of recurrent decoders, in any of their parts."""
+"""Tests draws with dropout in all parts of recurrent decoders."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ def draw(model, num_samples):
 
 
 class TwoCells(recurrent.RecurrentDecoder):
-    """Two cells in a part with its own dropout rate; their state is the query of the attention."""
+    """A decoder whose part with two cells has its own dropout rate. The attention's query is the cells' output."""
 
     gives = ("lower_hidden", "context", "weights")
 

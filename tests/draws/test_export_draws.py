@@ -1,4 +1,4 @@
-"""The SavedModel of `export_draws`: its signature, and outputs that match the draws of the model."""
+"""Tests the SavedModel of `export_draws`: its signature, and outputs that match the draws of the model."""
 
 import functools
 
@@ -15,7 +15,7 @@ from keras_vattn import GaussianLatent, Sampler, export_draws, metrics
 
 
 def classifier(**options):
-    """A classifier with two named inputs."""
+    """Return a classifier with two named inputs."""
     query, memory = keras.Input((4,), name="query"), keras.Input((3,), name="memory")
     latent = GaussianLatent(5, seed=1)(layers.Concatenate()([layers.Dense(3)(query), memory]))
     return keras.Model({"query": query, "memory": memory}, layers.Dense(3, **options)(latent))
@@ -41,7 +41,7 @@ def request(function, seed, **inputs):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A classifier, its logits, and the folder of its SavedModel: 20 draws, at most 16 rows at a time."""
+    """Return a classifier of logits and its SavedModel's folder; exported with 20 draws, at most 16 rows at a time."""
     keras.utils.set_random_seed(1)
     model, path = classifier(), tmp_path_factory.mktemp("exported")
     export_draws(model, path, outputs="logits", max_rows=16)
@@ -50,7 +50,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("num_rows", [1, 2])
 def test_outputs_are_statistics_of_draws(exported, num_rows):
-    """Draws are computed ten at a time, or seven at a time with one surplus draw."""
+    """Draws are computed ten at a time for one row, and for two rows seven at a time with one surplus draw."""
     model, path = exported
     serve, x = loaded(path), arrays(num_rows)
     noise = Sampler(model)
@@ -65,7 +65,7 @@ def test_outputs_are_statistics_of_draws(exported, num_rows):
 
 
 def test_the_seed_determines_the_draws(exported):
-    """The batch has more rows than `max_rows`, so its draws are computed one at a time."""
+    """The batch has more rows than `max_rows`, so one draw is computed at a time."""
     serve, x = loaded(exported[1]), arrays(40)
     assert signature(serve) == {
         "query": ((None, 4), "float32"),
@@ -160,7 +160,7 @@ def test_errors(tmp_path):
 
 
 def test_a_request_whose_outputs_are_not_probabilities(tmp_path):
-    """The check at export does not find them, because a row of ones gives probabilities."""
+    """The check at export does not detect this model, because its test input of ones gives probabilities."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)

@@ -1,4 +1,4 @@
-"""Inputs, outputs and models that `posterior_predictive` accepts, and those that raise an error."""
+"""Tests inputs, outputs and models that `posterior_predictive` accepts, and those that raise an error."""
 
 import keras
 import numpy as np
@@ -46,7 +46,7 @@ def test_datasets():
 
 @pytest.mark.slow
 def test_python_datasets_and_generators():
-    """Batches are x, (x, y) or (x, y, weights). Another sequence length traces the model again."""
+    """A batch is x, (x, y) or (x, y, weights). Another sequence length retraces the model."""
     model = latent_model()
     expected = draw(model, X, 3, seed=1, batch_size=2)
 
@@ -85,7 +85,7 @@ def test_strings_and_integers():
 
 @pytest.mark.slow
 def test_a_task_preprocesses_strings_once():
-    """As in `predict`, strings are preprocessed, from a dataset too; other inputs go to the model unchanged."""
+    """As in `predict`, strings are preprocessed, also in a dataset. Other inputs go to the model unchanged."""
 
     class Task(keras.Model):
         preprocessor = "of the task"

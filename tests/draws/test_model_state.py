@@ -1,4 +1,4 @@
-"""`posterior_predictive` does not change the model."""
+"""Tests that `posterior_predictive` does not change the model."""
 
 import keras
 import numpy as np

@@ -57,7 +57,7 @@ def test_a_seed_repeats_the_draw():
 
 
 def test_layers_draw_independently():
-    """Two layers of one shape have independent noise: their correlation is within 4 standard errors of 0."""
+    """Two layers with equal shapes have independent noise: its correlation is within 4 standard errors of 0."""
     inputs = keras.Input((5,))
     first, second = GaussianLatent(500), GaussianLatent(500)
     model = keras.Model(inputs, [first(inputs), second(inputs)])
@@ -123,7 +123,7 @@ def test_inner_models_draw_inside_the_context_only():
 
 @pytest.mark.parametrize("options", slow_after([{}, {"jit_compile": True}, {"run_eagerly": True}]))
 def test_batches_of_one_predict_have_different_noise(options):
-    """A second context repeats the noise, and a direct call has the noise of the first batch."""
+    """A second context with the same seed repeats the noise. A direct call uses the noise of the first batch."""
     model = compiled_model()
     model.compile("sgd", "mse", **options)
     same = np.repeat(X[:1], 8, axis=0)
@@ -139,7 +139,7 @@ def test_batches_of_one_predict_have_different_noise(options):
 
 @pytest.mark.slow
 def test_a_seed_needs_one_step_per_execution():
-    """Steps of one execution would share their noise."""
+    """Several steps per execution raise an error, because they would share their noise."""
     model = compiled_model()
     model.compile("sgd", "mse", steps_per_execution=2)
     with posterior_draws(model, 1), pytest.raises(ValueError, match="Received: 1 replicas, steps_per_execution=2"):

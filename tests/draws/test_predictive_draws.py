@@ -1,4 +1,4 @@
-"""Draws of `posterior_predictive`: the moments of the posterior, independent noise in every row, and seeds."""
+"""Tests draws of `posterior_predictive`: posterior moments, independent noise in every row, and seeds."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def test_latent_draws_have_the_posterior_moments():
 
 @pytest.mark.parametrize("max_rows", [1, 64])
 def test_rows_batches_and_draws_do_not_share_noise(max_rows):
-    """2 batches of equal examples, 8 draws: in 120 pairs of rows, no correlation exceeds 5 standard errors."""
+    """With 2 batches of equal examples and 8 draws, correlations of 120 pairs of rows are within 5 standard errors."""
     inputs = keras.Input((500,))
     latent = GaussianLatent(500)
     model = keras.Model(inputs, latent(inputs))

@@ -1,4 +1,4 @@
-"""A sampler traces a model once, and returns the draws of `posterior_predictive` in any thread."""
+"""Tests that a sampler traces a model once and, in any thread, returns the draws of `posterior_predictive`."""
 
 import concurrent.futures
 import gc
@@ -18,7 +18,7 @@ TAU = keras.optimizers.schedules.PiecewiseConstantDecay([0], [2.0, 0.1])
 
 
 class CountsCalls(layers.Layer):
-    """Records the calls of its Python code."""
+    """Records each execution of its Python code."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -88,7 +88,7 @@ def test_outer_requests_have_no_effect():
 
 
 def test_every_layer_has_its_own_seeds():
-    """One layer draws in a loop, and another has no seed generator."""
+    """Each layer has its own seed, even if one layer samples in a loop and another has no seed generator."""
 
     class Loops(layers.Layer):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Exported draws in a process without this project: strings, JSON, and many threads."""
+"""Tests exported draws in a process without this project: strings, JSON, and many threads."""
 
 import json
 
@@ -15,7 +15,7 @@ from keras_vattn import Sampler, export_draws
 
 # KerasHub before 0.32 raises this warning with Keras 3.15.
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
-# Loads the SavedModel with TensorFlow alone, and sends the requests one by one, then from eight threads at once.
+# A program that loads the SavedModel with only TensorFlow and sends each request alone, then eight in parallel.
 SERVING_PROGRAM = """
 import concurrent.futures, json, sys
 import numpy as np
@@ -52,14 +52,14 @@ def task():
     model = keras_hub.models.BertTextClassifier(backbone, 3, preprocessor)
     model = bayesian_of(model, "lognormal", None)
     for variable in model.trainable_variables:
-        # At the initial scale the outputs for the texts hardly differ.
+        # Scale the kernels, because at the initial scale the outputs for different texts hardly differ.
         variable.assign(variable * (10.0 if len(variable.shape) > 1 else 1.0))
     return model
 
 
 @pytest.mark.slow
 def test_a_task_takes_strings_from_many_threads(tmp_path):
-    """Strings are preprocessed once, as in `predict`. Another process sends 1000 requests, eight at a time."""
+    """Strings are preprocessed once, as in `predict`. Another process sends 1000 requests from eight threads."""
     model = task()
     export_draws(model, tmp_path, num_samples=8, outputs="logits")
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]

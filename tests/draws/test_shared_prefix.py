@@ -1,4 +1,4 @@
-"""Operations that all draws share run once per batch, and sharing them does not change the draws."""
+"""Tests that operations that all draws share run once per batch, and that sharing does not change the draws."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def masked(record):
 
 
 def nested(record):
-    """One model called twice, with a layer in the prefix and in the remainder, and with masks in and out."""
+    """Return a model that calls an inner model twice. Masks enter and leave the inner model."""
     tokens, x, dense = keras.Input((None,), dtype="int32"), keras.Input((None, D)), layers.Dense(D)
     inner = keras.Model(x, {"drawn": dense(attend(dense(record(x)))), "mean": ops.mean(x, axis=1)})
     inner.supports_masking = True
@@ -39,7 +39,7 @@ def nested(record):
 
 
 def dictionary_inputs(record):
-    """Dictionaries, keyword arguments, and outputs that do not depend on the draw."""
+    """Return a model with dictionaries, keyword arguments, and outputs that do not depend on the draw."""
     inputs = {"x": keras.Input((None, D), name="x"), "ids": keras.Input((None,), dtype="int32", name="ids")}
     x = record(layers.Dense(D)(inputs["x"]))
     layer = keras_vattn.MultiHeadAttention(2, 2, alignment="weibull")
@@ -53,7 +53,7 @@ def transposed(record):
     return keras.Model(inputs, attend(ops.transpose(x, (1, 0, 2))))
 
 
-# By name: the model, its inputs, and the expected numbers of rows in the calls of the recording layer.
+# For each name: the model, its inputs, and the expected numbers of rows in the calls of the recording layer.
 MODELS = {
     "masked": (masked, IDS, BATCHES),
     "nested": (nested, IDS, BATCHES + DRAWS),
@@ -63,7 +63,7 @@ MODELS = {
 
 
 def unshared_draws(model, inputs, patch, **options):
-    """Return the draws of the model with nothing shared between draws."""
+    """Return the draws of the model if no operation is shared between draws."""
     with patch.context() as patched:
         patched.setattr(SharedPrefix, "_operations", lambda self: set())
         return draw(model, inputs, **options)
@@ -87,7 +87,7 @@ def test_sharing_does_not_change_the_draws(name, monkeypatch):
 
 
 class AlwaysRandom(layers.Layer):
-    """Draws in every call, from a seed generator or from a TensorFlow operation in a loop."""
+    """Samples in every call, from a seed generator or with a TensorFlow operation in a loop."""
 
     def __init__(self, kind):
         super().__init__()
@@ -128,7 +128,7 @@ def test_dropout_is_not_shared(monkeypatch):
 
 
 def test_a_row_index_is_not_shared():
-    """It has one row per example, but other values in a repeated batch."""
+    """A row index depends on the position in the batch, which changes if the batch is repeated, so it is not shared."""
 
     class Numbers(layers.Layer):
         def call(self, x):

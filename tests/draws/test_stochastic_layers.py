@@ -39,7 +39,7 @@ def test_draws_without_a_kl_and_a_kl_without_draws():
     log_likelihood = keras_vattn.LatentLogLikelihood("elbo/sample", name="drawn")
     assert stochastic_layers(log_likelihood) == [log_likelihood]
     assert stochastic_layers(log_likelihood, with_kl=True) == []
-    # Posterior logits bring a KL.
+    # A call with posterior logits adds a KL.
     drawing(*[keras.ops.ones((2, 4, 3))] * 2, posterior_logits=keras.ops.ones((2, 4, 4)))
     assert drawing in stochastic_layers(layers, with_kl=True)
 

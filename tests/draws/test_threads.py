@@ -1,4 +1,4 @@
-"""Draws in one thread while other threads use the same layers."""
+"""Tests draws in one thread while other threads use the same layers."""
 
 import asyncio
 import concurrent.futures
@@ -49,7 +49,7 @@ def test_another_thread_gets_the_mean_and_leaves_the_draws():
 
 @pytest.mark.slow
 def test_predict_on_several_replicas_raises(two_replicas):
-    """Replica threads do not inherit the context."""
+    """`predict` on several replicas raises an error, because replica threads do not inherit the context."""
     with two_replicas.scope():
         model = latent_model()
     mean = predict(model)
@@ -104,7 +104,7 @@ def test_a_context_may_exit_while_a_function_runs(method):
 
 
 def test_a_context_ends_in_its_copies():
-    """A task that outlives the context has such a copy. Its `predict` leaves no drawing function behind."""
+    """After a context has ended, its copies do not draw either, and their `predict` leaves no drawing function."""
     model = latent_model()
     mean = predict(model)
     with posterior_draws(model, 1):
