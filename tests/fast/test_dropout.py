@@ -16,7 +16,7 @@ def pair(rate, **options):
 
 @pytest.mark.parametrize(("rate", "shape"), [(0.3, (6, 5, 7)), (0.5, (3, 3, 5)), (0.0, (3, 3, 5)), (1e-4, (1,))])
 def test_the_draws_equal_keras(rate, shape):
-    """Several calls, eager and in a graph; an odd number of entries uses half of the last pair."""
+    """Covers several calls, eagerly and in a graph. An odd number of entries uses half of the last pair."""
     x = tf.ones(shape)
     ours, reference = pair(rate)
     in_graph = tf.function(lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None] * len(shape))])
@@ -33,14 +33,14 @@ def test_the_draws_are_equal_with_and_without_xla():
 
 @pytest.mark.parametrize("seed", [(-5, 7), (5, -7), (-5, -7)])
 def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
-    """Folded seeds contain such numbers."""
+    """Folded seeds contain negative numbers."""
     draw = tf.function(lambda seed: random.dropout_mask((100,), 0.5, seed), jit_compile=True)
     np.testing.assert_array_equal(draw(tf.constant(seed)), random.dropout_mask((100,), 0.5, tf.constant(seed)))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
 def test_the_draws_equal_keras_for_extreme_seeds(seed):
-    """The first state is [seed, 0]; modulo the largest int32 minus one, some of these seeds are 0."""
+    """Keras starts from the state [seed, 0]. Some of these seeds are 0 modulo the largest int32 minus one."""
     ours, reference = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
     for _ in range(2):
         np.testing.assert_array_equal(ours(X, training=True), reference(X, training=True))
@@ -86,7 +86,7 @@ def test_errors():
 
 @pytest.mark.parametrize("max_rows", [2, 256])
 def test_posterior_predictive_draws_equal_keras(max_rows):
-    """With one draw per call, and with several draws per call, each from its own seed."""
+    """Covers one draw per call, and several draws per call with a seed for each draw."""
     draws = []
     for layer in pair(0.5):
         inputs = keras.Input((7,))

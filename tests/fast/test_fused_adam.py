@@ -1,4 +1,4 @@
-"""`keras_vattn.fast.FusedAdam` gives the results of `keras.optimizers.Adam`."""
+"""Tests that `keras_vattn.fast.FusedAdam` gives the results of `keras.optimizers.Adam`."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_vattn
 
-# The kernel's 1 - beta_2, and so its velocities, are larger by a relative 5e-5.
+# In the fused kernel 1 - beta_2, and therefore the velocities, are larger by a relative 5e-5.
 RTOL, RTOL_OF_STATE = 2e-6, 1e-4
 SHAPES = ((7, 4), (4, 3), (3,))
 OPTIONS = {
@@ -62,7 +62,7 @@ def test_the_steps_equal_keras(name, jit_compile):
 
 @pytest.mark.parametrize("options", [{}, {"global_clipnorm": 0.5}])
 def test_sparse_gradients(options):
-    """Sparse gradients of an embedding in which one row occurs twice."""
+    """The gradient of an embedding is sparse, and one of its rows occurs twice."""
     weights, _ = trained(keras_vattn.fast.FusedAdam, sparse=True, **options)
     expected, _ = trained(keras.optimizers.Adam, sparse=True, **options)
     for one, other in zip(weights, expected, strict=True):
@@ -70,7 +70,7 @@ def test_sparse_gradients(options):
 
 
 def test_a_gradient_that_is_not_finite():
-    """It makes the weights NaN, as in Keras, and is not clipped away."""
+    """An infinite gradient makes the weights NaN, as in Keras, and is not clipped."""
     weight = keras.Variable(np.ones(3, "float32"))
     optimizer = keras_vattn.fast.FusedAdam(global_clipnorm=1.0)
     optimizer.apply([tf.constant([np.inf, 1.0, 1.0])], [weight])

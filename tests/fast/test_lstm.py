@@ -1,4 +1,4 @@
-"""`keras_vattn.fast.LSTM` gives the results of `keras.layers.LSTM`."""
+"""Tests that `keras_vattn.fast.LSTM` gives the results of `keras.layers.LSTM`."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ import keras_vattn
 
 BATCH, STEPS, WIDTH, UNITS = 3, 5, 4, 6
 INPUTS = np.random.default_rng(0).normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
-# One row padded on the right, one with gaps, and one with only padding.
+# One row is padded on the right, one has gaps, and one is only padding.
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0]], bool)
 OPTIONS = {
     "last": {},
@@ -33,7 +33,7 @@ def pair(**options):
 
 
 def outcome(layer, mask, initial_state, training=False):
-    """Return the results, and the gradients of inputs, states and weights."""
+    """Return the results, and their gradients by inputs, states and weights."""
     inputs = tf.constant(INPUTS)
     watched = [inputs, *(initial_state or [])]
     with tf.GradientTape() as tape:
@@ -43,7 +43,7 @@ def outcome(layer, mask, initial_state, training=False):
     return results, tape.gradient(loss, [*watched, *(weight.value for weight in layer.trainable_weights)])
 
 
-# Each option twice, with all pairs of choices of a mask, an initial state and a graph.
+# Tests each option twice. Mask, initial state and graph mode take all pairs of values.
 CALLS = [(bool(n & 1), bool(n & 2), bool(n & 4)) for n in (0, 7, 1, 6, 2, 5, 3, 4, 0, 7, 1, 6)]
 
 
@@ -106,7 +106,7 @@ def test_stateful():
 
 @pytest.mark.parametrize("name", ["last", "state", "backwards"])
 def test_cudnn_gets_no_empty_row(name, cudnn_masks):
-    """cuDNN rejects empty rows; the results equal Keras's loop, which accepts them."""
+    """cuDNN rejects rows without a valid step. The results equal those of Keras's loop, which accepts such rows."""
     mask = tf.constant(np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool))
     state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
     keras_layer, layer = pair(**OPTIONS[name])
