@@ -1,4 +1,4 @@
-"""Shared data of the alignment tests: logits, masks, alignments and priors."""
+"""Provides logits, masks, alignments and priors for the alignment tests."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ KEYS = DenseKeys(tf.constant(MASK))
 
 # Options of battery rows that differ from the defaults of `named_rows`. Only `RewardToGo` trains the score of "hard".
 NAMED_ROWS = {"hard": {"learns": False}, "lognormal": {"fits_float16": False}}
-# Names that accept a prior.
+# Names of the alignments that accept a prior.
 STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
 WITH_CLOSED_DIVERGENCE = [x for x in STOCHASTIC if not NAMED_ROWS.get(x, {}).get("estimates_divergence")]
 REPARAMETERISED = {
@@ -100,7 +100,7 @@ def divergence_of(alignment, logits, p, keys, noise=None):
 
 
 def draw(alignment, logits, keys, num_samples, seed=0):
-    """Return drawn weights (num_samples, B, T, S)."""
+    """Return sampled weights (num_samples, B, T, S)."""
     logits = tf.convert_to_tensor(logits)
     repeated = tf.repeat(logits[None], num_samples, axis=0)
     noise = alignment.noise(tuple(repeated.shape), noise_of.as_seed(seed))
@@ -120,7 +120,7 @@ def reference_divergence(alignment, logits, p, mask=MASK):
 
 
 def _prior_parameters(alignment, p):
-    """Return the parameters of p, float64."""
+    """Return the parameters of p in float64."""
     if "logits" in p:
         return {"logits": np.asarray(p["logits"], "float64")}
     prior, log_psi = p["prior"], None if p["log_psi"] is None else p["log_psi"].numpy().astype("float64")

@@ -1,4 +1,4 @@
-"""Options and runs for tests of programs."""
+"""Provides options and runs for tests of programs."""
 
 import importlib
 import pathlib
@@ -13,21 +13,21 @@ from applications.common.option_values import fields_of, with_values
 
 
 def changed(options, **values):
-    """Return options with some values changed; unknown options fail."""
+    """Return options with some values changed. Unknown names raise an error."""
     unknown = values.keys() - fields_of(type(options)).keys()
     assert not unknown, unknown
     return with_values(options, values)
 
 
 def codec_of_size(source, target):
-    """Return a stand-in for a codec of text with the sizes of its vocabularies, which is all that models read."""
+    """Return a stand-in for a text codec that has only vocabulary sizes, which are all that models read."""
     return types.SimpleNamespace(
         **{name: types.SimpleNamespace(vocabulary_size=size) for name, size in (("source", source), ("target", target))}
     )
 
 
 def codec_of(application, options, data):
-    """Return the codec that training would fit."""
+    """Return the codec that `train` would fit to these data."""
     train = importlib.import_module(f"{application.program.name}.train")
     fit = train.codec_of if hasattr(train, "codec_of") else train.Codec.fit
     return fit(options, data["train"])
@@ -42,14 +42,14 @@ def prepared(application, options):
 
 
 def prepared_anywhere(application, options):
-    """Return the same with perturbed weights, so that all parts of the model affect the output."""
+    """Return a `prepared` run with perturbed weights, so that all parts of the model affect the output."""
     run, generator = prepared(application, options), np.random.default_rng(7)
     for weight in run.models.training.trainable_weights:
         weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
     return run
 
 
-# Entries that artificial records need for titles of tables.
+# Fields of records that the titles of tables need.
 TRAINED = {"epochs": 2, "data": {"train": {"pairs": 1000}}}
 HERE = "here: 1,000 pairs, 2 epochs"
 

@@ -1,4 +1,4 @@
-"""A value of every argument of every public class, other than its default, for the round trip of a config."""
+"""Provides a value other than the default for every argument of every public class, for config round trips."""
 
 import inspect
 import numbers
@@ -9,7 +9,7 @@ import keras_vattn
 from keras_vattn import Attention, FixedPrior, GaussianLatent, LinearAnnealing, PredictedContext
 from keras_vattn.layers.multi_head_mixin import NEWER_ARGUMENTS
 
-# What a class needs. A layer takes `name`, `dtype` and `trainable` too, which Keras keeps.
+# Required arguments of the classes. Keras itself stores `name`, `dtype` and `trainable` of layers.
 REQUIRED = {
     "attention": Attention("additive", name="attention"),
     "center": 10,
@@ -133,7 +133,7 @@ OTHER = {
     ("GaussianContext", "prior"): "mean",
 }
 
-# What else a value needs, for the argument of every class or of one.
+# Other arguments that a value requires; the key is an argument of any class, or (class name, argument).
 _CONTEXTUAL = {"alignment": "weibull", "prior": "contextual"}
 BESIDE = {
     "prior": {"alignment": "lognormal"},
@@ -151,14 +151,14 @@ BESIDE = {
 
 
 def other_value(public_class, name, default):
-    """Return a value other than the default: half of a number where the table has no number for it."""
+    """Return a value other than the default. For a float that is not in the table, return half of the default."""
     value = OTHER.get((public_class.__name__, name), OTHER.get(name))
     is_number = isinstance(default, float) and not isinstance(value, numbers.Real)
     return default / 2.0 if is_number else value
 
 
 def public_classes():
-    """Return the registered classes that have arguments of their own."""
+    """Return the registered public classes that define arguments."""
     modules = keras_vattn, keras_vattn.losses, keras_vattn.metrics
     classes = {x for module in modules for x in vars(module).values() if inspect.isclass(x)}
     registered = (x for x in classes if keras.saving.get_registered_name(x) != x.__name__)
@@ -166,8 +166,8 @@ def public_classes():
 
 
 def arguments_of(public_class):
-    """Return the arguments, with their defaults, that a class takes itself or hands on to a base class of ours
-    or to the multi-head attention of Keras."""
+    """Return the arguments of a class with their defaults, including arguments that the class passes to our base
+    classes or to Keras's multi-head attention."""
     arguments = {}
     for each in public_class.__mro__:
         is_ours = each.__module__.startswith("keras_vattn") or each is keras.layers.MultiHeadAttention
@@ -177,7 +177,7 @@ def arguments_of(public_class):
             arguments = {**{x.name: x.default for x in parameters if x not in variadic}, **arguments}
             if not variadic:
                 break
-    # What a class decides itself, an axis that has one value, and what the installed Keras lacks.
+    # Omit arguments that the class fixes, `axis`, which has one value, and arguments that this Keras version lacks.
     decided = {*getattr(public_class, "fixed_arguments", ()), "draws_noise", "axis"}
     decided |= NEWER_ARGUMENTS.keys() - inspect.signature(keras.layers.MultiHeadAttention).parameters.keys()
     return {name: default for name, default in arguments.items() if name not in decided}

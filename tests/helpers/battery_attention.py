@@ -1,4 +1,4 @@
-"""The rows of the battery for Attention and the layers derived from it."""
+"""Defines the rows of the battery for Attention and the layers derived from it."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ from keras_vattn import (
     Weibull,
 )
 
-# Options of a row that belong to the case, not to the layer.
+# Options of a row that describe the case and do not belong to the layer.
 TRAITS = ("bad_options", "is_sparse", "estimates_divergence", "learns", "fits_float16")
 
 
@@ -52,7 +52,7 @@ class AttentionCase(Case):
 
 
 def case_of_alignment(case, name, make, widths, options):
-    """Return a row for an attention. Options in TRAITS describe the case; the layer gets all others, and decides
+    """Return a row for an attention. Options in TRAITS describe the case. All others go to the layer, which determines
     whether the case draws and has a KL."""
     traits = {name: options[name] for name in TRAITS if name in options}
     make = partial(make, **{name: x for name, x in options.items() if name not in TRAITS})
@@ -74,12 +74,12 @@ def _alignment_case(name, widths=DIFFERENT_WIDTHS, layer=Attention, **options):
 
 
 def _configuration(sublayer):
-    """Return a config, from which each layer creates its own sublayer: a sublayer belongs to one layer."""
+    """Return the config of a sublayer. Each layer creates its own copy, because a sublayer belongs to one layer."""
     return keras.saving.serialize_keras_object(sublayer)
 
 
 def _local_attention(score, **options):
-    # The windows contain all keys.
+    # The window contains all keys.
     return Attention(Local(score, window=SOURCE, position="predictive"), **options)
 
 

@@ -1,4 +1,4 @@
-"""A row of the battery: how to create and call a layer, and which checks apply to it."""
+"""Defines a row of the battery: how to create and call a layer, and which checks apply to it."""
 
 import dataclasses
 
@@ -73,7 +73,7 @@ class Case:
 
     @property
     def draws_from_posterior(self):
-        """Whether `keras_vattn.posterior_draws` makes it draw, which does not include dropout."""
+        """Whether the layer draws under `keras_vattn.posterior_draws`, which does not activate dropout."""
         return self.draws and (self.divergence or not self.dropout)
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
@@ -85,7 +85,7 @@ class Case:
         return {name: tf.constant(generator.normal(size=shape), tf.float32) for name, shape in shapes.items()}
 
     def masks(self, batch=BATCH, steps=STEPS):
-        """Return masks of padding at the end, for each mask of the layer; no row of keys is fully masked."""
+        """Return each mask of the layer, with padding at the end. Every example has at least one valid key."""
         masks = {}
         if self.query_mask:
             lengths = np.resize([steps, max(steps - 1, 1), 1], batch)
@@ -120,7 +120,7 @@ class Case:
         return [result["weights"] if isinstance(result, dict) else result[1]]
 
     def dtypes(self, layer, result):
-        """Return the names of the dtypes of a result, in its structure."""
+        """Return the dtype names of a result, in the structure of the result."""
         return tree.map_structure(lambda _: layer.compute_dtype, result)
 
     def output_shapes(self, layer):

@@ -1,4 +1,4 @@
-"""Shared functions of the battery's checks: comparisons, and the values and gradients of a call."""
+"""Provides comparisons, and the values and gradients of a call, for the checks of the battery."""
 
 import numpy as np
 import tensorflow as tf
@@ -36,8 +36,8 @@ def linear(case, layer, result):
 
 
 def value_and_gradients(case, layer, arrays, masks=None, training=True, objective=objective):
-    """Return the result of a call, the objective, and its gradients of float inputs and weights, zeros instead of
-    `None`."""
+    """Return the result of a call, the objective, and the objective's gradients by float inputs and weights, with zeros
+    instead of `None`."""
     watched = {name: x for name, x in arrays.items() if x.dtype.is_floating}
     with tf.GradientTape() as tape:
         tape.watch(list(watched.values()))

@@ -1,4 +1,4 @@
-"""The rows of the battery for AttentionDecoder, with every kind of attention and without one."""
+"""Defines the rows of the battery for AttentionDecoder, with every kind of attention and without attention."""
 
 from functools import partial
 
@@ -43,7 +43,7 @@ class DecoderCase(Case):
         return result["context" if "context" in result and self.noise_in_attention else "hidden"]
 
     def queries(self, layer, arrays, memory_mask=None):
-        """Return the queries of the attention at each step of inference, (B, T, units), from the pure step."""
+        """Return the queries of the attention at all steps of inference, (B, T, units), computed with `step`."""
         memory = layer.prepare_memory(arrays["memory"], memory_mask)
         state = layer.start(arrays["inputs"].shape[0], memory)
         queries = []
@@ -108,14 +108,14 @@ def _decoder_case(
         dropout=dropout,
         noise_in_attention=not options.get("dropout"),
         learns=learns,
-        # A dot product has large logits only if the memory has large values.
+        # A dot product reaches large logits only with large memory values, whose gradients exceed float16.
         fits_float16=fits_float16 and "dot" not in name,
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
     )
 
 
 class StochasticDecoderCase(Case):
-    """A row for StochasticDecoder, whose divergence is the KL of z_t or of c~_t."""
+    """A row for StochasticDecoder. Its KL is that of z_t or of c~_t."""
 
     source_arguments = ("memory",)
     query_mask = "inputs_mask"
@@ -151,7 +151,7 @@ def _stochastic_decoder(score="additive", seed=None, predicted=None, **options):
 
 
 class CellCase(Case):
-    """A row for a recurrent cell, which runs one step: it takes (B, D) and returns the output and a list of states."""
+    """A row for a recurrent cell. A call runs one step: it takes (B, D) and returns the output and a list of states."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
@@ -173,7 +173,7 @@ def _location_sensitive(location, seed=None):
 
 
 def _local(seed=None):
-    # The window reaches the key of a source of length one at the last step of a long row.
+    # At the last step of a long row, the window still contains the only key of a source of length one.
     return GaussianAttention(Local("dot_product", window=8), seed=seed)
 
 
@@ -240,7 +240,7 @@ DECODER_CASES = [
         tempered=False,
         feeding="off",
     ),
-    # Its state is the previous weights; "cumulative" differs in one sum, which tests/recurrent checks.
+    # The state of the score is the previous weights; "cumulative" differs in one sum, which tests/recurrent checks.
     _decoder_case(
         "lstm-location-sensitive-off",
         partial(_location_sensitive, "previous"),

@@ -1,4 +1,4 @@
-"""The rows of the battery for GraphAttention."""
+"""Defines the rows of the battery for GraphAttention."""
 
 from functools import partial
 
@@ -16,14 +16,14 @@ HEADS, WIDTH = 2, 4
 
 
 class GraphCase(Case):
-    """A row for GraphAttention: the batch is one graph with equal numbers of edges and nodes, which `fit` with arrays
-    needs."""
+    """A row for GraphAttention. The batch is one graph with equal numbers of edges and nodes, because `fit` with arrays
+    needs equal lengths."""
 
     rows_are_independent = False
 
     def arrays(self, batch=BATCH, steps=None, seed=0):
         nodes = np.random.default_rng(seed).normal(size=(batch, WIDTH))
-        # Each node but two has an edge from the previous node; node 1 has two edges; one edge is a self-loop.
+        # Most nodes have an edge from the previous node. Node 1 has two edges, and one edge is a self-loop.
         source = np.arange(batch) - 1
         target = np.arange(batch)
         source[0], target[0] = batch - 1, 1

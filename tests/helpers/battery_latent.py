@@ -1,4 +1,4 @@
-"""The rows of the battery for the layers of a latent alignment."""
+"""Defines the rows of the battery for the layers of a latent alignment."""
 
 from functools import partial
 
@@ -14,10 +14,11 @@ CANDIDATES = 5
 
 
 class CategoricalCase(AttentionCase):
-    """A row for CategoricalAttention: candidates, and the float32 logarithms of their weights, -1e30 at masked keys."""
+    """A row for CategoricalAttention: candidates and the float32 logarithms of their weights, -1e30 at masked keys."""
 
     def outputs(self, result):
-        """Return the candidates, and their products with each weight: -1e30 is usable only through its exponential."""
+        """Return the candidates, and their products with each weight, because only the exponential of -1e30 is
+        usable."""
         candidates = ops.cast(result["candidates"], "float32")
         logarithms = (x for name, x in result.items() if name.startswith("log_"))
         return [candidates, *(candidates * ops.exp(x)[..., None] for x in logarithms)]
@@ -39,14 +40,14 @@ class CategoricalCase(AttentionCase):
         return layer.compute_output_shape(**shapes)
 
     def known_shapes(self, result):
-        """If training draws, the number of candidates is unknown, because inference uses all keys."""
+        """The number of candidates is unknown if training draws, because inference uses all keys."""
         shapes = super().known_shapes(result)
         if not self.draws:
             return shapes
         return {name: (*shape[:2], None, *shape[3:]) for name, shape in shapes.items()}
 
     def without_noise(self, layer, arrays):
-        """Without noise every draw is the most probable key of q, or of p if there is no q."""
+        """Return the result without noise: every draw is the most probable key of q, or of p if there is no q."""
         every_key = layer(**arrays, training=False)
         if not self.draws:
             return every_key
@@ -58,7 +59,7 @@ class CategoricalCase(AttentionCase):
 
 
 class TokenLogLikelihoodCase(Case):
-    """A row for TokenLogLikelihood: float32 under every policy, with half of the words to ignore."""
+    """A row for TokenLogLikelihood, which is float32 under every policy. Half of the words are ignored."""
 
     query_mask = "inputs_mask"
 
@@ -78,7 +79,7 @@ class TokenLogLikelihoodCase(Case):
 
 
 class VotesCase(TokenLogLikelihoodCase):
-    """A row for TokenLogLikelihood with targets that weigh every word."""
+    """A row for TokenLogLikelihood with targets that weight every word (votes)."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         votes = np.random.default_rng(seed).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(batch, steps))
@@ -86,7 +87,7 @@ class VotesCase(TokenLogLikelihoodCase):
 
 
 class LatentLogLikelihoodCase(Case):
-    """A row for LatentLogLikelihood, which does not draw: its inputs belong to candidates that may be draws."""
+    """A row for LatentLogLikelihood. It does not draw, but its inputs may be values at sampled keys."""
 
     query_mask = "log_likelihood_mask"
 
@@ -120,7 +121,7 @@ class LatentLogLikelihoodCase(Case):
 
 
 class RewardToGoCase(Case):
-    """A row for RewardToGo: the weights are one-hot, as a decoder draws them."""
+    """A row for RewardToGo. The weights are one-hot, as a decoder samples them."""
 
     query_mask = "log_likelihood_mask"
 

@@ -1,4 +1,4 @@
-"""The rows of the battery for MultiHeadAttention."""
+"""Defines the rows of the battery for MultiHeadAttention."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ HEADS = 2
 
 
 class MultiHeadCase(AttentionCase):
-    """A row for MultiHeadAttention: KL and weights have an axis of heads."""
+    """A row for MultiHeadAttention, whose KL and weights have an axis of heads."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         arrays = super().arrays(batch, steps, seed)
@@ -50,13 +50,13 @@ class MultiHeadCase(AttentionCase):
 
 
 class UnmaskedMultiHeadCase(MultiHeadCase):
-    """A row without a key mask: Keras's softmax behaves differently if no key is valid."""
+    """A row without a key mask, because Keras's softmax behaves differently if no key is valid."""
 
     key_mask = None
 
 
 class ChunksCase(MultiHeadCase):
-    """A row for query chunks, where no call holds all weights."""
+    """A row with query chunks, which never compute all weights at once."""
 
     shows_weights = False
 

@@ -1,4 +1,4 @@
-"""The rows of the battery for scores, contexts, GaussianLatent, dropouts and the LSTM."""
+"""Defines the rows of the battery for scores, contexts, GaussianLatent, dropouts and the LSTM."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ class ScoreCase(Case):
 
 
 class PositionScoreCase(ScoreCase):
-    """A row for a score that can hide keys, but hides no keys here."""
+    """A row for a score that can hide keys, but hides none here."""
 
     def dtypes(self, layer, result):
         return "float32"
@@ -135,7 +135,7 @@ COMPONENT_CASES = [
         "gaussian-context-standard",
         partial(GaussianContext),
         {"weights": SOURCE, "value": 6},
-        # The rows of the attention layers train it.
+        # Rows of the attention layers check that the context learns.
         learns=False,
         bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}),
     ),
@@ -209,6 +209,6 @@ COMPONENT_CASES = [
     EntriesCase(
         "dropout", partial(Dropout, rate=0.5), {"inputs": 4}, draws=True, dropout=True, bad_options=({"rate": 1.5},)
     ),
-    # Keras handles its dropout and the errors of its options.
+    # Keras implements the dropout of this layer and checks its options.
     EncoderCase("lstm", partial(LSTM, units=5, return_sequences=True), {"sequences": 4}),
 ]

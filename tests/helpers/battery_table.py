@@ -1,4 +1,4 @@
-"""The table of the battery: every public layer, in all configurations that run different code.
+"""Lists the rows of the battery: every public layer, in all configurations that run different code.
 
 A cheap check runs on every row. A costly check runs on a few rows that cover every path (`paths`), and an expensive
 check on fewer rows that cover every trait (`traits`). A check of code around the layer runs on one row per class.
@@ -67,14 +67,14 @@ def rows(condition=lambda case: True, costly=False, expensive=False, by_class=Fa
 
 
 def _marks(chosen, expensive):
-    """Return the marks of rows by name: `slow`, but for the first row of each family."""
+    """Return the marks of each row: `slow` in expensive checks, except for the first row of each family."""
     first = [next((case for case in family if case in chosen), None) for family in FAMILIES]
     return {case.name: pytest.mark.slow if expensive and case not in first else () for case in chosen}
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
-    """Parametrize as `rows`, with one policy per row, alternating within a class of layers. A class with one row gets
-    both policies, or only one in an expensive check. Extreme logits need a row that fits float16."""
+    """Parametrize as `rows`, with one half-precision policy per row; policies alternate within a class. A class with
+    one row gets both policies, except in expensive checks. In extreme checks, rows may be limited to bfloat16."""
     cases_by_class, parameters, directions = collections.defaultdict(list), [], itertools.cycle((1, -1))
     chosen = _chosen(condition, costly, expensive)
     marks = _marks(chosen, expensive)
@@ -122,7 +122,7 @@ def model_inputs(case, with_masks=True):
 
 
 def build_model(case, layer):
-    """Return a model of the layer, the mean of each output over all axes but the batch, and a Dense layer: (B, 1)."""
+    """Return a model (B, 1): a Dense layer on the means of the layer's outputs over all axes but the batch."""
     inputs = model_inputs(case)
     outputs = case.outputs(layer(**inputs))
     if isinstance(case, WordsCase):

@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests of pages: what a page shows once its scripts have run, and what it asks for."""
+"""Runs a headless Chromium for tests of pages, and records what a page shows and which addresses it requests."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ _SECONDS = 20
 
 
 def missing():
-    """Return what keeps a browser from starting here, "" if nothing does. CHROME and CHROMEDRIVER name binaries."""
+    """Return which programs a browser test lacks, or "". The variables CHROME and CHROMEDRIVER name the binaries."""
     return ", ".join(f"no {name}" for name, path in _binaries().items() if path is None)
 
 
@@ -31,7 +31,7 @@ def _binaries():
 
 @contextlib.contextmanager
 def browser(width=1200, height=900):
-    """Start a browser; gives a `Page`, and ends the browser with the block."""
+    """Start a browser for a `with` block, and yield its `Page`."""
     options = webdriver.ChromeOptions()
     options.binary_location = _binaries()["chromium"]
     for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
@@ -50,7 +50,7 @@ class Page:
     """The page that a browser shows.
 
     Attributes:
-        driver: Selenium's driver, for what has no method here.
+        driver: Selenium's driver, for actions without a method in this class.
         errors: Messages of the console since `open`, errors alone: list of str.
         requests: Addresses on other hosts that the page has asked for since `open`: list of str.
     """
@@ -60,7 +60,7 @@ class Page:
         self._errors, self._requests = [], []
 
     def open(self, place, wait_for="body"):
-        """Open an address or a file, wait until an element is there, and return the text that the page shows."""
+        """Open an address or a file, wait until an element exists, and return the visible text of the page."""
         url = place if "://" in str(place) else pathlib.Path(place).resolve().as_uri()
         self._collect()
         self._own, self._errors, self._requests = urllib.parse.urlsplit(url), [], []
@@ -69,37 +69,37 @@ class Page:
         return self.text()
 
     def wait(self, css):
-        """Wait until an element is there, and return it."""
+        """Wait until an element exists, and return this element."""
         return WebDriverWait(self.driver, _SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, css))
 
     def wait_until(self, condition):
-        """Wait until a function without arguments returns something true, and return that."""
+        """Wait until a function without arguments returns a true value, and return this value."""
         return WebDriverWait(self.driver, _SECONDS).until(lambda _: condition())
 
     def elements(self, css):
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def text(self, css="body"):
-        """Return the text of an element as it is shown."""
+        """Return the visible text of an element."""
         return self.wait(css).text
 
     def texts(self, css):
-        """Return the texts of all elements, those of an SVG too."""
+        """Return the texts of all elements, including those in an SVG."""
         return [element.get_attribute("textContent") for element in self.elements(css)]
 
     def select(self, css, text):
-        """Choose the entry of a `<select>` that has this text."""
+        """Choose the option of a `<select>` that has this text."""
         Select(self.wait(css)).select_by_visible_text(text)
 
     def look(self, width=1200, height=900, scheme="light"):
-        """Set the size of the window in pixels and the colour scheme, "light" or "dark"."""
+        """Set the size of the window in pixels, and the colour scheme, "light" or "dark"."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._command("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._command("Emulation.setEmulatedMedia", {"features": features})
 
     def background(self):
-        """Return the red, green and blue of the page's background, 0 to 255."""
+        """Return the background colour of the page as red, green and blue, 0 to 255."""
         color = self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
         return [int(part) for part in re.findall(r"\d+", color)[:3]]
 
@@ -123,7 +123,7 @@ class Page:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = urllib.parse.urlsplit(message["params"]["request"]["url"])
-                # A page from the disk asks for nothing on a host; one from a server for what its own has.
+                # A file has no host. A page from a server may request addresses on its own host.
                 if url.netloc and url.netloc != self._own.netloc:
                     self._requests.append(url.geturl())
 

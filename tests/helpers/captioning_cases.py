@@ -1,4 +1,4 @@
-"""Options and runs for the tests of captioning, with images that have one coloured quarter."""
+"""Provides options and runs for the tests of captioning, with images that have one coloured quarter."""
 
 import numpy as np
 from application_cases import changed, prepared
@@ -18,7 +18,7 @@ SCENES = {
 
 
 def options_of(folder, **values):
-    """Write the data of the program's case to a folder, and return options of `train` for them."""
+    """Write the data of the program's case to a folder, and return options of `train` for these data."""
     options = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
     return changed(PROGRAM.default, **options)
 
@@ -29,7 +29,7 @@ def run_of(folder, **values):
 
 
 def run_of_scenes(**values):
-    """Return such a run on rendered scenes."""
+    """Return an untrained run on rendered scenes, with random weights that give every layer an effect."""
     return randomized(prepared(APPLICATION, changed(PROGRAM.default, **scene_values(**values))))
 
 

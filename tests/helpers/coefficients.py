@@ -1,4 +1,4 @@
-"""Print the polynomials of `keras_vattn.random.log_gamma` and `support.special`: python tests/helpers/coefficients.py
+"""Prints the polynomials of `keras_vattn.random.log_gamma` and `support.special`: python tests/helpers/coefficients.py
 
 Fits in float64 against scipy, with the largest errors. Prints the coefficients, the constant first.
 """
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial, chebyshev
 from scipy import special
 
-# Normals lie within this, and a Gamma draw of concentration c is made of one of concentration c + SHIFT, c >= 1.
+# Normals are at most 6.6. A Gamma sample of concentration c >= 1 is computed from one of concentration c + SHIFT.
 LARGEST_NORMAL, SHIFT = 6.6, 2
 
 
@@ -16,7 +16,7 @@ def chebyshev_nodes(count, low, high):
 
 
 def minimax(w, y, weight, degree):
-    """Polynomial on [0, 1] of nearly least weighted maximal error (Lawson's iteration), and that error."""
+    """Return a polynomial on [0, 1] of nearly least maximal weighted error (Lawson's iteration), and its error."""
     basis, lawson = chebyshev.chebvander(2.0 * w - 1.0, degree), np.ones_like(w)
     for _ in range(200):
         fitted = np.linalg.lstsq(basis * (weight * lawson)[:, None], y * weight * lawson, rcond=None)[0]
@@ -26,7 +26,7 @@ def minimax(w, y, weight, degree):
 
 
 def stirling():
-    """Those of special.py, in w = 1 / (1 + x) from 0 to 1, with the weight that they have there."""
+    """Yield the polynomials of special.py in w = 1 / (1 + x), 0 < w < 1, weighted by their factors in special.py."""
     w = chebyshev_nodes(2000, 1e-4, 1.0)
     z, far = 1.0 / w, w < 0.02
     value = special.gammaln(z) - (z - 0.5) * np.log(z) + z - 0.5 * np.log(2.0 * np.pi)
@@ -41,13 +41,13 @@ def stirling():
 
 
 def sine():
-    """sin(pi v / 4) / v in v^2."""
+    """Return the polynomial of sin(pi v / 4) / v in v^2, and its error."""
     v = np.sqrt(chebyshev_nodes(500, 0.0, 1.0))
     return minimax(v**2, np.sin(np.pi * v / 4.0) / v, v, 3)
 
 
 def log_quantile(concentration, normal):
-    """log of the Gamma quantile at the probability of the normal."""
+    """Return the log of the Gamma quantile at the probability of the normal."""
     lower, upper = special.gammaincinv, special.gammainccinv
     with np.errstate(all="ignore"):
         value = np.where(
@@ -57,13 +57,13 @@ def log_quantile(concentration, normal):
 
 
 def log_quantile_slope(concentration, normal, step=1e-4):
-    """Derivative by log concentration, by central differences of fourth order."""
+    """Return the derivative of `log_quantile` by the log concentration, from central differences of fourth order."""
     at = lambda factor: log_quantile(concentration * (1.0 + factor * step), normal)  # noqa: E731
     return (8.0 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12.0 * step)
 
 
 def root_of_gap(log_ratio):
-    """eta with eta^2 / 2 = x - 1 - log x, x = exp(log_ratio), of its sign."""
+    """Return eta with eta^2 / 2 = x - 1 - log x and the sign of x - 1, for x = exp(log_ratio)."""
     x = np.exp(log_ratio)
     series = sum((-1) ** k * (x - 1.0) ** k / k for k in range(2, 9))
     gap = np.where(np.abs(x - 1.0) < 2e-2, series, x - 1.0 - log_ratio)
@@ -71,7 +71,7 @@ def root_of_gap(log_ratio):
 
 
 def logarithm():
-    """log x = eta + eta^2 poly(eta), x - 1 - log x = eta^2 / 2: the first half of the quantile."""
+    """Return poly in log x = eta + eta^2 poly(eta), eta^2 / 2 = x - 1 - log x: the first half of the quantile."""
     largest = 1.08 * LARGEST_NORMAL / np.sqrt(1 + SHIFT)
     eta = chebyshev_nodes(400, -largest, largest)
     low, high = np.full_like(eta, -60.0), np.full_like(eta, 6.0)
@@ -85,7 +85,7 @@ def logarithm():
 
 
 def quantile(log_polynomial, degrees=(6, 4, 2)):
-    """eta = v + sum_k poly_k(v) / c^(k + 1), v = normal / sqrt(c), in value and slope (Temme 1992)."""
+    """Return poly_k in eta = v + sum_k poly_k(v) / c^(k + 1), v = normal / sqrt(c), fitted with slopes (Temme 1992)."""
     root, normal = np.meshgrid(
         chebyshev_nodes(40, 0.003, (1 + SHIFT) ** -0.5), chebyshev_nodes(121, -LARGEST_NORMAL, LARGEST_NORMAL)
     )

@@ -1,4 +1,4 @@
-"""Models with attention at various places, for the tests of `to_bayesian`."""
+"""Provides models with attention in various places, for the tests of `to_bayesian`."""
 
 import warnings
 
@@ -9,7 +9,7 @@ from keras import layers
 import keras_vattn
 
 with warnings.catch_warnings():
-    # Packages that it imports raise warnings.
+    # KerasHub imports packages that raise warnings.
     warnings.simplefilter("ignore")
     import keras_hub
 
@@ -24,12 +24,12 @@ TOKENS = {
 
 
 def bayesian_of(model, alignment="weibull", prior="contextual", layers=None, **options):
-    """Convert every attention layer, with a KL, unlike the defaults of `to_bayesian`."""
+    """Convert every attention layer and add a KL, which are not the defaults of `to_bayesian`."""
     return keras_vattn.to_bayesian(model, alignment, prior, layers=layers, **options)
 
 
 def functional_model():
-    """All three Keras attention layers, one of them called twice, with masks."""
+    """Return a model with masks and all three Keras attention layers, one of which is called twice."""
     inputs = keras.Input((None, 8))
     x = layers.Masking()(inputs)
     heads = layers.MultiHeadAttention(2, 4, name="heads")
@@ -48,7 +48,7 @@ def randomized(model):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Block(layers.Layer):
-    """Creates an attention layer in `build`, and has others in a list and a dictionary."""
+    """Creates an attention layer in `build`, and contains others in a list and a dictionary."""
 
     def __init__(self, units=8, **kwargs):
         super().__init__(**kwargs)
@@ -72,7 +72,7 @@ class Block(layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tests")
 class WithoutBuild(layers.Layer):
-    """Its first call builds its attention layers."""
+    """A layer without `build`: its first call builds the attention layers inside."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -84,7 +84,7 @@ class WithoutBuild(layers.Layer):
 
 
 class Subclassed(keras.Model):
-    """Not registered: it can be converted, and loaded with `custom_objects`."""
+    """An unregistered model. It can be converted, and loaded with `custom_objects`."""
 
     def __init__(self, width=8, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""Runs code in a process that cannot import this project, to load what the project has exported."""
+"""Runs code in a process that cannot import this project, to load files that the project has exported."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 
 def result_elsewhere(code, *arguments, folder, text=None):
-    """Run a program in a folder, with a text as its standard input, and return the JSON that it prints after RESULT."""
+    """Run a program in a folder with `text` as standard input, and return the JSON that it prints after RESULT."""
     result = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         input=text,

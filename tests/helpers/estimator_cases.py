@@ -1,4 +1,4 @@
-"""A small float64 model with one word per step, and all draws of its latent variable, for the estimator tests."""
+"""Provides a small float64 model with one word per step, and all samples of its latent variable."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def parameters(weights):
 
 
 def all_draws(values, num_samples):
-    """Return values (1, T, S) at all S^K tuples of draws, (S^K, T, K)."""
+    """Return values (1, T, S) at all S^K tuples of samples, (S^K, T, K)."""
     index = np.array(list(itertools.product(range(SOURCE), repeat=num_samples)))
     return tf.transpose(tf.gather(values[0], index, axis=1), (1, 0, 2))
 

@@ -1,6 +1,6 @@
-"""Prints which layers return the outputs of Keras in which format: `python tests/exports.py`, the table of a page.
+"""Prints the table of docs/exports.md, the formats that return a layer's outputs: `python tests/helpers/exports.py`.
 
-It needs tf2onnx and onnxruntime.
+The program needs tf2onnx and onnxruntime.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ HEAD = ("layer", "SavedModel", "ONNX", "LiteRT")
 
 
 def rows_of_each_layer():
-    """Return the first battery row of each layer class, a dictionary by class name. Cells are exported as part of a
-    decoder."""
+    """Return the first battery row of each layer class, a dictionary by class name. Cells are omitted, because they are
+    exported as a part of decoders."""
     layers = {case.name: case.make() for case in CASES}
     return {
         type(layers[case.name]).__name__: case
@@ -30,8 +30,8 @@ def rows_of_each_layer():
 
 
 def format_results(case):
-    """Return "yes" for each format in `HEAD` in which the model of a battery row returns the outputs of Keras, "Flex"
-    if LiteRT needs the Flex operations of TensorFlow, and "no" if the format fails."""
+    """Return one result for each format in `HEAD`: "yes" if the model of a battery row returns the outputs of Keras,
+    "Flex" if LiteRT needs the Flex operations of TensorFlow, and "no" if the format fails."""
     model, arrays = build_model(case, case.make()), {**case.arrays(), **case.masks()}
     arrays = {name: np.asarray(x) for name, x in arrays.items()}
     expected = np.asarray(model(arrays, training=False))
@@ -51,7 +51,7 @@ def _result(function, model, arrays, folder, expected):
 
 def _saved_model(model, arrays, folder):
     model.export(f"{folder}/saved", verbose=False)
-    # Keeps a reference: `serve` alone does not keep the variables alive.
+    # Store the module in a variable, because `serve` alone does not keep the variables alive.
     loaded = tf.saved_model.load(f"{folder}/saved")
     return loaded.serve({name: tf.constant(x) for name, x in arrays.items()})
 

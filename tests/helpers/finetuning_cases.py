@@ -1,4 +1,4 @@
-"""Options, runs and weights for the tests of fine-tuning."""
+"""Provides options, runs and weights for the tests of fine-tuning."""
 
 import functools
 import io
@@ -30,13 +30,13 @@ HUGGING_FACE = {
 
 
 def options_of(folder, **values):
-    """Write the data of the program's case to a folder, and return options of `train` for them."""
+    """Write the data of the program's case to a folder, and return options of `train` for these data."""
     options = {**FINETUNING_CASE.options, **written(FINETUNING_CASE.data, folder), **values}
     return changed(APPLICATION.program.default, **options)
 
 
 def run_of(folder, **values):
-    """Return an untrained run."""
+    """Return an untrained run with perturbed weights."""
     return prepared_anywhere(APPLICATION, options_of(folder, **values))
 
 

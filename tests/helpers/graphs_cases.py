@@ -1,4 +1,4 @@
-"""Options and runs for the tests of node classification."""
+"""Provides options and runs for the tests of node classification."""
 
 from application_cases import changed, prepared_anywhere
 from program_case import written
@@ -16,5 +16,5 @@ def options_of(folder, **values):
 
 
 def run_of(folder, **values):
-    """Return an untrained run."""
+    """Return an untrained run with perturbed weights."""
     return prepared_anywhere(APPLICATION, options_of(folder, **values))

@@ -1,4 +1,4 @@
-"""Images with a coloured quarter, and questions and captions about them."""
+"""Provides images with a coloured quarter, and questions and captions about these images."""
 
 import io
 import json
@@ -13,7 +13,7 @@ def color_of(row):
 
 
 def colored_images(count):
-    """Return images (count, 8, 8, 3), each with a coloured quarter; the row determines quarter and colour."""
+    """Return images (count, 8, 8, 3), each with a coloured quarter. The index determines quarter and colour."""
     images = np.full((count, 8, 8, 3), 230, np.uint8)
     for row, image in enumerate(images):
         x, y = 4 * (row % 2), 4 * (row // 2 % 2)

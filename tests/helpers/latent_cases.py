@@ -1,4 +1,4 @@
-"""A small model with a latent alignment and its inputs."""
+"""Provides a small model with a latent alignment, and inputs of the model."""
 
 import keras
 import numpy as np

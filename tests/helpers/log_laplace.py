@@ -1,4 +1,4 @@
-"""A custom alignment as a user would write it. It must work without any change to the library."""
+"""Defines a custom alignment as a user would write it. The class must work without any change to the library."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from keras_vattn import Alignment, random
 
 @keras.saving.register_keras_serializable(package="tests")
 class LogLaplace(Alignment):
-    """Weights are normalised draws of exp(Laplace(log softmax(logits), b))."""
+    """Weights are normalised samples of exp(Laplace(log softmax(logits), b))."""
 
     is_stochastic = True
 

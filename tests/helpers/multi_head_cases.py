@@ -1,4 +1,4 @@
-"""For the tests of MultiHeadAttention: inputs, masks, layers with the same weights, logits and prior by hand."""
+"""Provides inputs, masks, pairs of layers, and NumPy logits and priors for the tests of MultiHeadAttention."""
 
 import inspect
 
@@ -11,7 +11,7 @@ from keras_vattn import MultiHeadAttention
 from keras_vattn.alignments import ALIGNMENTS
 
 KerasAttention = keras.layers.MultiHeadAttention
-# Arguments that Keras has from 3.14 and from 3.15 on.
+# Arguments that Keras supports since 3.14 (gate) and 3.15 (window).
 GATE, WINDOW = (
     {name: value} if name in inspect.signature(KerasAttention).parameters else {}
     for name, value in (("use_gate", True), ("sliding_window", 3))
@@ -24,7 +24,7 @@ KEY = GENERATOR.normal(size=(3, 5, 8)).astype("float32")
 QUERY_MASK = np.array([[True, True, True, True], [True, True, False, False], [True, True, True, False]])
 VALUE_MASK = np.array([[True, True, True, False, True], [True, False, True, True, True], [True, True] + 3 * [False]])
 KEY_MASK = np.array([[True, True, False, True, True], [True, True, True, True, True], [True, True, True, True, True]])
-# Every row of these two has a valid key, without the other masks.
+# In each of these two masks, every row has a valid key if no other mask is applied.
 ATTENTION_MASK = GENERATOR.random((3, 4, 5)) < 0.8
 HEAD_MASK = GENERATOR.random((3, HEADS, 4, 5)) < 0.7
 ATTENTION_MASK[..., 0] = HEAD_MASK[..., 0] = True
@@ -34,14 +34,14 @@ STOCHASTIC = {name: ALIGNMENTS[name] for name in alignment_cases.STOCHASTIC}
 
 
 def copy_keras_weights(layer, source):
-    """Give a built layer the weights of another that the layer of Keras has too."""
+    """Copy the weights that the Keras layer also has from `source` to a built layer."""
     for name in ("query_dense", "key_dense", "value_dense", "output_dense", "_gate_dense"):
         if hasattr(source, name):
             getattr(layer, name).set_weights(getattr(source, name).get_weights())
 
 
 def pair(query=QUERY, value=VALUE, key=None, **options):
-    """The layer of Keras and ours with the same weights, biases that are not zero."""
+    """Return the Keras layer and our layer with the same weights and nonzero biases."""
     ours = {name: options.pop(name) for name in ("alignment", "prior", "query_chunk_size") if name in options}
     layers = KerasAttention(HEADS, WIDTH, **options), MultiHeadAttention(HEADS, WIDTH, **options, **ours)
     for layer in layers:
@@ -63,7 +63,7 @@ def assert_close(first, second, **tolerance):
 
 
 def projections(layer, query=QUERY, value=VALUE):
-    """Logits (B, H, T, S) and projected keys (B, S, H, D) by hand, in float64."""
+    """Return logits (B, H, T, S) and projected keys (B, S, H, D), computed by NumPy in float64."""
     wq, bq = (np.float64(w) for w in layer.query_dense.get_weights())
     wk, bk = (np.float64(w) for w in layer.key_dense.get_weights())
     keys = np.einsum("bsd,dhe->bshe", value, wk) + bk
@@ -72,7 +72,7 @@ def projections(layer, query=QUERY, value=VALUE):
 
 
 def log_psi(layer, keys, mask):
-    """log Psi (B, H, T, S) by hand."""
+    """Return log Psi (B, H, T, S), computed by NumPy."""
     hidden, bias, output = (np.float64(w) for w in layer.prior.get_weights())
     if layer.per_head_prior:
         hidden_layer = np.maximum(np.einsum("bshe,hek->bshk", keys, hidden) + bias[:, 0], 0.0)

@@ -1,4 +1,4 @@
-"""Tiny data, options and models for the tests of neural machine translation."""
+"""Provides tiny data, options and models for the tests of neural machine translation."""
 
 import numpy as np
 from application_cases import changed, codec_of_size
@@ -28,7 +28,7 @@ SMALL = {
 
 
 def write_pairs(folder, pairs=PAIRS, names=("train.src", "train.tgt")):
-    """Write both sides of the pairs to a folder and return it."""
+    """Write both sides of the pairs to a folder and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, side in zip(names, zip(*pairs, strict=True), strict=True):
         (folder / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
@@ -36,7 +36,7 @@ def write_pairs(folder, pairs=PAIRS, names=("train.src", "train.tgt")):
 
 
 def small_options(folder, **changes):
-    """Write pairs to folder/data, and return options of a run in folder/run on them."""
+    """Write pairs to folder/data, and return options of a run in folder/run on these pairs."""
     data = folder / "data"
     if not data.exists():
         write_pairs(data)
@@ -55,7 +55,7 @@ def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
     return {name: x.astype("int32") for name, x in named.items()}
 
 
-# These tests only use ids.
+# These tests use only ids, so the codec has only sizes.
 CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 

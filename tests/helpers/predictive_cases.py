@@ -1,4 +1,4 @@
-"""Inputs and small models for the tests of draws."""
+"""Provides inputs and small models for the tests of draws."""
 
 import keras
 import numpy as np

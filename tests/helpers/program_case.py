@@ -1,4 +1,4 @@
-"""Test cases of programs: data, options, and running commands in this process."""
+"""Defines test cases of programs: data, options, and commands that run in this process."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ class Case:
         program: `Program`.
         options: Options of `train`, without the data.
         data: Dictionary from the options that name files to their text, or to the bytes of an .npz.
-        evaluated: The same for `evaluate`.
+        evaluated: Data for `evaluate`, a dictionary like `data`.
         lines: Inputs of `generate` or `predict`.
         answers: Files that the program writes in addition to the common ones.
         answer_options: Options of `generate` or `predict` that are needed to read inputs.
@@ -64,7 +64,7 @@ class Case:
         """Run a command; return its status, standard output and standard error.
 
         Args:
-            arguments: Its words.
+            arguments: Words of the command line.
             standard_input: Bytes.
             eager: Whether to run eagerly, which for tiny models is much faster than tracing.
         """
@@ -158,7 +158,7 @@ def execution(eager):
     tf.config.run_functions_eagerly(eager)
     try:
         with warnings.catch_warnings():
-            # Datasets stay graphs even in eager execution.
+            # Datasets stay graphs even in eager execution, and TensorFlow warns about this.
             warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions_eagerly`")
             yield
     finally:

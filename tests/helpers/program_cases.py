@@ -1,4 +1,4 @@
-"""Test cases of all programs, with tiny data and options."""
+"""Defines the test cases of all programs, with tiny data and options."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ from applications.vrae.options import PROGRAM as VRAE
 
 ROOT = pathlib.Path(__file__).parents[2]
 _PAGE = ROOT / "docs" / "new_application.md"
-# Dictionary from the names of files to their text, extracted from the page, so that its program is tested.
+# The files of the program in docs/new_application.md, a dictionary from file names to texts, so that it is tested.
 SPOTLIGHT_FILES = {
     name.replace("\\", ""): text
     for name, text in re.findall(
@@ -50,7 +50,7 @@ def table_of(pairs):
 
 
 def numbers(rows, seed=0):
-    """Return lines with examples for spotlight."""
+    """Return `rows` lines with examples for the program spotlight."""
     steps = np.random.default_rng(seed).normal(size=(rows, 6, 4)).round(2)
     return [
         " ".join(map(str, [int(row[0, 1:].argmax()), *row.ravel()]))
@@ -197,7 +197,7 @@ VRAE_CASE = Case(
     answers=("vocabulary.txt", "samples.txt", "generated.txt", "attention.png"),
     answer_options=("--mode", "reconstruct"),
 )
-# Three classes in a ring, the features of each node its class and its number.
+# A ring of nodes in three classes. The features of a node are its class and its number.
 _NODES = [
     (number, "abc"[number % 3], "train" if number < 12 else "valid" if number < 18 else "test") for number in range(24)
 ]

@@ -41,7 +41,7 @@ def files_of(folder):
 
 
 def assert_same_run(one, other, rounding=0.0):
-    """Assert that weights, optimizer, seeds and metrics are equal, and histories up to rounding, except for times."""
+    """Assert that weights, optimizer, seeds and metrics are equal, and histories up to rounding, apart from times."""
     (record, arrays), (other_record, other_arrays) = (read_checkpoint(folder) for folder in (one, other))
     for row, other_row in zip(without_time(record["rows"]), without_time(other_record["rows"]), strict=True):
         assert row == pytest.approx(other_row, rel=rounding, abs=0.0)
@@ -51,7 +51,7 @@ def assert_same_run(one, other, rounding=0.0):
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
     weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
-    for name in weights.keys() - {"record"}:  # It contains times.
+    for name in weights.keys() - {"record"}:  # the record contains times
         np.testing.assert_array_equal(weights[name], other_weights[name], err_msg=name)
     for row, other_row in zip(*(without_time(read_history(x)) for x in (one, other)), strict=True):
         assert row == pytest.approx(other_row, rel=rounding, abs=0.0)

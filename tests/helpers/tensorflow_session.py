@@ -1,5 +1,4 @@
-"""What every process that runs tests begins with: TensorFlow on two logical CPU devices, fixed seeds, a frugal garbage
-collector. A plugin of pytest, which conftest.py registers."""
+"""Pytest plugin, registered by conftest.py: two logical CPU devices, fixed seeds, and fewer garbage collections."""
 
 import contextlib
 import functools
@@ -20,18 +19,18 @@ from tensorflow.python.util import tf_stack
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
-# A core each, and the same sums in whatever way the tests are started.
+# Use one thread per process, so that rounding does not depend on how the tests are started.
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
-# Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
+# Graphs consist of millions of objects, so let the garbage collector run a fiftieth as often.
 gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
 
-# Each operation of a graph would keep the stack of where it was made, which messages alone show: a tenth of the time of
-# tracing. Here all of them have this one.
+# TensorFlow records the Python stack of each operation, only for error messages. This takes a tenth of the time of
+# tracing, so all operations share one stack here.
 _stack = tf_stack.extract_stack()
 tf_stack.extract_stack = lambda stacklevel=1: _stack
 
-# The same examples in every run, however long one takes.
+# Hypothesis uses the same examples in every run, and no time limit for an example.
 hypothesis.settings.register_profile(
     "keras_vattn",
     deadline=None,
@@ -42,9 +41,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("keras_vattn")
 
 
-# TensorFlow forgets all kernels with a new seed, and making them again was a third of the suite. Here they stay until
-# the end of a file. What keeps its random state in a kernel would go on with it: `tf.random.normal` and its like, and
-# draws of TensorFlow Probability whose seed is an integer, so that tests seed these with pairs.
+# A new seed makes TensorFlow discard all kernels, and rebuilding them took a third of the suite. Here they remain until
+# the end of a file. Kernels with random state (`tf.random.normal`, or TensorFlow Probability with an integer seed)
+# would not restart with a new seed, so tests use pairs of integers as seeds.
 _set_random_seed = keras.utils.set_random_seed
 
 
@@ -63,13 +62,13 @@ keras.utils.set_random_seed = set_random_seed
 
 @pytest.fixture(autouse=True)
 def fixed_seed():
-    """Every test starts from the same Python, NumPy and TensorFlow seeds."""
+    """Give Python, NumPy and TensorFlow the same seeds at the start of every test."""
     set_random_seed(20180)
 
 
 @pytest.fixture(autouse=True)
 def restored_dtype_policy():
-    """A test that changes the global dtype policy does not change it for the next one."""
+    """Restore the global dtype policy after every test."""
     policy = keras.config.dtype_policy()
     yield
     keras.config.set_dtype_policy(policy)
@@ -77,8 +76,8 @@ def restored_dtype_policy():
 
 @contextlib.contextmanager
 def traces_forgotten():
-    """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
-    end of the context. Then its kernels go too."""
+    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. At the end of this context, remove
+    those that were traced inside, and all kernels."""
     registered = gradient_registry._registry
     before = set(registered)
     yield
@@ -90,14 +89,14 @@ def traces_forgotten():
 
 @pytest.fixture
 def forgotten_traces():
-    """The graphs of all tests of a file would be more than one process should hold."""
+    """Remove the graphs after the test, because one process should not hold the graphs of all tests of a file."""
     with traces_forgotten():
         yield
 
 
 @pytest.fixture(autouse=True, scope="module")
 def file_forgotten():
-    """The traces of a file go with it, and no later collection looks at what else it leaves behind."""
+    """Remove the traces after each file, and exclude all other objects of the file from later collections."""
     with traces_forgotten():
         yield
     gc.freeze()
@@ -105,13 +104,13 @@ def file_forgotten():
 
 @pytest.fixture(scope="session")
 def two_replicas():
-    """The one MirroredStrategy of a test run: a second one reuses the first one's collective keys, and fails."""
+    """Return the only MirroredStrategy of the session: a second one would reuse its collective keys and fail."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 @pytest.fixture
 def cudnn_masks(monkeypatch):
-    """As if there were a GPU: the masks that cuDNN would get, which it takes, and Keras's own loop in its place."""
+    """Pretend that there is a GPU: record the masks that cuDNN would receive, and run Keras's own loop instead."""
     rnn, masks = importlib.import_module("keras.src.backend.tensorflow.rnn"), []
 
     def asked(*arguments):
@@ -128,8 +127,8 @@ def cudnn_masks(monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    # Each process begins with files from everywhere, since what XLA compiles for the tests of one folder would be more
-    # than one process should hold: files that have slow tests first, so that no long one is the last.
+    # Interleave the folders, because the code that XLA compiles for all files of one folder would fill the memory of a
+    # process. Files with slow tests run first, so that no long file runs last.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     places = {path: place % processes for place, path in enumerate(dict.fromkeys(item.path for item in items))}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -146,5 +145,5 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    # What the imports made stays as long as the session: the garbage collector need not look through it in every test.
+    # Objects of imported modules exist until the end of the session, so exclude them from garbage collection.
     gc.freeze()

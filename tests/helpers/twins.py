@@ -1,4 +1,4 @@
-"""Float64 counterparts of the library's distributions, from TensorFlow Probability."""
+"""Converts distributions of the library to float64 distributions of TensorFlow Probability."""
 
 import numpy as np
 from tensorflow_probability.python import distributions as tfd
@@ -7,7 +7,7 @@ from keras_vattn import distributions, random
 
 
 def twin(distribution):
-    """Return the TensorFlow Probability distribution of the entries or rows with the same parameters."""
+    """Return the TensorFlow Probability distribution, of entries or rows, with the same parameters."""
     if isinstance(distribution, tfd.Independent):
         return tfd.Independent(twin(distribution.distribution), 1)
     if isinstance(distribution, distributions.Normal):
@@ -16,10 +16,10 @@ def twin(distribution):
     if isinstance(distribution, distributions.Categorical):
         return tfd.Categorical(logits=_float64(distribution.logits))
     if isinstance(distribution, distributions.RelaxedCategorical):
-        # Its KL is the KL of the underlying categoricals.
+        # The KL of relaxed categoricals is defined as the KL of the underlying categoricals.
         return tfd.Categorical(logits=_float64(distribution.keys.mask_out(distribution.log_probabilities)))
     if isinstance(distribution, distributions.Dirichlet):
-        # A concentration this small has no effect.
+        # Masked keys get a concentration that is too small to have an effect.
         return tfd.Dirichlet(_float64(distribution.keys.where_valid(distribution.concentration, 1e-30)))
     if isinstance(distribution, distributions.Weibull):
         return tfd.Weibull(np.float64(distribution.k), np.exp(_float64(distribution.log_scale)))
@@ -31,8 +31,8 @@ def twin(distribution):
 
 
 def twin_divergence(q, p):
-    """Return KL(q || p) of the entries or rows in float64; without a registered KL, the mean over the sixteen fixed
-    draws that evaluation uses."""
+    """Return KL(q || p) of entries or rows in float64. If no KL is registered, return the mean over the sixteen fixed
+    samples that inference uses."""
     try:
         return tfd.kl_divergence(twin(q), twin(p)).numpy()
     except NotImplementedError:

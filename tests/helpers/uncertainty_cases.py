@@ -1,4 +1,4 @@
-"""What the uncertainty of written sentences is, for the tests of the programs that write some."""
+"""Checks the uncertainty of generated sentences, for the tests of several programs."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from keras_vattn import Sampler, random
 
 
 def require_draws_of_whole_sentences(found, model, inputs, target, seed):
-    """Assert that the log-likelihood of two draws is what the training model gives under the same noise."""
+    """Assert that the log-likelihoods of two draws equal those of the training model with the same noise."""
     noise, values = Sampler(model), []
     inputs = {**inputs, "target_input": shifted(target), "target": target}
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Tiny data, options and models for the tests of the variational encoder-decoder."""
+"""Provides tiny data, options and models for the tests of the variational encoder-decoder."""
 
 import json
 
@@ -43,7 +43,7 @@ def write_table(path, pairs=PAIRS, columns=("source", "target")):
 
 
 def small_options(folder, **changes):
-    """Write pairs to folder/train.tsv, and return options of a run in folder/run on them."""
+    """Write pairs to folder/train.tsv, and return options of a run in folder/run on these pairs."""
     table = folder / "train.tsv"
     if not table.exists():
         write_table(table)

@@ -1,4 +1,4 @@
-"""Options and runs for the tests of question answering, with images that have one coloured quarter."""
+"""Provides options and runs for the tests of question answering, with images that have one coloured quarter."""
 
 from application_cases import changed, prepared
 from program_case import written
@@ -10,7 +10,7 @@ APPLICATION = PROGRAM.application()
 
 
 def options_of(folder, **values):
-    """Write the data of the program's case to a folder, and return options of `train` for them."""
+    """Write the data of the program's case to a folder, and return options of `train` for these data."""
     options = {**VQA_CASE.options, **written(VQA_CASE.data, folder), **values}
     return changed(PROGRAM.default, **options)
 

@@ -1,4 +1,4 @@
-"""Options and runs of the variational recurrent autoencoder for its tests."""
+"""Provides options and runs for the tests of the variational recurrent autoencoder."""
 
 import numpy as np
 from application_cases import changed, prepared
@@ -12,7 +12,7 @@ EVERY_MODEL = list(MODELS)
 
 
 def options_of(folder, **values):
-    """Write the data of the program's case to a folder, and return options of `train` for them."""
+    """Write the data of the program's case to a folder, and return options of `train` for these data."""
     options = {**VRAE_CASE.options, **written(VRAE_CASE.data, folder), **values}
     return changed(APPLICATION.program.default, **options)
 
@@ -33,7 +33,7 @@ def sentences_of(run, part="valid"):
 
 
 def opinosis(folder, references=True):
-    """Write two topics in the Opinosis layout; return the options that name them."""
+    """Write two topics in the Opinosis layout, and return the options that name their folders."""
     for number, name in enumerate(("food", "rooms")):
         path = folder / "topics" / f"{name}.txt.data"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Runs the workers of a distributed run as processes on this machine.
 
-They are forked from a process that has already imported TensorFlow, which would take most of their time.
+Workers are forked from a process that has imported TensorFlow, because the import would take most of their time.
 """
 
 import atexit
@@ -23,7 +23,7 @@ def run_workers(work, arguments, folder):
     Args:
         work: Function defined in a module.
         arguments: A tuple for each worker.
-        folder: Their working directory.
+        folder: Working directory of the processes.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in arguments]
@@ -52,13 +52,13 @@ def _worker(config, folder, log, work, arguments):
     os.dup2(output, 1)
     os.dup2(output, 2)
     status = work(*arguments)
-    # A forked process would skip exit functions.
+    # Call the exit functions, which a forked process would skip.
     atexit._run_exitfuncs()
     sys.exit(status)
 
 
 def run_program(name, words, dies=None):
-    """Run a command of a program and return its status; `dies`, (epoch, step), is where the process kills itself."""
+    """Run a command of a program and return its status. At `dies`, (epoch, step), the process kills itself."""
     from applications.common import command_line
     from applications.common.checkpoint import Checkpoint
 

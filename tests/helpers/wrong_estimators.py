@@ -1,4 +1,4 @@
-"""Faulty score-function estimators, which the estimator tests must detect."""
+"""Defines faulty score-function estimators, which the estimator tests must detect."""
 
 import tensorflow as tf
 
@@ -12,7 +12,7 @@ def score_term_missing(log_likelihood, log_probability, baseline):
 
 
 def baseline_under_q_with_gradient(log_likelihood, log_probability, baseline):
-    # The expectation under q, with its gradient.
+    # Wrong: this expectation under q has a gradient.
     expected = tf.reduce_logsumexp(log_probability + log_likelihood, axis=-1, keepdims=True)
     reward = tf.stop_gradient(log_likelihood) - expected
     return tf.reduce_mean(log_likelihood + reward * log_probability, axis=-1)
@@ -24,7 +24,7 @@ def baseline_of_the_own_draw(log_likelihood, log_probability, baseline):
 
 
 def renormalised_crossentropy(log_likelihood, log_probability, baseline):
-    """A softmax cross-entropy of the scored values mixes the score terms of all words in its normaliser."""
+    """Wrong: a softmax cross-entropy of the scored values mixes the score terms of all words in its normaliser."""
     reward = tf.stop_gradient(log_likelihood - baseline)
     scored = log_likelihood + reward * (log_probability - tf.stop_gradient(log_probability))
     others = tf.math.log1p(-tf.exp(tf.stop_gradient(log_likelihood)))
