@@ -1,4 +1,4 @@
-"""Outputs and errors of CategoricalAttention."""
+"""Tests the outputs and errors of CategoricalAttention."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def test_output_shapes_and_losses(name):
             "log_weights": (BATCH, STEPS, counts[0]),
             "log_posterior": (BATCH, STEPS, counts[1]),
         }
-        # The candidates always mix to one prediction.
+        # The weights of the candidates sum to 1, so the candidates mix to one prediction.
         np.testing.assert_allclose(ops.sum(ops.exp(latent["log_weights"]), axis=-1), 1.0, rtol=1e-5)
         at_evaluation = layer.objective.at_inference.objective == "elbo"
         assert len(layer.losses) == (layer.objective.objective == "elbo" if training else at_evaluation)
@@ -58,7 +58,7 @@ def test_a_prediction_has_no_posterior(objective):
 
 
 def test_weights_of_draws_in_a_prediction():
-    """The weight is 1/K for draws from p, renormalised p / q for draws from q, and 0 for the baseline."""
+    """Samples from p have weight 1/K, samples from q have renormalised p / q, and the baseline has 0."""
     latent = call(CategoricalAttention(objective=LatentObjective("hard/sample", num_samples=4)), training=True)
     log_weights = latent["log_weights"].numpy()
     np.testing.assert_allclose(log_weights[..., :4], -np.log(4.0), rtol=1e-6)
@@ -85,7 +85,7 @@ def test_scores_on_request():
 
 
 def test_k_max_at_evaluation():
-    """`top_k` makes the prediction K-max, whatever the training objective."""
+    """With `top_k`, predictions use K-max, whatever the training objective."""
     for objective in (LatentObjective("elbo", top_k=3), LatentObjective("marginal", top_k=3)):
         latent = call(CategoricalAttention(objective=objective), posterior=False)
         assert latent["candidates"].shape[2] == 3

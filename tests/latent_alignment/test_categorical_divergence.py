@@ -1,4 +1,4 @@
-"""The KL that CategoricalAttention adds to the loss."""
+"""Tests the KL that CategoricalAttention adds to the loss."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def kl(layer, inputs, **masks):
 
 @pytest.mark.parametrize("kl_reduction", ["sum", "query_mean", "mean"])
 def test_divergence(kl_reduction):
-    """Compares with TensorFlow Probability over valid queries and keys, in training and at evaluation."""
+    """Compares the KL over valid queries and keys with TensorFlow Probability, in training and at inference."""
     layer = CategoricalAttention(objective="elbo/sample", kl_weight=0.5, kl_reduction=kl_reduction)
     query_mask = np.arange(STEPS) < np.array([3, 2, 3, 0])[:, None]
     call(layer, MASKED)
@@ -44,7 +44,7 @@ def test_the_divergence_is_never_negative():
 
 
 def test_detach_prior():
-    """The KL has gradients for q and p, or with `detach_prior` only for q."""
+    """The KL has gradients for q and p. With `detach_prior`, it has a gradient only for q."""
     for detach in (False, True):
         layer = CategoricalAttention(objective=LatentObjective("elbo/enumerate", detach_prior=detach))
         inputs = tensors(INPUTS)
@@ -58,7 +58,7 @@ def test_detach_prior():
 
 
 def test_hidden_keys_do_not_count_in_the_mean():
-    """A window of one position on either side of each query; the mean includes only pairs inside the window."""
+    """The window has one position on either side of a query. The mean KL includes only pairs inside the window."""
     layer = CategoricalAttention(Local("additive", window=1), "elbo/sample", kl_reduction="mean")
     call(layer, INPUTS)
     near = np.abs(np.arange(STEPS)[:, None] - np.arange(SOURCE)) <= 1

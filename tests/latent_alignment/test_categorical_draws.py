@@ -1,4 +1,4 @@
-"""The draws of CategoricalAttention: frequencies, seeds, and the conditions for drawing."""
+"""Tests the samples of CategoricalAttention: frequencies, seeds, and the conditions for sampling."""
 
 import keras
 import numpy as np
@@ -13,14 +13,14 @@ from keras_vattn import CategoricalAttention, LatentObjective
 
 
 def draws_of(latent, count):
-    """Return the key of each draw, from one-hot candidates."""
+    """Return the sampled keys, read from one-hot candidates."""
     candidates = latent["candidates"].numpy()[:, :, :count]
     assert (candidates.sum(-1) == 1).all() and set(np.unique(candidates)) == {0.0, 1.0}
     return candidates.argmax(-1)
 
 
 def draw_many(objective, batch=20_000, seed=3, training=True):
-    """Return draws for `batch` equal examples with one-hot values, p, and q."""
+    """Return the outputs for `batch` equal examples with one-hot values, p, and q."""
     generator = np.random.default_rng(0)
     logits, posterior = generator.normal(size=(2, 1, STEPS, SOURCE)).astype("float32")
     layer = CategoricalAttention(objective=objective, seed=seed)
@@ -34,7 +34,7 @@ def draw_many(objective, batch=20_000, seed=3, training=True):
 
 @pytest.mark.parametrize("objective", ["elbo/sample", "hard/sample", "importance_weighted", "wake_sleep"])
 def test_draws(objective):
-    """Frequencies are within 4.5 standard errors of q (of p for hard). The two draws of a query are independent."""
+    """Frequencies are within 4.5 standard errors of q (of p for hard). Both samples of a query are independent."""
     objective = LatentObjective(objective, num_samples=2)
     latent, prior, posterior = draw_many(objective)
     probability = prior if objective.objective == "hard" else posterior
@@ -56,7 +56,7 @@ def test_draws(objective):
 
 
 def test_the_gumbel_candidate():
-    """With a small tau the candidate is a draw from q. With any tau the weights are on the simplex."""
+    """With a small tau, the candidate is a sample from q. With any tau, the weights are on the simplex."""
     latent, _, posterior = draw_many(LatentObjective("elbo/gumbel", tau=1e-3))
     weights = latent["candidates"].numpy()[:, :, 0]
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
@@ -69,8 +69,8 @@ def test_the_gumbel_candidate():
 
 @pytest.mark.slow
 def test_a_prediction_model_draws_from_p():
-    """Under `posterior_draws` without posterior logits q is p. Each draw gives a distribution over words, draws differ,
-    and their average is the marginal."""
+    """Without posterior logits, `posterior_draws` samples from p. Each draw gives a distribution over words, draws
+    differ, and their mean is the marginal."""
     parts = layers(OBJECTIVES["elbo-sample-3"])
     inputs = {"query": keras.Input((None, WIDTH), name="query"), "memory": keras.Input((None, WIDTH), name="memory")}
     latent = parts["attention"](inputs["query"], parts["value"](inputs["memory"]))

@@ -1,4 +1,4 @@
-"""Masks and extreme logits of CategoricalAttention."""
+"""Tests masks and extreme logits of CategoricalAttention."""
 
 import hypothesis
 import numpy as np
@@ -34,7 +34,7 @@ def value_and_gradients(objective, inputs):
 
 @pytest.mark.parametrize("name", ["elbo-sample", "elbo-enumerate", "top_k", "elbo-gumbel", "wake-sleep"])
 def test_masked_keys_and_queries_change_nothing(name):
-    """Masked values may be anything, even infinity and NaN. Rows without a valid key stay finite."""
+    """Masked values may even be infinity or NaN. Results of rows without a valid key stay finite."""
     bound, loss, by_input, by_weight = value_and_gradients(OBJECTIVES[name], MASKED)
     assert np.isfinite(bound).all() and all(np.isfinite(x).all() for x in [*by_input.values(), *by_weight])
     masked_keys, masked_queries = ~MASKED["memory_mask"], MASKED["targets"] == 0

@@ -1,4 +1,4 @@
-"""Models with a CategoricalAttention: after a decoder, and in training."""
+"""Tests models with a CategoricalAttention: after a decoder, in training and in prediction."""
 
 import keras
 import numpy as np

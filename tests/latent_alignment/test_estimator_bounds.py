@@ -1,4 +1,4 @@
-"""Values of the estimators: the order of the bounds, equality cases, K-max and soft attention."""
+"""Tests the values of the estimators: the order of the bounds, equality cases, K-max and soft attention."""
 
 import numpy as np
 import tensorflow as tf
@@ -77,7 +77,7 @@ def test_k_max():
 
 
 def test_without_entropy_soft_attention_is_the_marginal():
-    """If p(z) is one-hot, E[f(z)] = f(E[z]) (section 2.2)."""
+    """If p(z) is one-hot, E[f(z)] = f(E[z]), so soft attention is the marginal (Deng et al. 2018, section 2.2)."""
     words = keras_vattn.TokenLogLikelihood(3, kernel_initializer="identity")
     value = np.random.default_rng(1).normal(size=(1, 3, 3)).astype("float32")
     logits, word, values = np.log(np.float32([[[1.0, 1e-30, 1e-30]]])), tf.fill((1, 1), 2), []

@@ -1,4 +1,4 @@
-"""Expected gradients of correct and faulty estimators, by enumeration of all draws in float64."""
+"""Tests expected gradients of correct and faulty estimators, by enumeration of all samples in float64."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def gradients(function):
 
 
 def expected_gradients(estimator, num_samples, source="posterior"):
-    """Return the expected gradient of an estimator over all draws."""
+    """Return the expected gradient of an estimator over all samples."""
 
     def function(*values):
         drawn_from = values[1 if source == "prior" else 2]
@@ -47,7 +47,7 @@ def expected_gradients(estimator, num_samples, source="posterior"):
 
 
 def gradients_of_expectation(value, num_samples, source="posterior"):
-    """Return the gradient of the expected value over all draws, including the gradient of the probabilities."""
+    """Return the gradient of the expected value over all samples, including the gradient of their probabilities."""
 
     def function(*values):
         drawn_from = values[1 if source == "prior" else 2]
@@ -77,7 +77,7 @@ def log_mean_weight(log_likelihood, log_prior, log_posterior):
 )
 @pytest.mark.parametrize("source", ["posterior", "prior"])
 def test_score_function_gradient_equals_the_enumerated_gradient(source, baseline, num_samples):
-    """elbo/sample draws from q, hard/sample draws from p."""
+    """Samples come from q for elbo/sample and from p for hard/sample."""
 
     def estimator(log_likelihood, log_prior, log_posterior):
         probability = log_prior if source == "prior" else log_posterior
@@ -101,7 +101,7 @@ def test_importance_weighted_gradient_equals_the_gradient_of_its_expectation(num
 
 @pytest.mark.parametrize("num_samples", [2, 3])
 def test_the_wake_sleep_gradient_matches_its_definition(num_samples):
-    """Compares with E_q sum_k v_k (d log p(y | z_k) + d log p(z_k) + d log q(z_k)) in NumPy (Ba et al. 2015)."""
+    """The gradient is E_q sum_k v_k (d log p(y | z_k) + d log p(z_k) + d log q(z_k)), as in Ba et al. 2015."""
     log_likelihood, log_prior, log_posterior = (x.numpy()[0] for x in parameters(variables()))
     prior, posterior = np.exp(log_prior), np.exp(log_posterior)
     word = np.exp(WORD_LOGITS[0] - np.log(np.exp(WORD_LOGITS[0]).sum(-1, keepdims=True)))

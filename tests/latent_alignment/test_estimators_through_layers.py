@@ -1,4 +1,4 @@
-"""Gradients of 20,000 draws through the layers, with an emission of a matrix product, tanh and a softmax."""
+"""Tests gradients of 20,000 samples through the layers. The emission is a matrix product, tanh and a softmax."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ SAMPLED = {
 
 @pytest.fixture(scope="module")
 def enumerated():
-    """Return the gradients of enumeration, without draws."""
+    """Return the gradients of the enumerated bounds, which need no samples."""
     return {pair: [x[0] for x in through_layers(pair, 1)] for pair in ("elbo/enumerate", "hard/enumerate")}
 
 
@@ -96,7 +96,7 @@ def test_wrong_estimators_through_the_layers_fail_the_same_check(wrong, enumerat
 
 
 def test_importance_weighted_draws_through_the_layers_match_the_formula():
-    """Compares the mean over draws with an enumeration of all draws."""
+    """Compares the mean over samples with an enumeration of all samples."""
     for name in ("importance_weighted", "wake_sleep"):
         samples = through_layers(LatentObjective(name, num_samples=2), NUM_DRAWS)
         for estimates, exact in zip(samples, _enumerated_by_formula(getattr(estimators, name)), strict=True):
@@ -124,7 +124,7 @@ def _enumerated_by_formula(estimator):
 
 
 def test_the_gumbel_gradient_matches_its_definition(monkeypatch):
-    """Compares candidate = sum_s softmax((log q + g) / tau)_s x_s, for fixed g, with plain TensorFlow."""
+    """The gradient through sum_s softmax((log q + g) / tau)_s x_s, for fixed g, equals that of plain TensorFlow."""
     noise = np.random.default_rng(5).uniform(0.05, 0.95, size=(1, STEPS, SOURCE)).astype("float32")
     monkeypatch.setattr(keras_vattn.random, "uniform", lambda shape, seed: tf.constant(noise))
     actual = through_layers(LatentObjective("elbo/gumbel", tau=0.7), 1)[1]

@@ -15,7 +15,7 @@ LOG_PRIOR, LOG_POSTERIOR = log_softmax(GENERATOR.normal(size=(2, BATCH, STEPS, S
 LOG_WEIGHTS = LOG_LIKELIHOOD + LOG_PRIOR - LOG_POSTERIOR
 DRAWN = [x[..., :3] for x in (LOG_LIKELIHOOD, LOG_PRIOR, LOG_POSTERIOR)]
 VALUES = {
-    # objective: its arguments in training, and its value
+    # For each objective: its arguments in training, and its value.
     "soft": ([x[..., :1] for x in (LOG_LIKELIHOOD, 0 * LOG_PRIOR, 0 * LOG_PRIOR)], LOG_LIKELIHOOD[..., 0]),
     "marginal": ([LOG_LIKELIHOOD, LOG_PRIOR, LOG_PRIOR], logsumexp(LOG_LIKELIHOOD + LOG_PRIOR, axis=-1)),
     "elbo/enumerate": ([LOG_LIKELIHOOD, LOG_PRIOR, LOG_POSTERIOR], (np.exp(LOG_POSTERIOR) * LOG_LIKELIHOOD).sum(-1)),
@@ -96,7 +96,7 @@ def test_the_soft_baseline_has_no_gradient():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_moving_average(compiled):
-    """b is the average of earlier calls, weighted by decay^age. The first call has b = 0."""
+    """The baseline b is the average of earlier calls, weighted by decay^age. The first call has b = 0."""
     layer = LatentLogLikelihood(make_objective("elbo/sample", baseline="moving_average", baseline_decay=0.8))
     layer.build(DRAWN[0].shape, DRAWN[1].shape, DRAWN[2].shape)
     assert [w.dtype for w in layer.weights] == ["float32"] and layer.trainable_weights == []

@@ -1,4 +1,4 @@
-"""One query per example (a question about an image), without a step axis after the attention."""
+"""Tests one query per example, such as a question about an image, without a step axis after the attention."""
 
 import keras
 import numpy as np

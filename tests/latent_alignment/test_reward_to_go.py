@@ -1,4 +1,4 @@
-"""Hard attention in a decoder: expected gradient against the enumerated bound, masks, baselines, training."""
+"""Tests hard attention in a decoder: expected gradient against the enumerated bound, masks, baselines, training."""
 
 import itertools
 
@@ -27,7 +27,7 @@ WORDS = np.array([[1, 3, 2]])
 
 
 class Forced(Hard):
-    """Draws the positions of a path (B, T), independent of the logits."""
+    """Always samples the positions in `path`, (B, T), whatever the logits are."""
 
     path = PATHS
 
@@ -109,10 +109,10 @@ BASELINES = {
 @pytest.mark.parametrize("options", BASELINES.values(), ids=BASELINES)
 @pytest.mark.parametrize("query,sees_context", [("previous", False), ("current", True)])
 def test_the_expected_gradient_equals_the_enumerated_gradient(query, sees_context, options):
-    """The mean of the estimate over all 27 paths through three positions, weighted by p of the path, is exact."""
+    """The estimate is exact if it is averaged over all 27 paths through three positions, weighted by p of the path."""
     model = HardModel(query, sees_context, **options)
     if options["baseline"]:
-        # An average from earlier calls.
+        # Set the average that earlier calls would leave.
         model.bound.average.assign([-1.3, 1.0])
     with tf.GradientTape(persistent=True) as tape:
         value, log_likelihood, decoded = model()
@@ -129,7 +129,7 @@ def test_the_expected_gradient_equals_the_enumerated_gradient(query, sees_contex
 
 
 def test_the_gradient_under_masks():
-    """The last step and the last region are masked, which leaves two positions at two steps."""
+    """The last step and the last region are masked, so two steps have two positions each."""
     path = np.array([[*row, 0] for row in itertools.product(range(2), repeat=2)])
     inputs_mask = tf.constant([[True, True, False]] * 4)
     memory_mask = tf.constant([[True, True, False]] * 4)
@@ -165,7 +165,7 @@ def test_the_reward_is_the_sum_to_go_minus_the_baseline():
         return ratio[0, :, 0].numpy()
 
     to_go = np.array([-7.0, -6.0, -4.0])
-    # The first call has no average. Afterwards it is -7/3 per word.
+    # The first call has no average. Afterwards the average is -7/3 per word.
     np.testing.assert_allclose(rewards(), to_go, rtol=1e-4)
     np.testing.assert_allclose(rewards(), to_go + 7.0 / 3.0 * np.array([3, 2, 1]), rtol=1e-3, atol=1e-4)
     # A batch without words leaves the average unchanged. Padded words do not count.
@@ -240,7 +240,7 @@ def test_a_model_learns_where_to_look():
 
 @pytest.mark.slow
 def test_weights_that_are_not_one_hot_raise_an_error():
-    """Their gradient would silently be wrong."""
+    """The loss rejects weights that are not one-hot, because their gradient would silently be wrong."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")
     decoder = AttentionDecoder(5, Attention("additive"), query="previous")
     decoded = decoder(inputs, regions, return_attention_scores=True, return_logits=True)

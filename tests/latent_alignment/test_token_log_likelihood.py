@@ -36,7 +36,7 @@ def value_and_gradients(layer, inputs=INPUTS, targets=TARGETS, upstream=UPSTREAM
 
 
 def reference(layer, ignore_class=None):
-    """Return the reference from a log-softmax over all words."""
+    """Return value and gradients, computed with a log-softmax over all words."""
     inputs, variables = tf.constant(INPUTS), [w.value for w in layer.weights]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -70,7 +70,7 @@ def test_without_a_bias():
 @pytest.mark.parametrize("chunk_size", slow_after([None, 7]))
 @jit_compile
 def test_impossible_candidates(chunk_size, jit_compile):
-    """Impossible candidates have value and gradient 0, whatever their content. The mask does not affect the others."""
+    """Impossible candidates have value and gradient 0, whatever their content. The mask affects no other candidate."""
     layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
     upstream = np.where(POSSIBLE, UPSTREAM, 0.0).astype("float32")
     expected = value_and_gradients(layer, upstream=upstream)
@@ -95,7 +95,7 @@ def test_a_mask_of_candidates_broadcasts():
 
 
 def test_a_word_without_possible_candidates_counts_all():
-    """A mask without candidates is ignored: value 0 would mean a likelihood of 1."""
+    """If no candidate of a word is possible, the mask is ignored, because value 0 would mean a likelihood of 1."""
     layer = built()
     possible = np.ones((3, 1, 5), bool)
     possible[1] = False
@@ -201,7 +201,7 @@ def test_errors():
 
 @jit_compile
 def test_the_marginal_of_improbable_words(jit_compile):
-    """Log probabilities down to -1000, where float32 probabilities are 0, with one-hot weights."""
+    """Covers log probabilities down to -1000, where float32 probabilities are 0, with one-hot weights."""
     layer = built()
     scale = 1000.0 / np.abs(INPUTS @ layer.kernel.numpy()).max()
     log_weights = np.where(np.arange(CANDIDATES) == 2, 0.0, -1e30).astype("float32")[None, None]

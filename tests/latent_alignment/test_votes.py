@@ -1,4 +1,4 @@
-"""Targets with weights of every word (votes), and targets for one query per example, against float64 references."""
+"""Tests targets that weight every word (votes), and one query per example, against float64 references."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def value_and_gradients(layer, inputs=INPUTS, targets=VOTES, upstream=UPSTREAM, 
 
 
 def dense(mask=None):
-    """Return a float64 reference from the log probabilities of all words."""
+    """Return value and gradients in float64, computed from the log probabilities of all words."""
     inputs, kernel, bias = (tf.constant(x, tf.float64) for x in (INPUTS, KERNEL, BIAS))
     with tf.GradientTape() as tape:
         tape.watch([inputs, kernel, bias])
@@ -117,7 +117,7 @@ def test_a_prediction_of_one_query_per_example():
 
 
 def question_model():
-    """A model with one question, regions, and the votes of ten people over the answers."""
+    """Return a model of a question, regions and the votes of ten people, and a model of its log probabilities."""
     question, regions = keras.Input((WIDTH,), name="question"), keras.Input((None, WIDTH), name="regions")
     votes = keras.Input((VOCABULARY,), name="votes")
     latent = CategoricalAttention("additive", "marginal", seed=1, name="attention")(question[:, None], regions)
