@@ -56,7 +56,7 @@ def test_key_and_all_masks():
     ids=lambda layer: type(layer).__name__,
 )
 def test_a_mask_of_queries_and_keys_broadcasts(layer):
-    """(T, S) for all examples, as in Keras's layers, and axes of length one."""
+    """A mask (T, S) applies to all examples, as in Keras's layers. Mask axes of length one are broadcast."""
     options = {"return_attention_scores": True}
     if isinstance(layer, CategoricalAttention):
         options["posterior_logits"] = tf.constant(QUERY @ VALUE.swapaxes(1, 2))
@@ -78,7 +78,7 @@ def test_a_mask_of_queries_and_keys_broadcasts(layer):
 
 
 def test_dropout_is_on_the_weights_without_renormalisation():
-    """The fraction of dropped weights is 0.3 within 4 standard errors; the others are weights / 0.7; seed 5."""
+    """A fraction of 0.3 of the weights is dropped, within 4 standard errors; the others are divided by 0.7; seed 5."""
     layer, shape = DeterministicAttention(dropout=0.3, seed=5), (50, 8, 25)
     value = np.broadcast_to(np.eye(25, dtype="float32"), (50, 25, 25))
     query = GENERATOR.normal(size=(50, 8, 25)).astype("float32")

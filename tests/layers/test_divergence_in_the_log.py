@@ -1,4 +1,4 @@
-"""The KL enters the log only when it enters a loss."""
+"""Tests that the KL enters the log only when it enters a loss."""
 
 import keras
 import numpy as np
@@ -51,7 +51,7 @@ def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
 
 
 def test_divergences_number_layers_with_equal_names():
-    """The layers are in models inside the model, and the sum of their KLs is the loss."""
+    """Layers of inner models have equal names, so the log numbers their KLs. The loss is the sum of the KLs."""
 
     def latent_part(scale):
         inputs = keras.Input((5,))

@@ -80,7 +80,7 @@ def test_a_schedule_of_keras_has_a_final_value():
 
 
 def test_annealing_and_the_log_in_fit():
-    """With frozen weights, the logged KL is the closed form, and the loss is its weighted mean over an epoch."""
+    """With frozen weights, the logged KL is the closed form, and the loss is the epoch mean of the weighted KL."""
     inputs = keras.Input((3, 5)), keras.Input((6, 5))
     layer = GaussianAttention(kl_weight=0.5, kl_annealing=LinearAnnealing(8), name="attention", seed=1)
     model = keras.Model(inputs, keras.layers.Dense(1)(layer(*inputs)))

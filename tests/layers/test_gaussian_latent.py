@@ -33,7 +33,7 @@ def test_mean_and_divergence(inputs):
 
 
 def test_draws():
-    """Means and variances over 100 000 examples, within 4 and 5 standard errors (3 of each); seed 2."""
+    """Over 100 000 samples, means are within 4 standard errors and variances within 5 (3 of each); seed 2."""
     layer, count = GaussianLatent(3, seed=2), 100_000
     inputs = np.broadcast_to(INPUTS[:1], (count, 4))
     z = layer(inputs, training=True).numpy()
@@ -53,7 +53,7 @@ def test_reductions(kl_reduction):
 
 
 def test_free_bits():
-    """Dimensions whose batch mean is below the threshold cost the threshold and have no gradient."""
+    """If the batch mean of a dimension's KL is below the threshold, the loss is the threshold, without a gradient."""
     layer = GaussianLatent(4, free_bits=1.0)
     layer(INPUTS)
     layer.mean_kernel.assign(np.zeros((4, 4)))
@@ -77,7 +77,7 @@ def test_free_bits_of_a_masked_sequence():
 
 
 def test_free_nats_of_a_sequence():
-    """A sentence with a KL below its budget costs the budget and has no gradient; others cost their KL."""
+    """The loss of a sentence is its KL or, if the KL is below the budget, the budget, which has no gradient."""
     totals = None
     for free_nats in (0.0, 8.0):
         layer = GaussianLatent(3, free_nats=free_nats, seed=1)

@@ -1,4 +1,4 @@
-"""GraphAttention: its formula, its masks, and graphs as lists of edges."""
+"""Tests the formula, the masks and the edge lists of GraphAttention."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ STOCHASTIC = FAMILIES | {"gumbel_softmax": GumbelSoftmax}
 
 
 def built(**options):
-    """Return a layer with a nonzero bias; equal options give equal weights."""
+    """Return a layer with a nonzero bias. Layers with equal options have equal weights."""
     layer = GraphAttention(UNITS, HEADS, **options)
     layer.build((None, WIDTH), (None, 2))
     generator = np.random.default_rng(2)
@@ -31,7 +31,7 @@ def built(**options):
 
 
 def adjacency(self_loops, edges=EDGES, count=NODES):
-    """Return the matrix of whether i attends to j."""
+    """Return a matrix that is true at (i, j) if node i attends to node j."""
     matrix = np.zeros((count, count), bool)
     matrix[edges[:, 1], edges[:, 0]] = True
     return matrix | np.eye(count, dtype=bool) if self_loops else matrix
@@ -82,7 +82,7 @@ def test_a_node_without_an_edge_gets_the_activation_of_the_bias():
     layer = built(self_loops=False, activation="tanh", alignment="weibull", prior="contextual")
     for training in (False, True):
         assert_close(layer(X, EDGES, training=training)[5], np.tanh(layer.bias.numpy()))
-    # It adds no KL, but counts as an example.
+    # A node without edges adds no KL, but counts as an example.
     assert_close(layer.losses[0], _sum_of_divergences(layer) / NODES)
     nothing = np.zeros((0, 2), "int32")
     assert_close(layer(X, nothing), np.tile(np.tanh(layer.bias.numpy()), (NODES, 1)))
@@ -114,7 +114,7 @@ def test_the_divergence_equals_a_masked_dense_attention(alignment, prior_over):
     expected = q.kl_divergence(prior.distribution(layer.alignment, log_psi, logits, keys)).numpy()  # (H, N)
     layer(X, EDGES)
     assert_close(layer.losses[0], expected[:, mask.any(axis=1)].sum() / NODES, rtol=1e-4)
-    # The entropy of Psi normalised over the neighbours, whatever `prior_over` is.
+    # The statistics normalise Psi over the neighbours, for every `prior_over`.
     among = softmax(psi_logits, mask)
     entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
     prior_entropy = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
@@ -123,7 +123,7 @@ def test_the_divergence_equals_a_masked_dense_attention(alignment, prior_over):
 
 @pytest.mark.parametrize(("reduction", "count"), [("sum", NODES), ("query_mean", 5), ("mean", HEADS * len(EDGES))])
 def test_reductions(reduction, count):
-    """Node 5 has no edge."""
+    """Node 5 has no edge, so `query_mean` averages over five nodes."""
     layer = built(self_loops=False, alignment="weibull", prior="contextual", kl_reduction=reduction)
     layer(X, EDGES)
     assert_close(layer.losses[0], _sum_of_divergences(layer) / count)
@@ -131,7 +131,7 @@ def test_reductions(reduction, count):
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
 def test_a_union_of_graphs_equals_the_separate_graphs(prior_over):
-    """Except for the KL with a Psi over all nodes of the call."""
+    """With a Psi over all nodes of the call, only the KL differs."""
     layer = built(alignment="weibull", prior="contextual", prior_over=prior_over)
     graphs = [(X, EDGES), (X[:4] + 1.0, np.array([[0, 1], [1, 0], [2, 1]], "int32"))]
     outputs, losses = [], []
@@ -176,7 +176,7 @@ def test_padding_changes_nothing(self_loops, prior_over):
     padded_edges = np.concatenate([EDGES, [[-1, 10**6], [0, 1], [6, 0], [0, 7], [7, 7]]]).astype("int32")
     masks = {
         "nodes_mask": np.arange(NODES + 2) < NODES,
-        # The last three are masked only by their nodes.
+        # The last three edges are masked only because their nodes are masked.
         "edges_mask": np.concatenate([np.full(len(EDGES), True), [False, False, True, True, True]]),
     }
     padded = outcome(padded_x, padded_edges, **masks)
@@ -232,7 +232,7 @@ def test_draws_of_a_graph():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_a_node_with_very_many_neighbours(policy):
-    """A sum of 10^5 small terms in half precision would stop growing."""
+    """A half-precision sum of 10^5 small terms would stop growing."""
     keras.config.set_dtype_policy(policy)
     count = 10**5
     layer = GraphAttention(1, self_loops=False)

@@ -1,4 +1,4 @@
-"""The weights of a layer are initialized with different draws."""
+"""Tests that the weights of a layer have different initial values."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_weights_of_one_shape_differ(name):
-    """A Keras initializer returns the same values each time the same instance is called."""
+    """Weights of one shape differ, although one Keras initializer returns the same values in every call."""
     layer, shape = LAYERS[name](), (2, 3, WIDTH)
     layer.build(shape) if name == "latent" else layer.build(shape, shape)
     matrices = [w.numpy() for w in layer.trainable_weights if len(w.shape) > 1 and 1 not in w.shape]

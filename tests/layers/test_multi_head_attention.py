@@ -1,4 +1,4 @@
-"""MultiHeadAttention with a stochastic alignment; test_multi_head_of_keras.py compares it with Keras."""
+"""Tests MultiHeadAttention with a stochastic alignment. test_multi_head_of_keras.py compares it with Keras."""
 
 import keras
 import numpy as np

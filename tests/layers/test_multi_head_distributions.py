@@ -1,4 +1,4 @@
-"""The prior and the posterior of MultiHeadAttention: its networks, posterior logits and statistics."""
+"""Tests the prior and the posterior of MultiHeadAttention: networks, posterior logits and statistics."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The KL of MultiHeadAttention: its sum over heads, its weight, and masks."""
+"""Tests the KL of MultiHeadAttention: its sum over heads, its weight, and masks."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_divergence_is_the_sum_over_heads_queries_and_keys(per_head_prior, reduc
 
 
 class Rows(distributions.RowDistribution):
-    """Its KL is 1 everywhere, even in a row without keys."""
+    """A distribution whose KL is 1 everywhere, even in a row without keys."""
 
     def __init__(self, logits, keys):
         super().__init__(logits, keys, {})

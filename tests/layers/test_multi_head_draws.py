@@ -1,4 +1,4 @@
-"""The draws of MultiHeadAttention: independent across heads, queries and examples, and dropout after the draw."""
+"""Tests that MultiHeadAttention samples independently over heads, queries and examples, and drops sampled weights."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from keras_vattn import MultiHeadAttention
 
 @pytest.mark.parametrize("alignment", list(STOCHASTIC))
 def test_heads_queries_and_examples_have_independent_draws(alignment):
-    """With equal inputs, only the noise makes weights differ; it is uncorrelated within 5 standard errors."""
+    """Inputs are equal, so only noise makes weights differ. Correlations are within 5 standard errors of 0."""
     layer = MultiHeadAttention(4, 3, alignment=alignment, seed=3)
     query, value = np.ones((5, 6, 2), "float32"), np.ones((5, 50, 2), "float32")
     _, weights = layer(query, value, return_attention_scores=True, training=True)
@@ -23,7 +23,7 @@ def test_heads_queries_and_examples_have_independent_draws(alignment):
 
 
 def test_dropout_falls_on_the_drawn_weights():
-    """The fraction of dropped weights is 0.3 within 4 standard errors; the others are weights / 0.7; seed 5."""
+    """A fraction of 0.3 of the weights is dropped, within 4 standard errors; the others are divided by 0.7; seed 5."""
     layer = MultiHeadAttention(1, 25, value_dim=25, dropout=0.3, alignment="weibull", use_bias=False, seed=5)
     query = GENERATOR.normal(size=(50, 8, 25)).astype("float32")
     value = np.broadcast_to(np.eye(25, dtype="float32"), (50, 25, 25))

@@ -1,4 +1,4 @@
-"""Agreement of MultiHeadAttention with the Keras layer: complete with softmax, otherwise at inference."""
+"""Tests that MultiHeadAttention equals the Keras layer: fully with softmax, otherwise at inference."""
 
 import keras
 import numpy as np
@@ -49,7 +49,7 @@ OPTIONS = {
 }
 
 
-# Each option twice, and every call.
+# Tests each option twice and each call at least once.
 @pytest.mark.parametrize(("options", "call"), [(list(OPTIONS)[i % 7], list(CALLS)[i % 10]) for i in range(14)])
 def test_softmax_gives_the_outputs_scores_and_gradients_of_keras(options, call):
     arguments = CALLS[call]
@@ -95,7 +95,7 @@ def test_saved_weights_load_in_either_direction(options, ending, tmp_path):
         assert_close(source([QUERY, VALUE]), target([QUERY, VALUE]), rtol=0, atol=0)
 
 
-# Each alignment with some of the calls, and every call.
+# Tests each call once, and each alignment with about a third of the calls.
 STOCHASTIC = ("weibull", "lognormal", "gumbel_softmax")
 
 
@@ -116,7 +116,7 @@ def test_rows_without_a_valid_key_equal_keras():
 
 
 def test_inference_of_a_dirichlet_is_close_to_keras():
-    """It clamps the logits smoothly at -10 and 10."""
+    """A Dirichlet clamps the logits smoothly at -10 and 10, so its mean only approximates the softmax."""
     assert_close(*(layer(QUERY, VALUE) for layer in pair(alignment="dirichlet")), rtol=0, atol=0.02)
 
 
@@ -157,7 +157,7 @@ def test_sliding_window():
 
 @pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
 def test_activity_losses_equal_keras(options):
-    """At inference, which uses the mean of the weights."""
+    """At inference, activity losses equal those of Keras, because our layer uses the mean of the weights."""
     layers = pair(QUERY, VALUE, activity_regularizer="l2", **options)
     losses = []
     for layer in layers:

@@ -34,7 +34,7 @@ def test_only_training_adds_the_term_to_the_loss(weight):
     assert float(layer.losses[0]) == pytest.approx(weight * nats, rel=1e-5)
     layer(LATENT, TARGET, mask=tf.constant(MASK), training=False)
     assert float(layer.losses[0]) == 0.0
-    # The term is not in a bound. The log shows it unweighted, at inference as well.
+    # The loss term is not part of a bound. The log shows the term unweighted, also at inference.
     assert keras_vattn.divergences(layer) == {}
     assert {x.name: float(x.result()) for x in layer.metrics} == {"c_nats": pytest.approx(nats, rel=1e-5)}
 
@@ -73,7 +73,7 @@ def test_no_gradient_to_the_target():
 
 
 def test_sigma_has_a_minimum_and_can_rise_again():
-    """If the prediction equals the target, the term alone would make sigma 0."""
+    """A perfect prediction would drive sigma to 0 without a minimum. At the minimum, sigma can still grow."""
     layer = PredictedContext(3, min_log_scale=-1.5)
     layer.build((None, 4))
     layer.log_scale_bias.assign([-100.0] * 3)
@@ -87,7 +87,7 @@ def test_sigma_has_a_minimum_and_can_rise_again():
 
 
 def test_draws():
-    """Means and variances over 100 000 examples, within 4 and 5 standard errors; seed 2."""
+    """Over 100 000 samples, means are within 4 standard errors and variances within 5; seed 2."""
     layer, count = PredictedContext(3, seed=2), 100_000
     drawn = layer(np.broadcast_to(LATENT[:1, 0], (count, 4)), training=True).numpy()
     expected = distribution(layer, LATENT[0, 0])

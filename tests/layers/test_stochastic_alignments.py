@@ -1,4 +1,4 @@
-"""Attention and its decoder with a stochastic alignment: KLs, draws, and finite results."""
+"""Tests attention and its decoder with stochastic alignments: KLs, samples, and finite results."""
 
 import keras
 import numpy as np
@@ -29,8 +29,8 @@ def loss_of(layer, *arguments, **options):
 
 
 def test_lemma_1_semi_analytic_equals_joint():
-    """For two stacked layers, the second attending over draws of the first, the mean sum of KLs is the KL of the
-    joint."""
+    """The second of two layers attends to samples of the first. The mean of the summed KLs is the KL of the joint
+    distributions."""
     num_samples = 20_000
     prior = GammaPrior(beta=2.0)
     first, second = (BayesianAttention(k=2.0, prior=prior.from_config(prior.get_config()), seed=i) for i in (1, 2))

@@ -1,4 +1,4 @@
-"""Common behaviour of stochastic layers that the battery does not check."""
+"""Tests behaviour that stochastic layers share and the battery does not check."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("float32")
 )
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_source_of_length_zero(layer, graph):
-    """No row has a valid key: the context is zero, without noise or KL, and gradients are zeros."""
+    """If no row has a valid key, the context is zero, without noise or KL, and gradients are zero."""
     layer(X, X)
 
     def run(query, value):

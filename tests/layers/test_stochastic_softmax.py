@@ -1,4 +1,4 @@
-"""StochasticSoftmax compared with Keras's softmax, and with attention layers that contain a softmax."""
+"""Tests StochasticSoftmax against Keras's softmax, and in attention layers that contain a softmax."""
 
 import keras
 import numpy as np
@@ -59,8 +59,8 @@ def test_the_divergence_equals_attentions_with_this_softmax():
 
 
 def test_a_contextual_prior_reads_the_key_of_the_call():
-    """The KL equals the KL of a multi-head attention with the same keys; one key for all heads, and groups, also
-    work."""
+    """The KL equals that of a multi-head attention with the same keys. All heads, or groups of heads, may share a
+    key."""
     query, value = (GENERATOR.normal(size=(B, n, 6)).astype("float32") for n in (T, S))
     heads = MultiHeadAttention(H, 3, alignment="weibull", prior="contextual")
     heads(query, value)
@@ -95,7 +95,7 @@ def test_without_a_prior_and_posterior_logits_there_is_no_divergence():
 
 @pytest.mark.parametrize(("dtype", "lowest"), [("float32", -1e9), ("float16", -3e4)])
 def test_a_mask_that_was_added_to_the_logits(dtype, lowest):
-    """It gives the draws and the KL of the same mask passed as an argument, in either precision."""
+    """A mask added to the logits gives the samples and the KL of the same mask as an argument, in either precision."""
     results = []
     for options in ({"mask": tf.constant(MASK)}, {}):
         layer = StochasticSoftmax(prior="fixed", seed=1, dtype=dtype)

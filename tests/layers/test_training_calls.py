@@ -1,4 +1,4 @@
-"""The count of training calls is saved with a layer, but is not one of its weights."""
+"""Tests that the count of training calls is saved with a layer, but is not one of its weights."""
 
 import keras
 import pytest
