@@ -1,4 +1,4 @@
-"""From draws to decisions: temperature, prediction sets, and out-of-distribution detection."""
+"""Tests temperatures, prediction sets and out-of-distribution detection, which turn draws into decisions."""
 
 import hypothesis
 import numpy as np
@@ -18,7 +18,7 @@ from keras_vattn.metrics import (
 
 
 def logits_and_labels(num_examples, num_classes=4, seed=0, scale=2.0):
-    """Return logits, and labels drawn from their softmax."""
+    """Return logits, and labels sampled from the softmax of the logits."""
     generator = np.random.default_rng(seed)
     logits = scale * generator.normal(size=(num_examples, num_classes))
     labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
@@ -30,12 +30,9 @@ def mean_loss(log_temperature, logits, labels):
     return np.log(len(logits)) - logsumexp(log_likelihoods, axis=0).mean()
 
 
-# Temperature.
-
-
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
 def test_the_temperature_undoes_a_factor_of_the_logits(factor):
-    """SciPy finds the minimum of the loss at the same temperature."""
+    """The fitted temperature is the minimum of the loss that SciPy finds."""
     logits, labels = logits_and_labels(4000)
     result = fit_temperature(factor * logits, labels)
     assert result == pytest.approx(factor, rel=0.06)
@@ -62,13 +59,10 @@ def test_without_a_minimum_the_temperature_is_a_limit_of_the_range():
     assert fit_temperature([[1e4, 0.0], [0.0, 1e4]], [0, 1]) == pytest.approx(0.01)
 
 
-# Conformal sets.
-
-
 @pytest.mark.parametrize("score", ["lac", "aps"])
 @pytest.mark.parametrize(("num_calibration", "alpha"), [(19, 0.2), (50, 0.1), (199, 0.05)])
 def test_coverage_over_many_splits(score, num_calibration, alpha):
-    """From 1 - alpha to 1 - alpha + 1 / (n + 1), within four standard errors, for a highly overconfident model."""
+    """Coverage of an overconfident model is from 1 - alpha to 1 - alpha + 1 / (n + 1), within four standard errors."""
     logits, labels = logits_and_labels(2000)
     probabilities, generator = softmax(3.0 * logits, axis=-1), np.random.default_rng(3)
     covered = []
@@ -81,21 +75,21 @@ def test_coverage_over_many_splits(score, num_calibration, alpha):
         covered.append(sets[np.arange(len(new)), labels[new]].mean())
     error = 4.0 * np.std(covered) / np.sqrt(len(covered))
     assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_calibration + 1) + error
-    # With few examples the interval is wider than the error.
+    # With few examples, the error exceeds half the width of the interval.
     assert error < 0.5 / (num_calibration + 1) or num_calibration > 19
 
 
 def test_sets_by_hand():
     calibration = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]])
     new = np.array([[[0.55, 0.3, 0.15], [0.4, 0.35, 0.25]]])
-    # LAC, scores 0.1, 0.5, 0.3: k = ceil(4 * 0.75) = 3, so p(c) >= 0.5.
+    # LAC scores are 0.1, 0.5, 0.3; k = ceil(4 * 0.75) = 3, so the set contains classes with p(c) >= 0.5.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.25).tolist() == [[True, False, False], [False, False, False]]
-    # APS, scores 0.9, 0.5, 0.7: the likeliest classes up to a sum of 0.9.
+    # APS scores are 0.9, 0.5, 0.7, so the set contains the likeliest classes up to a sum of 0.9.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.25, "aps").tolist() == [
         [True, True, False],
         [True, True, False],
     ]
-    # k = 4 exceeds the 3 examples.
+    # k = 4 exceeds the 3 examples, so the set contains all classes.
     assert conformal_sets(calibration, [0, 1, 2], new, 0.1).all()
     threshold = conformal_threshold(calibration, [0, 1, 2], 0.25)
     assert ((1.0 - np.mean(new, axis=0)) <= threshold).tolist() == [[True, False, False], [False, False, False]]
@@ -112,15 +106,12 @@ def test_sets_depend_on_the_mean_of_the_draws():
 
 
 def test_a_rank_is_not_rounded_up():
-    """A product such as 10 * (1 - 0.7) is slightly above an integer in floating point."""
+    """The rank stays 3, although 10 * (1 - 0.7) is slightly above 3 in floating point."""
     assert 30 * (1 - 0.3) == 21.0 and 10 * (1 - 0.7) > 3
     confidences = np.linspace(0.55, 0.95, 9)
     calibration = np.stack([confidences, 1 - confidences], axis=-1)[None]
     sets = conformal_sets(calibration, np.zeros(9, int), calibration, alpha=0.7)
     assert sets[:, 0].sum() == 3
-
-
-# Out of distribution.
 
 
 @st.composite
@@ -132,7 +123,7 @@ def scores(draw):
 @hypothesis.given(scores())
 @hypothesis.settings(max_examples=100)
 def test_detection_matches_scikit_learn(pair):
-    """Small integers have many ties."""
+    """Scores are small integers, so that many are tied."""
     in_scores, out_scores = pair
     labels = np.repeat([0, 1], [len(in_scores), len(out_scores)])
     result = out_of_distribution_detection(in_scores, out_scores)
@@ -146,9 +137,6 @@ def test_energy():
     logits = np.random.default_rng(0).normal(size=(2, 5, 3))
     np.testing.assert_allclose(energy(logits), -logsumexp(logits, axis=-1), rtol=1e-12)
     np.testing.assert_allclose(energy(logits, 2.0), -2.0 * logsumexp(logits / 2.0, axis=-1), rtol=1e-12)
-
-
-# Errors.
 
 
 def test_errors():

@@ -88,7 +88,7 @@ def test_in_fit_and_evaluate(data, jit_compile):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_counts_beyond_the_float32_integers(two_replicas, jit_compile):
-    """A float32 sum of ones would stay at 2**24; checked under XLA, and on two replicas without XLA."""
+    """A float32 sum of ones would stop at 2**24. Sums are tested under XLA, and on two replicas without XLA."""
     with contextlib.nullcontext() if jit_compile else two_replicas.scope():
         metric = Perplexity("elbo")
     metric.num_tokens.assign(2.0**26)

@@ -1,4 +1,4 @@
-"""Uncertainty of generated sequences, against enumeration with a tiny model."""
+"""Tests the uncertainty of generated sequences against enumeration with a tiny model."""
 
 import itertools
 
@@ -15,7 +15,7 @@ SENTENCES = np.array(list(itertools.product(range(VOCABULARY), repeat=NUM_WORDS)
 
 
 def log_words_of(sentences, seed=0):
-    """Return log p_m(v | y_<t), (M, B, T, V), of a model whose draws have a table of logits for every prefix."""
+    """Return log p_m(v | y_<t), (M, B, T, V). Each draw of the model has a table of logits for every prefix."""
     generator = np.random.default_rng(seed)
     tables = [generator.normal(size=(NUM_DRAWS, VOCABULARY**t, VOCABULARY)) for t in range(NUM_WORDS)]
     powers = VOCABULARY ** np.arange(NUM_WORDS)
@@ -55,7 +55,7 @@ def test_enumeration():
 
 
 def test_the_reverse_mutual_information():
-    """Its mean over all sentences is the mean of KL(p || p_m) over the draws."""
+    """The mean of the reverse mutual information over all sentences is the mean of KL(p || p_m) over the draws."""
     log_words = log_words_of(SENTENCES)
     results = numpy_results(log_words, SENTENCES)
     p = np.exp(results["predictive_log_likelihood"])
@@ -65,7 +65,7 @@ def test_the_reverse_mutual_information():
 
 
 def test_padding_does_not_count_and_the_end_does():
-    """A sentence has the same results alone and next to a longer one, whatever the padding contains."""
+    """A sentence has the same results alone and beside a longer sentence, whatever the padding contains."""
     log_words, targets = log_words_of(SENTENCES[:2]), SENTENCES[:2].copy()
     mask = np.array([[True, True, False], [True, True, True]])
     targets[0, 2] = 99
@@ -77,7 +77,7 @@ def test_padding_does_not_count_and_the_end_does():
         if name.startswith("word_"):
             assert (both[..., 0, 2] == 0.0).all() and (both[..., 1, 2] != 0.0).all(), name
             both = both[..., :2]
-        # Results with draws have the sentences on the second axis.
+        # Results per draw have the sentences on the second axis.
         axis = 1 if "log_likelihoods" in name else 0
         np.testing.assert_allclose(np.take(both, [0], axis=axis), x, rtol=1e-5, err_msg=name)
 

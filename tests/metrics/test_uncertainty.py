@@ -49,9 +49,6 @@ def top_two(values, draws):
     return [values[:, np.arange(values.shape[1]), order[:, rank]] for rank in (0, 1)]
 
 
-# Proper scores, compared with scikit-learn.
-
-
 def test_negative_log_likelihood(draws, labels):
     expected = log_loss(labels, draws.mean(axis=0), labels=range(NUM_CLASSES))
     assert negative_log_likelihood(draws, labels) == pytest.approx(expected, rel=1e-12)
@@ -74,11 +71,8 @@ def test_brier_score(draws, labels):
     assert brier_score([[[1.0, 0.0]]], [1]) == 2.0
 
 
-# Calibration and selective prediction, computed by hand.
-
-
 def binary_draws(*confidences):
-    """Return one draw, in which class 0 has these probabilities."""
+    """Return one draw that gives class 0 these probabilities."""
     return np.stack([confidences, 1.0 - np.array(confidences)], axis=-1)[None]
 
 
@@ -92,7 +86,7 @@ def test_expected_calibration_error_by_hand():
 
 
 def test_a_confidence_on_a_bin_edge_is_in_the_lower_bin():
-    # Both are in (0.6, 0.7], although a product with 10 may be rounded up: mean confidence 0.675, accuracy 1/2.
+    # Both confidences are in (0.6, 0.7], although 10 * 0.7 may be rounded up: mean confidence 0.675, accuracy 1/2.
     assert expected_calibration_error(binary_draws(0.65, 0.7), [0, 1], num_bins=10) == pytest.approx(0.175)
     assert expected_calibration_error(binary_draws(0.7, 0.75), [0, 1], num_bins=10) == pytest.approx((0.3 + 0.75) / 2)
 
@@ -119,9 +113,6 @@ def test_ties_are_averaged_over_their_orders():
     assert risk_coverage_area(draws, [0, 1, 1, 0], uncertainty=np.ones(4)) == pytest.approx(0.5)
 
 
-# Uncertainty.
-
-
 def test_predictive_entropy(draws):
     np.testing.assert_allclose(predictive_entropy(draws), stats.entropy(draws.mean(axis=0), axis=-1), rtol=1e-12)
     assert predictive_entropy(np.full((1, 1, 5), 0.2))[0] == pytest.approx(np.log(5))
@@ -133,9 +124,6 @@ def test_mutual_information(draws):
     np.testing.assert_allclose(mutual_information(draws), expected, atol=1e-12)
     certain = [[[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]]
     np.testing.assert_allclose(mutual_information(certain), [np.log(2), 0.0, 0.0], atol=1e-15)
-
-
-# PAvPU.
 
 
 @pytest.mark.parametrize("num_draws", [2, 3, 20, 500])
@@ -158,7 +146,7 @@ def test_p_values_match_scipy(num_draws, spread):
 
 
 def certain_and_uncertain():
-    """Return ten draws of four examples; class 0 is best, by turns with certainty and by a small margin."""
+    """Return ten draws of four examples. Class 0 is best, alternately with certainty and by a small margin."""
     noise = 0.2 * np.linspace(-1, 1, 10)
     certain_draws, uncertain_draws = 0.8 + 0.1 * noise, 0.51 + noise
     first = np.stack([certain_draws, uncertain_draws, certain_draws, uncertain_draws], axis=-1)
@@ -201,7 +189,7 @@ def test_significance(draws, labels):
 @pytest.mark.parametrize("test", ["welch", "paired"])
 @pytest.mark.parametrize("on", ["probabilities", "log_probabilities"])
 def test_without_variance_different_means_are_certain(test, on):
-    """In floating point, ten equal values such as 0.1 may have a variance above 0."""
+    """Without variance, different means are certain, although ten floats 0.1 may have a variance above 0."""
     draws = np.tile([[[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [1.0, 0.0, 0.0]]], (10, 1, 1))
     result = pavpu(draws, [0, 0, 0], test=test, on=on)
     assert result.p_values.tolist() == [0.0, 1.0, 0.0]
@@ -222,15 +210,12 @@ def test_p_values_are_never_nan(test, on):
 
 @pytest.mark.parametrize("test", ["welch", "paired"])
 def test_certainty_grows_with_the_number_of_draws(test):
-    """From 3 to 1000 draws of the same model, nearly all predictions become certain."""
+    """From 3 to 1000 draws of one model, the test declares more and finally nearly all predictions certain."""
     draws = softmax(random_logits(1000, 200, spread=1.0), axis=-1)
     labels = np.zeros(200, int)
     shares = [pavpu(draws[:count], labels, test=test).certain.mean() for count in (3, 20, 100, 1000)]
     assert all(first + 0.1 < second for first, second in itertools.pairwise(shares))
     assert shares[0] < 0.2 and shares[-1] > 0.9
-
-
-# Errors of every function.
 
 
 @pytest.mark.parametrize("function", LABELLED + UNLABELLED)
@@ -289,9 +274,6 @@ def test_other_errors(draws, labels):
         risk_coverage_area(draws, labels, uncertainty=[1, 2, 3])
     with pytest.raises(ValueError, match="1 NaN"):
         risk_coverage_area(draws, labels, uncertainty=[np.nan] + [0.0] * (NUM_EXAMPLES - 1))
-
-
-# Properties.
 
 
 @st.composite
