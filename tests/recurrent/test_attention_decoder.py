@@ -76,7 +76,7 @@ def test_initial_weights_equal_the_keras_layer():
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_context_enters_as_rows_of_the_kernel(cell):
-    """The concatenated kernels match a Keras cell on [input, context]."""
+    """The cell equals a Keras cell on [input, context] whose kernel concatenates both kernels."""
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, query="previous")
     decoded = decoder(INPUTS, MEMORY)
     first_cell = decoder.cells[0]
@@ -117,7 +117,7 @@ def test_residual_stack_over_an_attention_rnn():
 @pytest.mark.parametrize("feeding", ["off", "sampled", "expected"])
 @pytest.mark.parametrize("query", ["current", "previous"])
 def test_query_and_feeding(query, feeding, monkeypatch):
-    """Compares with a NumPy loop that uses the same noise. The decoder returns the sampled context."""
+    """Compares the decoder with a NumPy loop that uses the same noise. The decoder returns the sampled context."""
     noise = GENERATOR.normal(size=(BATCH, STEPS, 5)).astype("float32")
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.constant(noise))
     decoder = AttentionDecoder(UNITS, GaussianAttention("additive"), query=query, feeding=feeding)
@@ -178,7 +178,7 @@ def test_feeding_off_equals_an_rnn_followed_by_attention():
     [("current", "sampled", "lstm", 1), ("previous", "expected", "gru", 2), ("current", "off", "lstm", 2)],
 )
 def test_step_equals_the_loop(query, feeding, cell, num_layers):
-    """At inference and under `posterior_draws`, with slices of the same noise."""
+    """Steps equal the loop, at inference and under `posterior_draws` with slices of the same noise."""
     options = {"query": query, "feeding": feeding, "cell": cell, "num_layers": num_layers}
     decoder = AttentionDecoder(UNITS, GaussianAttention("bilinear"), residual=True, **options)
     decoder.build(INPUTS.shape, MEMORY.shape)

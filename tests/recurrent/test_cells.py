@@ -1,4 +1,4 @@
-"""The cell argument of a decoder, and custom cells that select the gates of the context."""
+"""Tests the argument `cell` of a decoder, and custom cells that select the gates of the context."""
 
 import json
 
@@ -38,7 +38,7 @@ def decoder_of(cell, **options):
 
 
 def test_the_cell_of_att2in():
-    """Compares with NumPy on the returned contexts, which enter only the two halves of the candidate."""
+    """Recomputes the cell in NumPy from the returned contexts, which enter only the two halves of the candidate."""
     decoder = decoder_of("max_out_lstm")
     decoded = decoder(INPUTS, MEMORY)
     cell = decoder.cells[0]
@@ -183,7 +183,7 @@ def test_a_custom_feeding(query):
     assert decoder.cells[0].context_kernel.shape == (10, 4 * UNITS)
     single.attention.set_weights(decoder.attention.get_weights())
     kernel, context_kernel, *remaining = decoder.cells[0].get_weights()
-    # Without a draw both contexts are equal.
+    # Without samples both contexts are equal.
     single.cells[0].set_weights([kernel, 0.5 * (context_kernel[:5] + context_kernel[5:]), *remaining])
     np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
     restored = json.loads(json.dumps(decoder.get_config()))

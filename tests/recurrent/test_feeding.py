@@ -1,4 +1,4 @@
-"""Feedings: the expected context depends on no draw, dropout or posterior."""
+"""Tests that the expected context depends on no sample, dropout or posterior."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,12 @@ MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
 
 
 def calls(decoder, **options):
-    """Results of the decoder in training, eagerly and in a graph."""
+    """Return the results of the decoder in training, eagerly and in a graph."""
     call = lambda: decoder(INPUTS, MEMORY, memory_mask=MASK, training=True, return_logits=True, **options)  # noqa: E731
     return call(), tf.function(call)()
 
 
-# Each alignment and each context occurs with both queries.
+# Tests each alignment and each context with both queries.
 @pytest.mark.parametrize(
     ("alignment", "context", "query"),
     [
@@ -31,7 +31,7 @@ def calls(decoder, **options):
     ],
 )
 def test_the_expected_context_ignores_draws_and_dropout(alignment, context, query):
-    """The states, which depend on the feeding, equal the states of the same weights at inference."""
+    """States depend on the fed contexts. In training they equal the states at inference with the same weights."""
     attention = Attention("additive", alignment, context, dropout=0.5, seed=1)
     decoder = AttentionDecoder(5, attention, query=query, feeding="expected")
     expected = decoder(INPUTS, MEMORY, memory_mask=MASK, return_logits=True, training=False)

@@ -1,4 +1,4 @@
-"""A score that depends on the weights of previous steps, which the decoder passes on."""
+"""Tests a score that depends on the weights of previous steps, which the decoder passes to the score."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def decoder_inputs():
 @pytest.mark.parametrize("location", ["previous", "cumulative"])
 @pytest.mark.parametrize("query", ["current", "previous"])
 def test_location_sensitive_score_against_numpy(query, location):
-    """Chorowski et al. 2015, eqs. 8 and 9, step by step, with the queries returned by the decoder."""
+    """Recomputes eqs. 8 and 9 of Chorowski et al. 2015 step by step, with the queries that the decoder returns."""
     inputs, memory, mask = decoder_inputs()
     score = LocationSensitive(units=4, filters=3, kernel_size=5, location=location)
     attention = keras_vattn.DeterministicAttention(score)

@@ -1,4 +1,4 @@
-"""StochasticDecoder: comparison with a NumPy loop, densities and gradients."""
+"""Tests StochasticDecoder against a NumPy loop, and its densities and gradients."""
 
 import keras
 import numpy as np
@@ -46,7 +46,7 @@ def weights(layer, *names):
 
 
 def affine(layer, x):
-    """Return the mean and the raw log sigma."""
+    """Return the mean and the raw log sigma that a layer computes from x."""
     kernels = weights(layer, "mean_kernel", "mean_bias", "log_scale_kernel", "log_scale_bias")
     return x @ kernels[0] + kernels[1], x @ kernels[2] + kernels[3]
 
@@ -103,7 +103,7 @@ def test_step_order_densities_and_losses_match_numpy(training, fixed_noise):
     nats = -c_prior.log_prob(arrays[3]).numpy()[INPUTS_MASK].sum() / BATCH
     expected = [divergence, 0.25 * nats if training else 0.0]
     assert [float(loss) for loss in decoder.losses] == pytest.approx(expected, rel=1e-4)
-    # Only the KL belongs to the bound. The log shows both terms unweighted.
+    # Only the KL is a part of the bound. The log shows the KL and the other term, both unweighted.
     assert {name: float(x) for name, x in keras_vattn.divergences(decoder).items()} == pytest.approx(
         {"z_kl": divergence}, rel=1e-4
     )
@@ -114,8 +114,8 @@ def test_step_order_densities_and_losses_match_numpy(training, fixed_noise):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("informed", "around"), [(True, True), (False, False), (False, True)])
 def test_variables_informed_by_attention(informed, around, training, fixed_noise):
-    """Attention informs z_t, c~_t, both or neither. An uninformed variable stays at its prior; an informed one adds a
-    KL."""
+    """The attention informs z_t, c~_t, both or neither. An uninformed variable stays at its prior, and an informed
+    variable adds a KL."""
     decoder = built(informed=informed, around=around)
     decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
     arrays, (q, p, c_prior) = loop_in_numpy(decoder, float(training))
@@ -154,7 +154,7 @@ def test_without_a_memory_it_draws_from_the_prior(training, fixed_noise):
 
 
 def test_the_context_reaches_the_state_only_through_the_latent():
-    """If q does not depend on c, the memory does not change the state."""
+    """If q does not depend on the context c, the memory does not change the state."""
     decoder = built()
     for name in ("mean_kernel", "log_scale_kernel"):
         kernel = getattr(decoder.latent, name)
@@ -184,7 +184,7 @@ def test_the_auxiliary_term_reaches_the_encoder_only_through_the_latent():
 
 
 def test_step_equals_the_loop():
-    """With and without a memory, at the mean and with slices of the noise of `posterior_draws`."""
+    """Steps equal the loop with and without a memory, at the mean and with slices of the noise of `posterior_draws`."""
     decoder = built()
     for memory in (MEMORY, None):
         with keras_vattn.posterior_draws(decoder, seed=3):
@@ -212,7 +212,7 @@ def test_first_noise():
 
 
 def test_a_small_initial_sigma_does_not_increase_the_kl():
-    """The initial kernels scale with sigma. With sigma exp(-3), means that differ by 1 would cost thousands of nats."""
+    """Initial kernels scale with sigma: for sigma exp(-3), means that differ by 1 have KLs of thousands of nats."""
     costs, kernels_of_priors = [], []
     for scale in (0.0, -3.0):
         keras.utils.set_random_seed(1)
@@ -220,7 +220,7 @@ def test_a_small_initial_sigma_does_not_increase_the_kl():
         latent = keras_vattn.GaussianLatent(WIDTH, initial_log_scale=scale, kernel_initializer=kernels)
         decoder = keras_vattn.StochasticDecoder(UNITS, latent, keras_vattn.Attention("additive"))
         state = [np.ones((BATCH, UNITS), "float32")] * 2
-        # The initial state has read no latent variable.
+        # This initial state has not read any latent variable.
         decoder(INPUTS[:, :1], MEMORY, state)
         costs.append(float(decoder.losses[0]))
         kernels_of_priors.append(decoder.prior_kernel.numpy())

@@ -1,4 +1,4 @@
-"""The training loop inside Keras layers: scopes, dtypes, phases and models."""
+"""Tests the training loop inside Keras layers: scopes, dtypes, phases and models."""
 
 import gc
 import weakref
@@ -33,7 +33,7 @@ class ScaledCell(RecurrentCell):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_gradient_of_a_stateless_call(graph):
-    """The gradient is with respect to the passed values, not the variables."""
+    """The gradient of `stateless_call` is by the values that are passed, not by the variables."""
     decoder = AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell)
     decoder(INPUTS, MEMORY)
     values = [tf.convert_to_tensor(3.0 * weight.value) for weight in decoder.trainable_variables]
@@ -58,7 +58,7 @@ def test_the_gradient_of_a_stateless_call(graph):
 
 @pytest.mark.parametrize("make", [lambda: keras_vattn.fast.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
 def test_unreferenced_models_are_freed(make):
-    """A plain `tf.custom_gradient` would keep the weights of the model forever."""
+    """A model without references is freed. A plain `tf.custom_gradient` would keep the weights of the model forever."""
     inputs, layer = keras.Input((4, 5)), make()
     outputs = layer(inputs, inputs)["hidden"] if isinstance(layer, AttentionDecoder) else layer(inputs)
     model = keras.Model(inputs, outputs)
@@ -73,7 +73,7 @@ def test_unreferenced_models_are_freed(make):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_sequences_of_length_zero(jit_compile):
-    """Unknown static length and zero actual length: empty outputs, no loss, and zero gradients."""
+    """The static length is unknown and the actual length 0: outputs are empty, and loss and gradients are zero."""
     inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
     decoder = AttentionDecoder(UNITS, Attention("additive"))
     model = keras.Model([inputs, memory], decoder(inputs, memory, return_attention_scores=True))

@@ -1,4 +1,4 @@
-"""The code of docs/your_own_decoder.md runs and gives the results that the page describes."""
+"""Tests that the code of docs/your_own_decoder.md runs and gives the results that the page describes."""
 
 import pathlib
 import re
