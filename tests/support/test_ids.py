@@ -11,7 +11,7 @@ VOCABULARY = 4002
 
 
 def ramp(shape, dtype=None):
-    """All words have different logits."""
+    """Initialize all words with different logits."""
     return np.broadcast_to(np.arange(VOCABULARY, dtype="float32") / 100.0, shape)
 
 
@@ -37,7 +37,7 @@ def crossentropy():
 
 @pytest.mark.parametrize("make", [words, log_likelihood, bound, crossentropy])
 def test_ids_that_arrive_as_floats(make):
-    """Floats, the default of `keras.Input`, give the same words in half precision; in eager mode, fractions raise."""
+    """Float ids, the default of `keras.Input`, give the same words in half precision. Eagerly, fractions raise."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     function, floats = make(), tf.constant(IDS, tf.float32)
     expected = ops.cast(function(IDS), "float32")

@@ -1,4 +1,4 @@
-"""Keras's private attributes exist and behave as the library expects."""
+"""Tests that Keras's private attributes exist and behave as the library expects."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ from keras_vattn.support import keras_private
 
 
 class Adds(keras.layers.Layer):
-    """Adds a loss, and holds another layer."""
+    """Adds a loss, and contains another layer."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ def test_masks_are_on_tensors():
 
 
 def test_multi_head_attention_attends_in_one_method():
-    """Its inputs are queries, keys and values by head and the mask; its outputs are the context by head and the
+    """`_compute_attention` takes queries, keys and values by head and a mask; it returns context by head and
     weights."""
     outputs = []
 
@@ -106,7 +106,7 @@ def test_attention_scores_are_computed_in_one_method():
 
 
 def test_lstm_runs_its_steps_in_one_method():
-    """Its inputs are sequences, first states and mask; its outputs are the last output, all outputs and the last
+    """`inner_loop` takes sequences, first states and a mask; it returns the last output, all outputs and last
     states."""
     results = []
 
@@ -142,7 +142,7 @@ def test_models_are_built_from_a_batch_in_one_method():
 
 
 class Renamed:
-    """Replaces an attribute of Keras: reading it fails like reading a missing name."""
+    """Hides an attribute of Keras: reading it raises the error of a missing name."""
 
     def __init__(self, name):
         self.name = name
@@ -222,7 +222,7 @@ def test_a_layer_trains_without_private_modules():
 
 
 LIBRARY = pathlib.Path(keras_vattn.__file__).parent
-# Methods that subclasses in the library override, and call on themselves.
+# Private methods that the library overrides in subclasses and calls on `self`.
 HOOKS = {"_get_own_losses", "_compute_attention", "_calculate_scores"}
 
 

@@ -1,4 +1,4 @@
-"""Gradients of kernels and tensors that all steps of a loop share: graph and eager steps agree."""
+"""Tests that graph and eager loops give equal gradients of the kernels and tensors that all steps share."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ MEMORY = GENERATOR.normal(size=(BATCH, KEYS, WIDTH)).astype("float32")
 
 
 def run(inputs, kernel, query_kernel, memory, training):
-    """Run a recurrence with products with two kernels, (B, D) and (B, 1, D), and with the memory."""
+    """Run a recurrence. Its steps compute products with two kernels, for (B, D) and (B, 1, D), and with the memory."""
 
     keys = tf.transpose(memory, (0, 2, 1))
 
@@ -62,7 +62,7 @@ def test_gradients_equal_eager_steps(has_static_shape, jit_compile):
     for _ in range(2):
         for gradient, value in zip(function(*ARGUMENTS), expected, strict=True):
             np.testing.assert_allclose(gradient, value, rtol=1e-5, atol=1e-5)
-    # Fewer examples and steps, if their numbers are not static.
+    # Also test fewer examples and steps if their numbers are not static.
     if not has_static_shape:
         fewer = [INPUTS[:2, :3], KERNEL, QUERY_KERNEL, MEMORY[:2, :5]]
         for gradient, value in zip(function(*fewer), gradients(*map(tf.constant, fewer)), strict=True):
@@ -71,7 +71,7 @@ def test_gradients_equal_eager_steps(has_static_shape, jit_compile):
 
 @pytest.mark.slow
 def test_gradients_of_gradients():
-    """A loop in training raises; with `training=False`, second gradients are correct."""
+    """A gradient of a gradient raises an error in a training loop. With `training=False` it is correct."""
 
     def penalty(*arguments, training):
         with tf.GradientTape() as tape:
@@ -96,8 +96,8 @@ def assert_graph_equals_eager(function, *arguments):
 
 @pytest.mark.slow
 def test_products_outside_the_step_graph():
-    """Products in a branch, in a loop inside the step, with a kernel computed in the step, and with more rows than
-    examples."""
+    """Covers products in a branch, in a loop inside the step, with a kernel that the step computes, and with more rows
+    than examples."""
     kernel = tf.constant(KERNEL[:UNITS])
 
     def value(kernel, training):
@@ -123,8 +123,8 @@ def test_products_outside_the_step_graph():
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
 def test_other_tensors_that_steps_share(make):
-    """A shared tensor and variables that are not kernels, one that is also a kernel, rows of a table, and an integer
-    state."""
+    """Covers a shared tensor and variables that are not kernels, a kernel that is also read otherwise, rows of a table,
+    and an integer state."""
     scale, kernel, table = tf.constant(KERNEL[0]), make(KERNEL[:UNITS]), make(KERNEL[:STEPS])
     unused = make(1.0)
 
@@ -149,7 +149,7 @@ def test_other_tensors_that_steps_share(make):
 
 
 def test_a_step_that_draws_runs_once():
-    """The gradient uses the draws of the forward pass, in their order: y = s d_1 + s d_1 d_2 + ..., dy/ds = y / s."""
+    """The gradient uses the noise of the forward pass in order: y = s d_1 + s d_1 d_2 + ..., so dy/ds = y / s."""
 
     @tf.function(autograph=False)
     def outcome(start):
@@ -168,7 +168,7 @@ def test_a_step_that_draws_runs_once():
 
 
 def test_a_loop_in_a_loop():
-    """Each loop computes the gradients of its own products after its backward loop."""
+    """Each loop computes the gradients of its own products after its own backward loop."""
 
     def gradient(kernel):
         def inner(y, z):
@@ -189,7 +189,7 @@ def test_a_loop_in_a_loop():
 
 @pytest.mark.slow
 def test_a_saved_function_that_trains(tmp_path):
-    """A SavedModel holds the gradient, and also a loop without a gradient."""
+    """A SavedModel contains a loop with a gradient and a loop without a gradient."""
 
     class Module(tf.Module):
         def __init__(self):
@@ -210,7 +210,7 @@ def test_a_saved_function_that_trains(tmp_path):
 
 
 def test_a_step_that_computes_a_gradient():
-    """The step descends an energy that contains a product."""
+    """The step descends the gradient of an energy that contains a product."""
 
     def gradient(kernel):
         def step(x, hidden):
@@ -275,7 +275,7 @@ def test_a_step_that_reads_in_a_branch_or_assigns_a_variable(reads):
 
 
 def test_outputs_and_states_of_all_kinds():
-    """Integers, a NumPy array, a gradient taken outside the function, and a sparse gradient of the last state."""
+    """Covers integers, a NumPy array, a gradient outside the function, and a sparse gradient of the last state."""
     kernel = tf.constant(KERNEL[:UNITS])
 
     @tf.function(autograph=False)

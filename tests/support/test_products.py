@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_products_and_jacobians_neither_crash_nor_err():
-    """In a separate process, because a product that writes outside its result ends the process."""
+    """Products run in a separate process, because a write outside the result ends the process."""
     result = subprocess.run(
         [sys.executable, ROOT / "tests/helpers/product_places.py"],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},

@@ -1,4 +1,4 @@
-"""Files of quantised models whose layers contain dense layers."""
+"""Tests the files of quantised models whose layers contain dense layers."""
 
 import gc
 

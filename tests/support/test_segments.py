@@ -1,4 +1,4 @@
-"""Segment sums and gathers have the same values, gradients and second gradients as TensorFlow's own operations."""
+"""Tests that segment sums and gathers have the values, gradients and second gradients of TensorFlow's operations."""
 
 import numpy as np
 import pytest

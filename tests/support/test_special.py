@@ -74,7 +74,7 @@ def test_the_gradient_of_log_gamma_remainder():
             remainder = special.log_gamma_remainder(log_x)
         gradient = tape.gradient(remainder, log_x)
     x = np.exp(log_x.numpy().astype("float64"))
-    # For large x the difference cancels in float64 too, so use its series.
+    # For large x the difference cancels even in float64, so use its series.
     expected = np.where(x < 1e3, x * (scipy_special.digamma(x) - np.log(x)), -0.5 - 1 / (12 * x))
     np.testing.assert_allclose(gradient, expected, atol=2e-6)
     curvature = np.where(x < 1e3, expected + x**2 * scipy_special.polygamma(1, x) - x, 0.0)
@@ -91,7 +91,7 @@ def test_log_ratio_does_not_cancel():
 
 @pytest.mark.parametrize("low", [-20.0, -3.0, 3.0, 10.0])
 def test_derivatives_of_log_gamma(low):
-    """Against scipy in float64, from exp(-20) to exp(16)."""
+    """Compares derivatives with SciPy in float64, for x from exp(-20) to exp(16)."""
     log_x = np.linspace(low, low + 6.0, 301)
     x = np.exp(log_x).astype("float32")
     wide = x.astype("float64")

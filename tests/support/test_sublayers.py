@@ -1,4 +1,4 @@
-"""Sublayers: their owners, and their weights in files."""
+"""Tests the owners of sublayers, and the weights of sublayers in files."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def owners(sublayer):
     ],
 )
 def test_a_sublayer_has_one_owner(make, name):
-    """Two owners could be saved but not loaded."""
+    """A sublayer of two layers raises an error, because such a model could be saved but not loaded."""
     shared = make()
     first, second = owners(shared)
     first(QUERY, VALUE)
@@ -107,7 +107,7 @@ def test_a_symbolic_call_checks_like_an_eager_call(layer, wrong):
     ids=lambda x: type(x).__name__,
 )
 def test_every_call_checks_shapes(layer):
-    """Not only the call that builds: a batch of one would be broadcast."""
+    """Every call checks shapes, not only the call that builds, because a batch of one would be broadcast."""
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"Received: query.shape=\(1, 3, 4\), value.shape=\(2, 5, 6\)"):
         layer(QUERY[:1], VALUE)
@@ -119,7 +119,7 @@ def test_every_call_checks_shapes(layer):
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_infinite_posterior_logits(policy):
-    """-inf at a masked key, as -1e9 becomes in float16."""
+    """Posterior logits are -inf at a masked key; in float16, -1e9 becomes -inf."""
     keras.config.set_dtype_policy(policy)
     posterior_logits = np.zeros((2, 3, 5), "float32")
     posterior_logits[..., 3] = -1e9 if policy == "mixed_float16" else -np.inf
