@@ -1,4 +1,4 @@
-"""`to_bayesian` and `to_deterministic`: the same predictions, for attention at any place in a model."""
+"""Tests that `to_bayesian` and `to_deterministic` keep the predictions, for attention anywhere in a model."""
 
 import keras
 import keras_hub
@@ -49,14 +49,14 @@ def test_predictions_are_unchanged_by_both_conversions(name):
 
 
 def test_without_noise_training_is_the_original():
-    """The model has all three Keras attention layers, with masks."""
+    """The model has all three Keras attention layers, with masks. Without noise, training returns its outputs."""
     model = functional_model()
     bayesian = bayesian_of(model, keras_vattn.Weibull(1e7))
     np.testing.assert_allclose(bayesian(X, training=True), model(X), rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_that_is_called_on_its_own_input():
-    """The inner and the outer model share the input; the rebuilt models do not."""
+    """The inner and the outer model share an input, but the converted models do not."""
     inner = functional_model()
     model = keras.Model(inner.input, layers.Dense(3)(inner(inner.input)))
     bayesian = bayesian_of(model, prior="fixed")
@@ -67,7 +67,7 @@ def test_a_model_that_is_called_on_its_own_input():
 
 @pytest.mark.slow
 def test_fit():
-    """Each attention layer logs a KL under its own name; the layer that is called twice logs the sum."""
+    """Each attention layer logs a KL under its own name. The layer that is called twice logs the sum of two KLs."""
     bayesian = bayesian_of(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
     before = [w.numpy() for w in bayesian.trainable_weights]
     bayesian.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
@@ -117,7 +117,7 @@ def test_padding_adds_no_divergence(name):
 
 
 def test_two_attentions_to_one_masked_memory():
-    """Both ignore its padding, although the first `call` removes the Keras mask from the shared memory."""
+    """Both layers ignore the padding of the memory, although the first `call` removes the memory's Keras mask."""
     ids, query = keras.Input((None,), dtype="int32"), keras.Input((3, 8))
     memory = layers.Embedding(10, 8, mask_zero=True, name="words")(ids)
     attended = layers.MultiHeadAttention(2, 4)(layers.MultiHeadAttention(2, 4)(query, memory), memory)
@@ -159,7 +159,7 @@ def test_a_masked_query_and_key_of_scores():
 
 @pytest.mark.slow
 def test_a_cache_of_keys():
-    """Generation with a cache returns the tokens of the original."""
+    """Generation with cached keys returns the tokens of the original model."""
     model = keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
     bayesian = bayesian_of(model)
     prompt = {"token_ids": np.array([[1, 2, 3, 0, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
@@ -184,7 +184,7 @@ def test_stochastic_layers_are_unchanged():
 
 @keras.saving.register_keras_serializable(package="tests")
 class ScaledAttention(layers.MultiHeadAttention):
-    """Changes how attention is computed."""
+    """Overrides the computation of attention, so it cannot be converted."""
 
     def _compute_attention(self, *arguments, **options):
         output, weights = super()._compute_attention(*arguments, **options)
@@ -193,7 +193,7 @@ class ScaledAttention(layers.MultiHeadAttention):
 
 @keras.saving.register_keras_serializable(package="tests")
 class RelativeAttention(layers.MultiHeadAttention):
-    """Inherits only the projections."""
+    """Inherits only the projections, so it cannot be converted."""
 
     def call(self, query, value, key=None, **options):
         return self.output_dense(self.value_dense(value))
@@ -277,7 +277,7 @@ def test_nothing_to_undo():
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_padding_adds_no_divergence_under_casts(policy):
-    """Padding is a position that no query sees, also if Keras casts query and value to different objects."""
+    """A position that no query sees counts as padding, even if Keras casts query and value to different objects."""
     inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")
     attended = layers.MultiHeadAttention(2, 4, dtype=policy)(inputs, inputs, attention_mask=mask)
     bayesian = bayesian_of(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))

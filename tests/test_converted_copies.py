@@ -1,4 +1,4 @@
-"""State of converted models apart from their weights, and files of converted models."""
+"""Tests the files of converted models, and the state of these models apart from weights."""
 
 import keras
 import keras_hub
@@ -30,13 +30,13 @@ def test_files_of_user_classes(tmp_path):
     np.testing.assert_array_equal(loaded(X), bayesian(X))
     assert len(keras_vattn.stochastic_layers(loaded)) == 3
     assert {layer.kl_weight for layer in keras_vattn.stochastic_layers(loaded)} == {0.25}
-    # Saves the loaded model again.
+    # Save the loaded model again.
     loaded.save(tmp_path / "again.keras")
     again = keras.saving.load_model(tmp_path / "again.keras", custom_objects={"Subclassed": Subclassed})
     np.testing.assert_array_equal(again(X), bayesian(X))
 
 
-# Keras also warns about the original.
+# Keras warns about the original model, too.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'without_build:UserWarning")
 def test_attentions_that_the_first_call_builds(tmp_path):
     model = model_without_build()
@@ -63,7 +63,7 @@ def test_frozen_layers_stay_frozen():
 
 @pytest.mark.slow
 def test_a_frozen_inner_layer_stays_frozen():
-    """The config of the outer layer does not record this. The prior is frozen too."""
+    """An inner layer and its prior stay frozen, although the config of the outer layer does not record this."""
     model = nested_model()
     inner_attention(model).trainable = False
     bayesian = bayesian_of(model)
@@ -83,7 +83,7 @@ def inner_attention(model):
 
 
 def blocks():
-    """Two blocks with equal weights, whose attention layers have the same name."""
+    """Return a model of two blocks with equal weights. Their attention layers have the same name."""
     inputs = keras.Input((5, 8))
     encoders = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
     model = randomized(keras.Model(inputs, [block(inputs) for block in encoders]))
@@ -110,7 +110,7 @@ def test_a_copy_has_the_seeds_and_log_names(tmp_path):
 
 
 def test_vocabularies_and_statistics_are_copied():
-    """Vocabularies, and statistics that Keras computes from weights, are not weights themselves."""
+    """Conversion copies vocabularies, and statistics that Keras computes from weights. Neither are weights."""
     words = layers.TextVectorization(output_sequence_length=4)
     words.adapt(["a b c d", "e f g"])
     statistics = layers.Normalization()
@@ -128,7 +128,7 @@ def test_vocabularies_and_statistics_are_copied():
 # KerasHub before 0.32 raises this warning with Keras 3.15.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'bert_text_classifier:UserWarning")
 def test_presets_hold_the_original(tmp_path):
-    """KerasHub searches the registered classes for the class of a preset, so converted classes are not registered."""
+    """KerasHub looks for the class of a preset among registered classes, so converted classes are not registered."""
     # KerasHub 0.25 cannot save a task without a preprocessor.
     tokenizer = keras_hub.tokenizers.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"])
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=6)

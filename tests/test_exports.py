@@ -1,4 +1,4 @@
-"""The table of docs/exports.md: which layers return the outputs of Keras in which format."""
+"""Tests the table of docs/exports.md: which formats return the outputs of a layer in Keras."""
 
 import pathlib
 import re

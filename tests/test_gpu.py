@@ -1,4 +1,4 @@
-"""What only a GPU can show. Run with KERAS_VATTN_TEST_GPU=1 on a machine that has one."""
+"""Tests that need a GPU. Run them with KERAS_VATTN_TEST_GPU=1 on a machine with a GPU."""
 
 import keras
 import numpy as np

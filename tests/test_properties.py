@@ -1,4 +1,4 @@
-"""Random shapes, masks and extreme logits: nothing is ever NaN, masked entries are exactly zero."""
+"""Tests random shapes, masks and extreme logits: no result is NaN, and masked entries are exactly zero."""
 
 import hypothesis
 import numpy as np

@@ -21,7 +21,7 @@ def test_uniforms_lie_inside_the_open_interval():
 
 
 def test_the_ends_of_the_interval(monkeypatch):
-    """All bits 0 and all bits 1 give 2**-24 and 1 - 2**-24, whose logarithms are finite."""
+    """The uniform is 2**-24 if all bits are 0, and 1 - 2**-24 if all bits are 1. Both have finite logarithms."""
     for bits, expected in ((0, 2.0**-24), (-1, 1 - 2.0**-24)):
         monkeypatch.setattr(random, "_philox", lambda shape, *_, bits=bits: tf.fill(shape, tf.constant(bits, tf.int64)))
         assert float(random.uniform((1,), SEED)[0]) == pytest.approx(expected, rel=1e-7)
@@ -38,7 +38,7 @@ def test_the_same_with_and_without_xla(draw):
 
 
 def test_distributions():
-    """Kolmogorov-Smirnov below 1.95 / sqrt(n), its 0.1% point; means within 4 standard errors."""
+    """Kolmogorov-Smirnov statistics are below 1.95 / sqrt(n), the 0.1% point, and moments within 4 standard errors."""
     uniform, normal, gumbel = (draw((COUNT,), SEED).numpy() for draw in (random.uniform, random.normal, random.gumbel))
     assert stats.kstest(uniform, "uniform").statistic < 1.95 / np.sqrt(COUNT)
     assert stats.kstest(normal, "norm").statistic < 1.95 / np.sqrt(COUNT)
@@ -50,7 +50,7 @@ def test_distributions():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_tails_of_the_normals(seed):
-    """Counts beyond 3 to 5 standard deviations, and four moments, within 4 standard errors of 4,000,000 draws."""
+    """Counts beyond 3 to 5 standard deviations, and four moments, of 4,000,000 normals are within 4 standard errors."""
     draws = random.normal((4_000_000,), random.as_seed(seed)).numpy().astype("float64")
     for distance in (3.0, 4.0, 4.5, 5.0):
         expected = len(draws) * stats.norm.sf(distance)
@@ -61,7 +61,7 @@ def test_the_tails_of_the_normals(seed):
 
 
 def test_the_two_normals_of_a_pair_are_independent():
-    """In 1,000,000 pairs, the angle is uniform, and correlations are within 4 standard errors."""
+    """In 1,000,000 pairs, the angle is uniform and correlations are within 4 standard errors of 0."""
     first, second = np.split(random.normal((2_000_000,), SEED).numpy().astype("float64"), 2)
     for function in (lambda x: x, np.square, np.abs, np.sign):
         assert abs(np.corrcoef(function(first), function(second))[0, 1]) < 4e-3
@@ -76,8 +76,8 @@ def test_any_number_of_normals(size):
 
 
 def lifted_slope(concentration, noise):
-    """Return `log_gamma` and its derivative in float64, from TensorFlow's op for Gamma(concentration + 2) and the
-    powers."""
+    """Return `log_gamma` and its derivative in float64, from TensorFlow's `RandomGammaGrad` for Gamma(concentration +
+    2) and from powers of two uniforms."""
     normals, first, second = (x.numpy().astype("float64") for x in noise)
     shape = np.full(normals.shape, concentration + 2.0)
     lower, upper = special.gammaincinv, special.gammainccinv
@@ -92,7 +92,8 @@ CONCENTRATIONS = [1.0, 1.0 + np.exp(-10.0), 1.5, 2.0, 7.0, 100.0, np.exp(10.0)]
 
 @pytest.mark.parametrize("concentration", CONCENTRATIONS)
 def test_gamma_draws(concentration):
-    """Kolmogorov-Smirnov below 1.95 / sqrt(n), and the gradient of the mean, trigamma, within 4 standard errors."""
+    """The Kolmogorov-Smirnov statistic is below 1.95 / sqrt(n), the mean gradient within 4 standard errors of
+    trigamma."""
     noise = random.gamma_noise((COUNT,), random.as_seed(int(concentration)))
     repeated = tf.fill((COUNT,), tf.constant(concentration, tf.float32))
     with tf.GradientTape() as tape:
@@ -109,7 +110,7 @@ def test_gamma_draws(concentration):
 
 @pytest.mark.parametrize("concentration", [1.0, 1.1, 2.0, 5.0, 30.0, 1000.0])
 def test_gamma_draws_are_quantiles_with_the_implicit_gradient(concentration):
-    """Against the inverse distribution function and RandomGammaGrad in float64, at normals up to 6.6."""
+    """Compares samples with the inverse distribution function and RandomGammaGrad in float64, for normals up to 6.6."""
     normals = tf.constant(np.linspace(-6.6, 6.6, 133), tf.float32)
     noise = (normals, *(tf.math.log(tf.fill(normals.shape, u)) for u in (0.3, 0.8)))
     repeated = tf.fill(normals.shape, tf.constant(concentration, tf.float32))
@@ -117,7 +118,7 @@ def test_gamma_draws_are_quantiles_with_the_implicit_gradient(concentration):
         tape.watch(repeated)
         draws = random.log_gamma(repeated, noise)
     expected, slope = lifted_slope(repeated.numpy()[0].astype("float64"), noise)
-    # The error of the draw, converted to an error of the distribution function.
+    # The error of a sample is converted to an error of the distribution function.
     density = stats.norm.pdf(normals.numpy()) * np.sqrt(concentration + 2.0)
     assert (np.abs(draws - expected) * density < 3e-6 + 1e-6 * np.sqrt(concentration)).all()
     np.testing.assert_allclose(draws, expected, rtol=0, atol=2e-3)
@@ -150,7 +151,7 @@ def test_a_seed_is_a_draw():
 
 
 def test_fold_in_gives_unrelated_draws():
-    """Correlations of 50 streams of 1 000 normals lie within 5 standard errors (1225 pairs)."""
+    """Correlations of 50 streams of 1 000 normals are within 5 standard errors (1225 pairs)."""
     streams = np.stack([random.normal((1_000,), random.fold_in(SEED, number)) for number in range(50)])
     correlations = np.corrcoef(streams)[np.triu_indices(50, 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(1_000)
@@ -162,7 +163,7 @@ def test_fold_in_gives_unrelated_draws():
 
 
 def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
-    """Consecutive seeds, as a seed generator returns them: draws of 50 seeds, and of 50 folded seeds."""
+    """Consecutive seeds, as a seed generator returns them, and their folded seeds give uncorrelated normals."""
     seeds = [random.as_seed(number) for number in range(25)] + [tf.constant([3, number]) for number in range(1, 26)]
     streams = [random.normal((1_000,), seed) for seed in seeds]
     streams += [random.normal((1_000,), random.fold_in(seed, 0)) for seed in seeds]
@@ -174,7 +175,7 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
     "seed", [[3, 4], np.array([3, 4]), tf.constant([3, 4], tf.int64), tf.constant([3, 4], tf.uint32)]
 )
 def test_seeds_of_other_types(seed):
-    """NumPy integers, and the types of Keras's own generators."""
+    """NumPy integers and the seeds of Keras's generators give the noise of the same seed as a tensor."""
     for function in (random.uniform, random.normal, random.gumbel):
         np.testing.assert_array_equal(function((3,), seed), function((3,), SEED))
     np.testing.assert_array_equal(random.fold_in(seed, 7), random.fold_in(SEED, 7))

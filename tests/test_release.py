@@ -1,4 +1,4 @@
-"""Tests of a release: the files of the sdist and the wheel, and the installed wheel with its requirements."""
+"""Tests a release: the files of the sdist and the wheel, and the installed wheel with its requirements."""
 
 import importlib.metadata
 import pathlib

@@ -1,4 +1,4 @@
-"""Replacing the softmax of attention layers, in KerasHub models and custom layers, by `to_bayesian` or by hand."""
+"""Tests how `to_bayesian` or a user replaces the softmax of attention layers, in KerasHub models and custom layers."""
 
 import keras
 import numpy as np
@@ -80,7 +80,7 @@ def test_logged_names_contain_the_block(llama):
 
 @keras.saving.register_keras_serializable(package="tests")
 class SwappedHeads(keras.layers.MultiHeadAttention):
-    """Keras attention with another softmax layer, which it calls if it returns the weights."""
+    """Keras attention with another softmax layer, which Keras calls if the weights are returned."""
 
     def build(self, query_shape, value_shape, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
@@ -142,7 +142,7 @@ SCALE = 1.0
 
 @keras.saving.register_keras_serializable(package="tests")
 class PooledAttention(keras.layers.Layer):
-    """A custom layer with a softmax over a given axis, a module constant, and gates that are not attention weights."""
+    """A custom layer with a softmax over a given axis, a module constant, and gates, which are no attention weights."""
 
     def __init__(self, axis=-1, **kwargs):
         super().__init__(**kwargs)
@@ -170,7 +170,7 @@ ROWS = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
 
 @keras.saving.register_keras_serializable(package="tests")
 class FusedAttention(keras.layers.Layer):
-    """A custom layer that calls Keras's fused function."""
+    """A custom layer that calls the fused attention function of Keras."""
 
     def call(self, query, value):
         query, value = query[:, :, None], value[:, :, None]
@@ -185,14 +185,14 @@ def test_an_attention_that_calls_dot_product_attention():
 
 
 def test_an_attention_without_a_softmax_over_keys_warns():
-    """The softmax of its gates is not over keys."""
+    """The attention softmax is over axis 1, and the softmax of the gates is not over keys either."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
     with pytest.warns(UserWarning, match=r"path='pooled', does not sample.*Exclude the layer with `layers`"):
         bayesian(ROWS)
 
 
 def test_an_attention_called_by_keywords(tmp_path):
-    """Keras only computes its output shape when the model is rebuilt."""
+    """When the model is rebuilt, Keras computes only the output shape of the layer."""
     model = model_around(PooledAttention(name="own"))
     bayesian, lines = bayesian_of(model, prior=None), []
     bayesian.save(tmp_path / "model.keras")
@@ -204,7 +204,7 @@ def test_an_attention_called_by_keywords(tmp_path):
 
 
 class Heads(keras.layers.MultiHeadAttention):
-    """Computes its own weights, which neither its class name nor its unused softmax shows."""
+    """Computes its own weights, although its class name and its unused softmax suggest otherwise."""
 
     def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=False):
         weights = keras.ops.softmax(keras.ops.einsum(self._dot_product_equation, key, query))

@@ -1,4 +1,4 @@
-"""Which attention layers `to_bayesian` converts, according to its argument `layers`."""
+"""Tests which attention layers `to_bayesian` converts, depending on its argument `layers`."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_without_options_the_last_third_draws_and_has_no_divergence():
 
 
 def blocks(num_blocks, depth):
-    """A model of attention blocks, nested as a layer in `depth` outer models."""
+    """Return a model of attention blocks, nested as a layer in `depth` outer models."""
     x = inputs = keras.Input((5, 8))
     for number in range(num_blocks):
         block = keras.Input((5, 8))
@@ -68,7 +68,7 @@ def blocks(num_blocks, depth):
 
 @pytest.mark.parametrize("depth", slow_after([0, 1, 2]))
 def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
-    """At any nesting depth, and in the loaded model."""
+    """The last layers are the ones that run last, at any nesting depth, and also in the loaded model."""
     model = blocks(4, depth)
     bayesian = to_bayesian(model, prior="fixed", layers=2, seed=5, verbose=True)
     skipped = capsys.readouterr().out.partition("skipped: ")[2].strip().split(", ")

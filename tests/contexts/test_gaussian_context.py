@@ -52,7 +52,7 @@ def test_divergence_matches_the_closed_form_and_tfp(prior):
 
 
 def test_draws_have_the_moments_of_the_posterior():
-    """The means of 20 000 draws are within 4 standard errors, the variances within 5 (36 of each); seed 12."""
+    """Of 20 000 samples, means are within 4 standard errors and variances within 5 (36 of each); seed 12."""
     layer, count = built(), 20_000
     mean = tf.constant(WEIGHTS @ VALUE)
     parameters = layer.posterior_parameters(mean)

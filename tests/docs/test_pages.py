@@ -27,7 +27,7 @@ PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"}
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
 def test_page(page, tmp_path, monkeypatch, capsys):
-    # Pages write files: run them outside the project.
+    # Run pages outside the project, because they write files.
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
@@ -40,7 +40,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def check_output(shown, printed):
-    """Raise AssertionError unless the printed lines contain the shown lines in order, except for times.
+    """Assert that the printed lines contain the shown lines in order, apart from times.
 
     Other processors round differently, so figures may differ by a tenth or by 0.05.
     """
@@ -58,7 +58,7 @@ def agree(shown_line, printed_line):
 
 
 def typed_lines(text):
-    """Yield the lines of code blocks that a reader types: all lines of Python, shell and JSON, else the commands."""
+    """Yield the lines of code blocks that a reader types: all of Python, shell and JSON, elsewhere only commands."""
     for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.M | re.S):
         is_continued = False
         for line in block.splitlines():
@@ -69,9 +69,9 @@ def typed_lines(text):
 
 
 def test_code_fits_the_site():
-    """A line of the site has 88 columns; a longer one would need a scroll bar."""
+    """Code lines have at most 88 columns, because longer lines would need a scroll bar on the site."""
     texts = [page.read_text("utf-8") for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))]
-    # Docstrings of functions and classes without their indentation.
+    # Docstrings of functions and classes are read without their indentation.
     texts += [re.sub("^    ", "", x.read_text("utf-8"), flags=re.M) for x in (ROOT / "keras_vattn").rglob("*.py")]
     lines = [line for text in texts for line in (*typed_lines(text), *re.findall(r"^(?:>>>|\.\.\.) .*", text, re.M))]
     assert len(lines) > 1500

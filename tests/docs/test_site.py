@@ -12,7 +12,7 @@ import pytest
 from browser import browser, missing
 
 ROOT = pathlib.Path(__file__).parents[2]
-# A text that each page must show, and its minimum number of formulas.
+# A text that each page must show, and the minimum number of formulas on the page.
 PAGES = {
     "index.html": ("What you gain", 0),
     "docs/api.html": ("What is in the box", 0),

@@ -26,7 +26,7 @@ def test_value():
 
 
 def test_mask_where_batch_and_time_have_the_same_size():
-    """With B == T, (B,) losses and a (B, T) mask would broadcast without an error."""
+    """If B == T, losses (B,) times a mask (B, T) would broadcast without an error."""
     expected = -(BOUND * MASK).sum(axis=1)
     np.testing.assert_allclose(NegativeBound()(LABELS, masked(BOUND, MASK)), expected.mean(), rtol=1e-6)
     per_sequence = NegativeBound(reduction=None)(LABELS, masked(BOUND, MASK))
@@ -67,7 +67,7 @@ def test_labels_are_not_read_without_ignore_class():
 
 @pytest.mark.parametrize("labels", [LABELS[:, 0], LABELS, np.ones((BATCH, 9), "float32")])
 def test_one_bound_per_example(labels):
-    """A bound (B,) has no time axis to sum over, and the labels may be anything, including votes."""
+    """A bound (B,) has no time axis, so it is not summed. Labels may be anything, including votes."""
     bound, weight = BOUND[:, 0], np.array([0.0, 1.0, 2.0, 3.0])
     np.testing.assert_allclose(NegativeBound()(labels, bound), -bound.mean(), rtol=1e-6)
     np.testing.assert_allclose(NegativeBound(reduction=None)(labels, bound), -bound, rtol=1e-6)

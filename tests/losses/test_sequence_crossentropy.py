@@ -54,11 +54,11 @@ def test_value(data):
 
 
 def test_mask_where_batch_and_time_have_the_same_size(data):
-    """With B == T, (B,) losses and a (B, T) mask would broadcast without an error."""
+    """If B == T, losses (B,) times a mask (B, T) would broadcast without an error."""
     labels, logits, mask = data
     expected = (steps(labels, logits) * mask).sum(axis=1).mean()
     np.testing.assert_allclose(SequenceCrossentropy()(labels, masked(logits, mask)), expected, rtol=1e-6)
-    # The last row has zero loss, but counts in the batch.
+    # The last example has zero loss, but counts in the mean over the batch.
     per_row = SequenceCrossentropy(reduction=None)(labels, masked(logits, mask))
     assert float(per_row[3]) == 0.0
     assert float(SequenceCrossentropy()(labels, masked(logits, np.zeros_like(mask)))) == 0.0
@@ -127,7 +127,7 @@ def test_label_smoothing(data, from_logits):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_votes(data, from_logits, label_smoothing):
-    """The value is sum_v votes_v log p(v), with the gradient votes - n p; masked votes may have any value."""
+    """The value is sum_v votes_v log p(v) and its gradient votes - n p. Masked votes may have any value."""
     _, logits, mask = data
     votes = np.random.default_rng(1).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(BATCH, TIME))
     smoothed = (1 - label_smoothing) * votes + label_smoothing * 10 / VOCABULARY

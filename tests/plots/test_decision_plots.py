@@ -1,4 +1,4 @@
-"""Reliability diagrams and risk-coverage curves."""
+"""Tests reliability diagrams and risk-coverage curves."""
 
 import sys
 
@@ -14,7 +14,7 @@ DRAWS = np.random.default_rng(1).dirichlet(np.ones(3), size=(4, 200))
 
 
 def points(axes):
-    """Return the points of each curve, without the diagonal."""
+    """Return the points of each curve, except the diagonal."""
     return [line.get_xydata() for line in axes.lines if not line.get_label().startswith("_")]
 
 

@@ -6,7 +6,7 @@ from keras_vattn import plots
 LEFT, RIGHT, MIDDLE = [0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0], [0.25, 0.0, 0.75, 1.0]
 HALVES = [LEFT, RIGHT]
 WHITE = np.full((4, 8, 3), 255, np.uint8)
-# Brightness of a white image under the fog: a fifth of the image is visible through it.
+# Brightness of a white image under the grey fog, through which a fifth of the image is visible.
 FOGGY = 0.2 + 0.8 * 0.38
 
 
@@ -54,7 +54,7 @@ def test_the_largest_weight_is_outlined_and_written():
     boxes = [[0.0, 0.0, 0.25, 0.5], [0.25, 0.5, 1.0, 1.0]]
     figure = plots.image_attention(WHITE, [[0.3, 0.7], [0.5, 0.5]], boxes, spread=[[0.1, 0.25], [0.1, 0.1]])
     outlined, undecided, _ = figure.axes
-    # Pixel 0 spans -0.5 to 0.5.
+    # Pixel 0 extends from -0.5 to 0.5.
     assert bounds(outlined) == [[1.5, 1.5, 7.5, 3.5]]
     assert texts(outlined) == ["0.70 ± 0.25"]
     assert not bounds(undecided) and not texts(undecided)
@@ -98,7 +98,7 @@ def test_rows_have_labels_and_continue_below_together():
     heights = [y for _, y in positions]
     assert x < right and y == same
     assert [x for x, _ in positions] == [x, right, x] * 2
-    # Rows from the top: prior and posterior of the first two words, then of the third word.
+    # Panel rows from the top: prior and posterior of the first two words, then of the third word.
     assert heights[0] > heights[3] > heights[2] > heights[5] and heights[3] == heights[4]
 
 

@@ -1,4 +1,4 @@
-"""Interactive alignments: contents of the chart, and errors."""
+"""Tests interactive alignments: contents of the chart, and errors."""
 
 import sys
 
@@ -15,7 +15,7 @@ def weights(*shape):
 
 
 def cells(chart, **values_of_row):
-    """Return data rows of a chart with these values, as (panel, target, [(source, weight, standard deviation)])."""
+    """Return the data rows with these values: a list of (panel, target, [(source, weight, standard deviation)])."""
     rows = [row for row in chart.to_dict()["datasets"]["cells"] if values_of_row.items() <= row.items()]
     return [
         (row["panel"], row["target"], list(zip(row["source"], row["weight"], row.get("spread", 3 * [None]))))
@@ -31,7 +31,7 @@ def test_every_weight_has_its_words_and_its_deviation():
     ]  # fmt: skip
     for row, (_, _, entries) in enumerate(cells(chart)):
         words, values, spread = zip(*entries)
-        # Equal words have separate columns, in their order.
+        # Equal words have separate columns, in the order of the sentence.
         assert words == ("00000 ein", "00001 ein", "00002 Hund")
         np.testing.assert_allclose(values, np.concatenate([p, q])[row], atol=1e-4)
         if row < 2:
@@ -59,7 +59,7 @@ def test_layers_and_heads_can_be_selected():
 
 
 def test_a_word_does_not_end_the_script_around_it():
-    """Altair writes data into a script of its HTML without escapes."""
+    """Words are escaped, because Altair writes data into a script element of its HTML without escapes."""
     chart = plots.interactive_alignment(weights(1), ["</script>", "<!--", "<script>"], ["</SCRIPT>"])
     text = chart.to_json()
     assert "</" not in text and "<!" not in text and "<script" not in text

@@ -49,7 +49,7 @@ def test_heat_map_of_several_panels():
 
 
 def test_other_weights_over_the_weights():
-    """Cells are red if the first weight is larger, blue if the other is, and the usual grey if they agree."""
+    """Cells are red if the first weight is larger, blue if the other weight is larger, and grey if both are equal."""
     first, other = np.array([[1.0, 0.0, 0.25]]), np.array([[0.0, 1.0, 0.25]])
     figure = plots.alignment_heat_map([first, first], ["a", "b", "c"], ["d"], other=[other, None])
     assert colors(figure, 0)[0].tolist() == [[1, 0, 0], [0, 0, 1], [0.75, 0.75, 0.75]]

@@ -1,4 +1,4 @@
-"""Local attention (Luong et al. 2015, section 3.2): windows compared with NumPy and with an equivalent mask."""
+"""Tests local attention (Luong et al. 2015, section 3.2): windows against NumPy and against an equivalent mask."""
 
 import keras
 import numpy as np
@@ -18,12 +18,12 @@ generator = np.random.default_rng(0)
 QUERY = generator.normal(size=(B, T, 4)).astype("float32")
 VALUE = generator.normal(size=(B, S, 6)).astype("float32")
 MASK = np.arange(S) < np.array([7, 4, 1])[:, None]
-# In the first example every window has a key. In the others the windows of the last queries are empty.
+# In the first example every window has a valid key. In the others the windows of the last queries are empty.
 WINDOW = np.abs(np.arange(S) - np.arange(T)[:, None]) <= 2
 
 
 def centre_of(score, query, lengths):
-    """Return p_t, counted from 0."""
+    """Return the centre p_t of each window, counted from 0."""
     if score.position == "monotonic":
         return np.arange(query.shape[1], dtype=float)[None, :]
     logits = np.tanh(query @ score.position_kernel.numpy()) @ score.position_scale.numpy()
@@ -31,7 +31,7 @@ def centre_of(score, query, lengths):
 
 
 def luong(score, query, value, mask):
-    """Return the normalised weights of section 3.2: softmax in the window, times the Gaussian of eq. 10."""
+    """Return the weights of Luong et al. 2015, section 3.2: softmax in the window, times the Gaussian of eq. 10."""
     logits = np.einsum("btd,kd,bsk->bts", query, score.inner.kernel.numpy(), value)
     distance = np.arange(value.shape[1]) - centre_of(score, query, mask.sum(axis=1))[..., None]
     inside = (np.abs(distance) <= score.window) & mask[:, None]
@@ -47,7 +47,7 @@ def attention(position, window=2, **options):
     layer = Attention(Local("bilinear", window, position), **options)
     layer.build(QUERY.shape, VALUE.shape)
     if position == "predictive":
-        # Spreads p_t over the source.
+        # Spread the centres p_t over the source.
         layer.score.position_scale.assign(3.0 * layer.score.position_scale)
     return layer
 
@@ -75,7 +75,7 @@ def test_a_source_of_one_word_or_none(position, length):
 
 
 def test_the_length_excludes_padding():
-    """Padding does not change the result, with one mask or a mask per query."""
+    """Padding does not change the result, with a mask for all queries or a mask per query."""
     layer = attention("predictive")
     padded = layer(QUERY, VALUE, value_mask=MASK)
     by_query = layer(QUERY, VALUE, attention_mask=np.repeat(MASK[:, None], T, axis=1))

@@ -49,7 +49,7 @@ def test_additive(units, use_bias):
 
 
 def test_concat_is_the_printed_formula():
-    """v^T tanh(W [q; k]) of Luong et al. 2015, with one W for the concatenated query and key."""
+    """The score is v^T tanh(W [q; k]) of Luong et al. 2015, with one W for the concatenated query and key."""
     layer = scores.get("concat")
     logits = layer(QUERY, WIDE_KEY)
     assert layer.bias is None and layer.scale.shape[0] == QUERY.shape[-1]
