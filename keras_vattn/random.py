@@ -202,9 +202,9 @@ def _draw_once(draw, condition, word, otherwise):
     fuse across a `tf.cond` if it cannot evaluate the condition at compile time. Both branches draw bits.
 
     In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
-    only after the GPU has finished all earlier work. This applies to every call in the process, because a function does
-    not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured. `tf.vectorized_map` also gets
-    no `tf.cond`, because it cannot convert a branch that reads no seed.
+    only after the GPU has finished all earlier work. This applies to every call and trace in the process, because a
+    function does not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured.
+    `tf.vectorized_map` also gets no `tf.cond`, because it cannot convert a branch that reads no seed.
     """
     # TensorFlow uses this name scope when it traces a function to vectorize.
     is_vectorized = "loop_body" in tf.get_current_name_scope()

@@ -57,7 +57,7 @@ class Alignment:
         return {}
 
     def perturb(self, logits, noise, keys):
-        """Add the noise to the logits, from which `normalize` computes the weights. `noise=None` means no noise."""
+        """Add the noise to the logits, and return logits for `normalize`. `noise=None` means no noise."""
         return logits
 
     def normalize(self, perturbed, noise, keys):

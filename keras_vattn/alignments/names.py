@@ -29,5 +29,5 @@ def get(identifier):
 
 
 def get_prior(identifier, alignment, **kwargs):
-    """Return a `Prior` for an alignment, from a name, class, config dictionary or instance; `None` returns `None`."""
+    """Return a `Prior` for an alignment from a name, class, config dictionary or instance, or `None` for `None`."""
     return None if identifier is None else resolve(identifier, alignment.priors, Prior, "prior", **kwargs)

@@ -10,7 +10,7 @@ class AddedDivergence:
     Attributes:
         loss: The tensor that was passed to `add_loss`.
         total: The KL, unweighted and summed over the batch, a scalar.
-        above_floor: The KL above its floor, summed in the same way.
+        above_floor: The KL above its floor, unweighted and summed over the batch, a scalar.
         batch_size: Number of examples.
         thread: Id of the replica's thread, `None` outside `tf.distribute`.
         is_logged: Whether the KL has been added to the log.

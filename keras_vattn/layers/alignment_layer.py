@@ -148,7 +148,7 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Broadcast x to the shape and sum it over one or more axes of heads. `None` returns `None`."""
+    """Broadcast x to the shape and sum it over one or more axes of heads. Return `None` for `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
     # Multiply a scalar by the number of heads.

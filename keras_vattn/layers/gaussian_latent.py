@@ -15,7 +15,7 @@ class GaussianLatent(GaussianLayer):
     clipped to [-8, 8].
 
     A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
-    loop, `parameters` and `sample` inside it, and `account` after it. There the prior can be any Gaussian.
+    loop, `parameters` and `sample` inside it, and `account` after it. In a decoder, the prior can be any Gaussian.
 
     Formula:
         q(z | x) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m x + b_m, quad log sigma = W_s x + b_s

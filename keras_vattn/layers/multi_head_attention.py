@@ -75,7 +75,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     Raises:
         ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior or posterior logits
             are combined with each other or with a deterministic alignment; if the prior has a different number of
-            heads; if posterior logits have the wrong shape; or if flash attention is used without softmax.
+            heads; if posterior logits have the wrong shape; or if `flash_attention` is used without softmax.
 
     Example:
 
