@@ -274,8 +274,7 @@ class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
     A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the code
-    of Fan et al. 2020, and `"paper"` follows the formula in their paper. A fixed prior uses the number `mean` for every
-    key.
+    of Fan et al. 2020, and `"paper"` follows the paper's formula. A fixed prior uses the number `mean` for every key.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
