@@ -16,7 +16,7 @@ MODULES = [keras_vattn.__name__] + [
     module.name for module in pkgutil.walk_packages(keras_vattn.__path__, prefix="keras_vattn.")
 ]
 HAVE_FORMULAS = (keras.layers.Layer, keras.losses.Loss, keras_vattn.Alignment, keras_vattn.LatentObjective)
-# Base classes and a mixin have no formula, but their subclasses have.
+# These base classes and this mixin have no formula, but their subclasses have one.
 WITHOUT_FORMULA = {"Alignment", "Context", "MultiHeadMixin", "Prior", "Score"}
 
 
@@ -25,7 +25,7 @@ def docstrings():
     tests = []
     for name in MODULES:
         module = importlib.import_module(name)
-        # Examples find only these two packages without an import.
+        # An example may use only these two packages without an import.
         names = {"keras_vattn": keras_vattn, "keras": keras}
         tests += finder.find(module, globs=names)
     return {test.name: test for test in tests}

@@ -38,7 +38,7 @@ def test_the_same_with_and_without_xla(draw):
 
 
 def test_distributions():
-    """Kolmogorov-Smirnov statistics are below 1.95 / sqrt(n), the 0.1% point, and moments within 4 standard errors."""
+    """Kolmogorov-Smirnov statistics are below 1.95 / sqrt(n), the 0.1% point. Moments are within 4 standard errors."""
     uniform, normal, gumbel = (draw((COUNT,), SEED).numpy() for draw in (random.uniform, random.normal, random.gumbel))
     assert stats.kstest(uniform, "uniform").statistic < 1.95 / np.sqrt(COUNT)
     assert stats.kstest(normal, "norm").statistic < 1.95 / np.sqrt(COUNT)
@@ -92,8 +92,8 @@ CONCENTRATIONS = [1.0, 1.0 + np.exp(-10.0), 1.5, 2.0, 7.0, 100.0, np.exp(10.0)]
 
 @pytest.mark.parametrize("concentration", CONCENTRATIONS)
 def test_gamma_draws(concentration):
-    """The Kolmogorov-Smirnov statistic is below 1.95 / sqrt(n), the mean gradient within 4 standard errors of
-    trigamma."""
+    """The Kolmogorov-Smirnov statistic is below 1.95 / sqrt(n). The mean gradient is trigamma within 4 standard
+    errors."""
     noise = random.gamma_noise((COUNT,), random.as_seed(int(concentration)))
     repeated = tf.fill((COUNT,), tf.constant(concentration, tf.float32))
     with tf.GradientTape() as tape:
@@ -175,7 +175,7 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
     "seed", [[3, 4], np.array([3, 4]), tf.constant([3, 4], tf.int64), tf.constant([3, 4], tf.uint32)]
 )
 def test_seeds_of_other_types(seed):
-    """NumPy integers and the seeds of Keras's generators give the noise of the same seed as a tensor."""
+    """NumPy integers and Keras's seed types give the noise that the same seed gives as a tensor."""
     for function in (random.uniform, random.normal, random.gumbel):
         np.testing.assert_array_equal(function((3,), seed), function((3,), SEED))
     np.testing.assert_array_equal(random.fold_in(seed, 7), random.fold_in(SEED, 7))

@@ -192,7 +192,7 @@ def test_an_attention_without_a_softmax_over_keys_warns():
 
 
 def test_an_attention_called_by_keywords(tmp_path):
-    """When the model is rebuilt, Keras computes only the output shape of the layer."""
+    """Rebuilding the model computes only the output shape of the layer."""
     model = model_around(PooledAttention(name="own"))
     bayesian, lines = bayesian_of(model, prior=None), []
     bayesian.save(tmp_path / "model.keras")

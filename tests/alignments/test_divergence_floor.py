@@ -36,7 +36,7 @@ def weibull_to_gamma(k, phi, alpha, beta):
 
 
 def least_divergence(alignment, prior, count):
-    """Return the minimal KL of one query over the logits of q and Psi, searched from three starting points."""
+    """Return the minimal KL of one query over the logits of q and of Psi, searched from three starting points."""
     normalized = alignment.parameterization == "normalized"
     contextual = prior.reads_keys
 

@@ -33,7 +33,7 @@ def test_without_variance_it_is_softmax_attention(alignment):
 
 @pytest.mark.parametrize("name", ["weibull", "lognormal"])
 def test_the_unnormalised_mean_is_exp_phi(name):
-    """The mean of S is within 4 standard errors of exp(phi), phi = log softmax (Fan et al. 2020, section 3.2)."""
+    """Means of S are within 4 standard errors of exp(phi), where phi is the log softmax (Fan et al. 2020, 3.2)."""
     alignment, keys = REPARAMETERISED[name], DenseKeys()
     noise = alignment.noise((100_000, 1, 3), noise_of.as_seed(1))
     noise = noise.numpy() if name == "weibull" else alignment.sigma * noise.numpy()

@@ -62,7 +62,7 @@ def outcome(alignment, prior, logits, other, key, keys, noise):
     return weights, divergence, tape.gradient(objective, sources, unconnected_gradients="zero")
 
 
-# Every alignment with every prior. The flags, heads and sampled weights, take both values for each of them.
+# All pairs of an alignment and a prior, each with two flags: whether there are heads, and whether weights are sampled.
 PAIRS = [
     (x, y, (i + j) % 2 == 1, (i // 2 + j) % 2 == 1) for i, x in enumerate(ALIGNMENTS) for j, y in enumerate(PRIORS)
 ]

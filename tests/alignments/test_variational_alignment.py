@@ -31,7 +31,7 @@ def entropy(weights):
 
 
 def test_statistics_describe_the_weights_instead_of_a_softmax():
-    """A Dirichlet clamps concentrations at e^10, so the entropy of its weights differs from that of a softmax."""
+    """A Dirichlet clamps concentrations at e^10, so its weights have another entropy than a softmax."""
     layer = Attention(alignment=Dirichlet())
     query = 60.0 * QUERY
     _, weights = layer(query, VALUE, value_mask=MASK, return_attention_scores=True)
@@ -231,7 +231,7 @@ def test_a_dirichlet_prior_has_the_range_of_the_alignment():
 @pytest.mark.parametrize("prior", ["contextual", keras_vattn.ContextualPrior()])
 @pytest.mark.parametrize("kind", [LogNormal, keras_vattn.Weibull])
 def test_the_divergence_of_weights_is_at_most_the_divergence_of_draws(kind, prior):
-    """Compares mean losses of 400 training calls, within 4 standard errors."""
+    """Compares the mean losses of 400 training calls. The tolerance is 4 standard errors."""
 
     def make(kl_of):
         layer_prior = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())

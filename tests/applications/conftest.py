@@ -80,7 +80,7 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def once_per_session(tmp_path_factory):
-    """Return a function that computes a JSON value in one process of the session; other processes wait and read it."""
+    """Return a function that computes a JSON value in one process of the session, while other processes wait for it."""
     results = {}
 
     def once_per_session(name, make):

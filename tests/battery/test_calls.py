@@ -37,8 +37,8 @@ def test_symbolic_eager_and_graph_calls_agree(case):
 
 
 def widths_of(case):
-    """Return the inputs with a width. The last axis of logits and probabilities has the length of the keys, and Keras
-    checks the width of its LSTM."""
+    """Return the inputs whose last axis is a feature width. In logits and probabilities it is the number of keys, and
+    Keras checks the width of its LSTM."""
     lengths = {"posterior_logits", "weights", "logits", "log_likelihood", "log_prior", "log_posterior"}
     lengths |= {"inputs", "sequences"} if isinstance(case, (EntriesCase, SoftmaxCase)) else set()
     return [name for name, x in case.arrays().items() if name not in lengths and x.dtype.is_floating]
@@ -89,7 +89,7 @@ def test_fit_of_a_loop(case):
 
 @functools.cache
 def fitted_step_by_step(case_name):
-    """Return the results of one eager float32 step, to which several checks compare."""
+    """Return the log and the weights of one eager float32 step, the reference of several checks."""
     return fitted(next(case for case in CASES if case.name == case_name), run_eagerly=True)
 
 
@@ -119,7 +119,7 @@ def check_fit(case, jit_compile):
         # The tolerance covers the rounding of the gradient and of the weight from which it is subtracted.
         np.testing.assert_allclose(step, expected_step, rtol=0, atol=1e-3 * np.abs(expected_step).max() + 1e-6)
     assert any(np.any(step) for step in steps)
-    # Only values are compared, because the sublayers have other names.
+    # Sublayers of the two models have different names, so compare only the values.
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)
     trackers = [name for name in logs if name.endswith("_kl")]
     assert len(trackers) == case.divergence
@@ -128,14 +128,14 @@ def check_fit(case, jit_compile):
 
 @half_precision_rows(lambda case: case.learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
-    """The loss and the KL of a step in half precision equal the float32 ones up to rounding, with the same draws."""
+    """A half-precision step has the loss and KL of the float32 step up to rounding, because its draws are equal."""
     logs, before, _ = fitted_step_by_step(case.name)
     keras.config.set_dtype_policy(policy)
     half_logs, half_before, half_after = fitted(case, run_eagerly=True)
     assert_equal(half_before, before)
     assert all_finite(half_after)
     error = 0.15 if policy == "mixed_bfloat16" else 0.05
-    # Only values are compared, because the sublayers have other names.
+    # Sublayers of the two models have different names, so compare only the values.
     for (name, value), half in zip(logs.items(), half_logs.values(), strict=True):
         if name == "loss" or name.endswith("_kl"):
             np.testing.assert_allclose(half, value, rtol=error, err_msg=name)
@@ -154,7 +154,7 @@ def test_half_precision(case, policy):
     assert len(layer.losses) == case.divergence
     for loss, accurate in zip(layer.losses, reference.losses):
         assert loss.dtype == tf.float32
-        # The rate of a Weibull contains the exponential of a logit, and a logit has three digits in bfloat16.
+        # The rate of a Weibull contains the exponential of a logit, which bfloat16 stores with three digits.
         np.testing.assert_allclose(loss, accurate, rtol=0.15 if policy == "mixed_bfloat16" else 0.05)
     specs = {name: keras.KerasTensor(tuple(x.shape), x.dtype.name) for name, x in case.arrays().items()}
     assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)

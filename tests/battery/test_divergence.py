@@ -48,8 +48,8 @@ def has_both(case):
 
 @rows(lambda case: case.divergence and has_both(case))
 def test_the_divergence_of_the_distributions_equals_the_loss_exactly(case, no_noise):
-    """The loss is the reduced KL of the layer's posterior and prior distribution; in training, only if the KL is not
-    estimated there. If the KL is estimated at inference, it is the mean over sixteen fixed samples."""
+    """The loss is the reduced KL of the posterior and the prior distribution, in training too unless training estimates
+    the KL. A KL that is estimated at inference is the mean over sixteen fixed samples."""
     layer, arrays = case.built(), case.arrays()
     layer(**arrays, training=True)
     estimates = getattr(layer, "estimates_divergence", False)
@@ -105,7 +105,7 @@ def test_divergence_is_computed_in_float32(case):
     layer = case.built()
     arrays = case.arrays()
     layer(**arrays)
-    # An estimate is a difference of two densities, and both are rounded.
+    # An estimated KL is a difference of log densities, which are rounded.
     rtol = 5e-4 if getattr(layer, "estimates_divergence", False) else 1e-4
     np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=rtol)
     if hasattr(layer, "prior_distribution"):

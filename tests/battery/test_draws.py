@@ -63,7 +63,7 @@ def test_inference_is_deterministic(case):
 # Dropout is excluded, because it scales the entries that it does not drop.
 @rows(lambda case: takes_training(case) and not case.dropout)
 def test_inference_is_the_mean(case, no_noise):
-    """Inference returns the mean. If a sample is one key and has no mean, it returns `without_noise` of the case."""
+    """Inference returns the mean. If a sample is a single key, which has no mean, the case defines `without_noise`."""
     layer, arrays = case.built(), case.arrays()
     assert_close(layer(**arrays, training=True), case.without_noise(layer, arrays), rtol=1e-6, atol=1e-6)
 

@@ -114,7 +114,7 @@ def test_frequencies(temperature):
 
 
 def test_frequencies_of_a_nucleus():
-    """Among 20 000 samples, words of the nucleus have the same ratios as before, within 4 standard errors; seed 4."""
+    """Over 20 000 samples, words of the nucleus keep their probability ratios, within 4 standard errors; seed 4."""
     logits = np.log([0.4, 0.3, 0.15, 0.1, 0.05])
     counts = np.bincount(draws(RandomSampler(4, top_p=0.8), logits), minlength=5)
     probability = np.array([0.4, 0.3, 0.15, 0, 0]) / 0.85
@@ -175,7 +175,7 @@ def test_finished_sentences_are_padded():
 @pytest.mark.parametrize("options", [None, {"seed": 0}, {"seed": 0, "top_k": 2}, {"seed": 0, "top_p": 0.9}])
 @pytest.mark.parametrize("forbidden_ids", [(), (3,)])
 def test_a_sentence_without_a_word_has_no_length(options, forbidden_ids):
-    """After word 4, no word is possible, or only a forbidden one. After word 5 the sentence ends."""
+    """After word 4, every word is impossible or forbidden. After word 5, the sentence ends."""
     table = np.full((6, 6), -np.inf, "float32")
     table[START, 4] = table[5, END] = table[END, END] = 0.0
     table[4, list(forbidden_ids)] = 0.0

@@ -43,7 +43,7 @@ def concentrations(size, distance, center=None, seed=0):
 
 CENTERS = [None, -9.5, -2.0, 0.0, 2.0, 9.5]
 DISTANCES = [1e-3, 1e-2, 0.15, 1.0, 5.0, 20.0]
-# For any two of the three parameters, all pairs of values occur.
+# For any two of the three parameters, all pairs of their values occur.
 PAIRS = [((2, 64, 512)[(i + j) % 3], x, y) for i, x in enumerate(DISTANCES) for j, y in enumerate(CENTERS)]
 
 
@@ -93,7 +93,7 @@ def test_one_valid_key_has_no_divergence():
 
 @pytest.mark.parametrize("prior", [DirichletPrior(0.3), DirichletPrior()])
 def test_a_broadcast_prior(prior):
-    """A prior given as a number or as one row for all queries has the KL and gradient of the repeated prior."""
+    """A number, or one row for all queries, as the prior gives the KL and gradient of the same prior for each query."""
     generator = np.random.default_rng(0)
     alignment, logits = Dirichlet(), tf.constant(generator.normal(size=(2, 3, 5)), tf.float32)
     log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if prior.reads_keys else None

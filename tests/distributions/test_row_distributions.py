@@ -87,7 +87,7 @@ def test_broadcast_parameters(name):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_draws(name):
-    """Means of log S over 20,000 samples are within 5 standard errors, standard deviations within 5%."""
+    """From 20,000 samples, means of log S are within 5 standard errors, and standard deviations within 5%."""
     q, count = MAKE[name](X[:1], DenseKeys()), 20_000
     draws = np.log(q.sample(count, seed=(0, 3)).numpy())
     expected = np.log(twin(q).sample(count, seed=(0, 4)).numpy())
@@ -106,7 +106,7 @@ def test_a_draw_has_a_gradient():
             total = tf.reduce_sum(MAKE[name](x).sample(seed=(0, 1)) ** 2)
         gradient = tape.gradient(total, x).numpy()
         assert np.isfinite(gradient).all() and (gradient[~MASK] == 0.0).all()
-        # A Dirichlet sample with one key is constant, so only the first example is checked.
+        # A Dirichlet sample with one key is constant, so check only the first example, which has several keys.
         assert (gradient[0] != 0.0).all()
 
 
@@ -144,7 +144,7 @@ def test_segment_keys_have_one_value_per_row():
 
 
 def test_estimates_of_any_pair():
-    """Covers distributions of rows and (from TFP) of entries. Means of 4,000 values are within 5 standard errors."""
+    """Covers distributions of rows and (from TFP) of entries. Means of 4,000 estimates are within 5 standard errors."""
     x, y = (np.tile(z, (4_000, *(1 for _ in z.shape))) for z in (X, Y))
     plain, log_normals = tfd.LogNormal(x, 0.8), (distributions.LogNormal(X, 0.8, KEYS), MAKE["lognormal"](Y))
     for q, p, *twins in (

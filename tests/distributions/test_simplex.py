@@ -56,7 +56,7 @@ def test_normalised_draws_have_this_density(name):
 
 
 def test_a_logistic_normal_is_a_normal_of_log_ratios():
-    """Compares with TensorFlow Probability in float64, for the log ratios of all weights to the last weight."""
+    """Compares with a float64 normal of TensorFlow Probability for log ratios of all weights to the last weight."""
     mixing = np.concatenate([np.eye(3), -np.ones((3, 1))], axis=1)
 
     def ratios(loc, scale):
@@ -74,7 +74,7 @@ def test_a_logistic_normal_is_a_normal_of_log_ratios():
 
 @pytest.mark.parametrize(("rate", "draws_divergence", "weights_divergence"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
 def test_the_kl_of_weights_is_at_most_the_kl_of_draws(rate, draws_divergence, weights_divergence):
-    """Weights are a function of the draws. Here: eight equal keys, k = 10, and a contextual prior with rate beta."""
+    """Normalising samples does not raise the KL: here, eight equal keys, k = 10, a contextual prior of rate beta."""
     count = 200_000
     uniform = tf.fill((count, 8), -np.log(np.float32(8)))
     q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)

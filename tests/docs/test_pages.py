@@ -42,7 +42,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 def check_output(shown, printed):
     """Assert that the printed lines contain the shown lines in order, apart from times.
 
-    Other processors round differently, so figures may differ by a tenth or by 0.05.
+    Other processors round differently, so numbers may differ by a tenth or by 0.05.
     """
     lines = (re.sub(r" - \d+m?s(/\w+)?", "", line) for line in printed.splitlines())
     for line in shown.splitlines():
@@ -58,7 +58,7 @@ def agree(shown_line, printed_line):
 
 
 def typed_lines(text):
-    """Yield the lines of code blocks that a reader types: all of Python, shell and JSON, elsewhere only commands."""
+    """Yield the lines that a reader types: all lines of Python, shell and JSON blocks, the commands of other blocks."""
     for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.M | re.S):
         is_continued = False
         for line in block.splitlines():

@@ -85,7 +85,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
 
 
 def test_graph_nodes_are_not_repeated():
-    """Nodes of a graph cannot be repeated. Equal numbers of edges and nodes hide this, since all shapes agree."""
+    """The nodes of a graph cannot be repeated. Shapes do not show this if there are as many edges as nodes."""
     inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
     model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
     nodes, edges = np.ones((3, 4), "float32"), np.array([[0, 1], [1, 2], [2, 0]], "int32")

@@ -14,7 +14,7 @@ def draw(model, num_samples):
 
 
 class TwoCells(recurrent.RecurrentDecoder):
-    """A decoder whose part with two cells has its own dropout rate. The attention's query is the cells' output."""
+    """A decoder with two cells that have their own dropout rate. The attention's query is the cells' output."""
 
     gives = ("lower_hidden", "context", "weights")
 

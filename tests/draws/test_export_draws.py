@@ -41,7 +41,7 @@ def request(function, seed, **inputs):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Return a classifier of logits and its SavedModel's folder; exported with 20 draws, at most 16 rows at a time."""
+    """Return a classifier of logits and its SavedModel's folder: 20 draws, at most 16 rows at a time."""
     keras.utils.set_random_seed(1)
     model, path = classifier(), tmp_path_factory.mktemp("exported")
     export_draws(model, path, outputs="logits", max_rows=16)

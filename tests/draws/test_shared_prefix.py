@@ -128,7 +128,7 @@ def test_dropout_is_not_shared(monkeypatch):
 
 
 def test_a_row_index_is_not_shared():
-    """A row index depends on the position in the batch, which changes if the batch is repeated, so it is not shared."""
+    """A row index depends on the size of the batch, which grows if draws are computed together, so it is not shared."""
 
     class Numbers(layers.Layer):
         def call(self, x):

@@ -104,7 +104,7 @@ def test_a_context_may_exit_while_a_function_runs(method):
 
 
 def test_a_context_ends_in_its_copies():
-    """After a context has ended, its copies do not draw either, and their `predict` leaves no drawing function."""
+    """After a context has ended, models in a copied context do not draw; `predict` caches no drawing function."""
     model = latent_model()
     mean = predict(model)
     with posterior_draws(model, 1):

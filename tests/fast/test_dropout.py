@@ -33,7 +33,7 @@ def test_the_draws_are_equal_with_and_without_xla():
 
 @pytest.mark.parametrize("seed", [(-5, 7), (5, -7), (-5, -7)])
 def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
-    """Folded seeds contain negative numbers."""
+    """Folded seeds may be negative, and XLA must give the same mask for negative seeds."""
     draw = tf.function(lambda seed: random.dropout_mask((100,), 0.5, seed), jit_compile=True)
     np.testing.assert_array_equal(draw(tf.constant(seed)), random.dropout_mask((100,), 0.5, tf.constant(seed)))
 

@@ -30,7 +30,7 @@ OTHER = generator.normal(size=(B, T, S)).astype("float32")
 KEY = generator.normal(size=(B, S, 4)).astype("float32")
 KEYS = DenseKeys(tf.constant(MASK))
 
-# Options of battery rows that differ from the defaults of `named_rows`. Only `RewardToGo` trains the score of "hard".
+# Options of test cases that differ from the defaults of `named_rows`. Only `RewardToGo` trains the score of "hard".
 NAMED_ROWS = {"hard": {"learns": False}, "lognormal": {"fits_float16": False}}
 # Names of the alignments that accept a prior.
 STOCHASTIC = [name for name, x in ALIGNMENTS.items() if x.is_stochastic and x.takes_divergence]
@@ -51,7 +51,7 @@ PRIORS = ("fixed", "rate", "paper", "posterior")
 
 
 def named_rows():
-    """Return the name and options of a battery row for each named alignment, with a prior if it accepts one."""
+    """Return names and options of a test case for each named alignment, with a prior if the alignment accepts it."""
     rows = {}
     for name in ALIGNMENTS:
         prior = {"prior": "contextual"} if name in STOCHASTIC else {}
@@ -91,7 +91,7 @@ def _log_psi(prior, key, keys):
 
 
 def divergence_of(alignment, logits, p, keys, noise=None):
-    """Return KL(q || p) of each row as a layer computes it. p is a result of `parameters`."""
+    """Return KL(q || p) of each row as a layer computes it, for p from `parameters`."""
     variational = VariationalAlignment(alignment)
     variational.prior = p.get("prior")
     scored = AlignmentInputs(p.get("logits", logits), keys, p.get("log_psi"), logits if "logits" in p else None)

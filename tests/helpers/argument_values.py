@@ -133,7 +133,7 @@ OTHER = {
     ("GaussianContext", "prior"): "mean",
 }
 
-# Other arguments that a value requires; the key is an argument of any class, or (class name, argument).
+# Other arguments that a value requires. The key is an argument of any class, or (class name, argument).
 _CONTEXTUAL = {"alignment": "weibull", "prior": "contextual"}
 BESIDE = {
     "prior": {"alignment": "lognormal"},
@@ -177,7 +177,7 @@ def arguments_of(public_class):
             arguments = {**{x.name: x.default for x in parameters if x not in variadic}, **arguments}
             if not variadic:
                 break
-    # Omit arguments that the class fixes, `axis`, which has one value, and arguments that this Keras version lacks.
+    # Omit arguments that the class fixes, `axis` with its single value, and arguments that this Keras version lacks.
     decided = {*getattr(public_class, "fixed_arguments", ()), "draws_noise", "axis"}
     decided |= NEWER_ARGUMENTS.keys() - inspect.signature(keras.layers.MultiHeadAttention).parameters.keys()
     return {name: default for name, default in arguments.items() if name not in decided}

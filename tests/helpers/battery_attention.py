@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for Attention and the layers derived from it."""
+"""Defines the test cases of the battery for Attention and the layers derived from it."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ from keras_vattn import (
     Weibull,
 )
 
-# Options of a row that describe the case and do not belong to the layer.
+# Options that describe a test case and are not arguments of the layer.
 TRAITS = ("bad_options", "is_sparse", "estimates_divergence", "learns", "fits_float16")
 
 
@@ -52,8 +52,8 @@ class AttentionCase(Case):
 
 
 def case_of_alignment(case, name, make, widths, options):
-    """Return a row for an attention. Options in TRAITS describe the case. All others go to the layer, which determines
-    whether the case draws and has a KL."""
+    """Return a test case for an attention. Options in TRAITS describe the case. All others go to the layer, which
+    determines whether the case draws and has a KL."""
     traits = {name: options[name] for name in TRAITS if name in options}
     make = partial(make, **{name: x for name, x in options.items() if name not in TRAITS})
     layer, context = make(), options.get("context", "weighted_sum")

@@ -1,4 +1,4 @@
-"""Defines a row of the battery: how to create and call a layer, and which checks apply to it."""
+"""Defines a test case of the battery: how to create and call a layer, and which checks apply to the layer."""
 
 import dataclasses
 
@@ -16,11 +16,11 @@ WITH_POSTERIOR = {**DIFFERENT_WIDTHS, "posterior_logits": SOURCE}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One row: how to create the layer, its inputs, and which checks apply to it.
+    """A test case: how to create the layer, its inputs, and which checks apply to the layer.
 
     Attributes:
-        name: Id of the row in pytest.
-        make: The constructor with the options of the row; accepts `seed` if `draws`.
+        name: Id of the test case in pytest.
+        make: The constructor with the options of the case; accepts `seed` if `draws`.
         widths: Width of each float input, in the order of the arguments.
         divergence: Whether a call adds a KL.
         draws: Whether a call in training is random.
@@ -124,7 +124,7 @@ class Case:
         return tree.map_structure(lambda _: layer.compute_dtype, result)
 
     def output_shapes(self, layer):
-        """Return `compute_output_shape` for the arrays of the row, except posterior logits."""
+        """Return `compute_output_shape` for the arrays of the case, except posterior logits."""
         shapes = [tuple(x.shape) for name, x in self.arrays().items() if name != "posterior_logits"]
         return layer.compute_output_shape(*shapes)
 

@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for AttentionDecoder, with every kind of attention and without attention."""
+"""Defines the test cases of the battery for AttentionDecoder, with every kind of attention and without attention."""
 
 from functools import partial
 
@@ -115,7 +115,7 @@ def _decoder_case(
 
 
 class StochasticDecoderCase(Case):
-    """A row for StochasticDecoder. Its KL is that of z_t or of c~_t."""
+    """A test case for StochasticDecoder. Its KL is the KL of z_t or of c~_t."""
 
     source_arguments = ("memory",)
     query_mask = "inputs_mask"
@@ -151,7 +151,7 @@ def _stochastic_decoder(score="additive", seed=None, predicted=None, **options):
 
 
 class CellCase(Case):
-    """A row for a recurrent cell. A call runs one step: it takes (B, D) and returns the output and a list of states."""
+    """A test case for a recurrent cell. A call is one step: it takes (B, D) and returns output and list of states."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
@@ -173,7 +173,7 @@ def _location_sensitive(location, seed=None):
 
 
 def _local(seed=None):
-    # At the last step of a long row, the window still contains the only key of a source of length one.
+    # At the last step, the window still contains the only key of a source of length one.
     return GaussianAttention(Local("dot_product", window=8), seed=seed)
 
 

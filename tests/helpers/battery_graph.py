@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for GraphAttention."""
+"""Defines the test cases of the battery for GraphAttention."""
 
 from functools import partial
 
@@ -16,8 +16,8 @@ HEADS, WIDTH = 2, 4
 
 
 class GraphCase(Case):
-    """A row for GraphAttention. The batch is one graph with equal numbers of edges and nodes, because `fit` with arrays
-    needs equal lengths."""
+    """A test case for GraphAttention. The batch is one graph with equal numbers of edges and nodes, because `fit` with
+    arrays needs equal lengths."""
 
     rows_are_independent = False
 

@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for the layers of a latent alignment."""
+"""Defines the test cases of the battery for the layers of a latent alignment."""
 
 from functools import partial
 
@@ -14,11 +14,11 @@ CANDIDATES = 5
 
 
 class CategoricalCase(AttentionCase):
-    """A row for CategoricalAttention: candidates and the float32 logarithms of their weights, -1e30 at masked keys."""
+    """A test case for CategoricalAttention, which returns candidates and float32 log weights, -1e30 at masked keys."""
 
     def outputs(self, result):
-        """Return the candidates, and their products with each weight, because only the exponential of -1e30 is
-        usable."""
+        """Return the candidates and their products with exp(log weight), because -1e30 is usable only in an
+        exponential."""
         candidates = ops.cast(result["candidates"], "float32")
         logarithms = (x for name, x in result.items() if name.startswith("log_"))
         return [candidates, *(candidates * ops.exp(x)[..., None] for x in logarithms)]
@@ -59,7 +59,7 @@ class CategoricalCase(AttentionCase):
 
 
 class TokenLogLikelihoodCase(Case):
-    """A row for TokenLogLikelihood, which is float32 under every policy. Half of the words are ignored."""
+    """A test case for TokenLogLikelihood, which is float32 under every policy. Half of the words are ignored."""
 
     query_mask = "inputs_mask"
 
@@ -79,7 +79,7 @@ class TokenLogLikelihoodCase(Case):
 
 
 class VotesCase(TokenLogLikelihoodCase):
-    """A row for TokenLogLikelihood with targets that weight every word (votes)."""
+    """A test case for TokenLogLikelihood with targets that weight every word (votes)."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         votes = np.random.default_rng(seed).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(batch, steps))
@@ -87,7 +87,7 @@ class VotesCase(TokenLogLikelihoodCase):
 
 
 class LatentLogLikelihoodCase(Case):
-    """A row for LatentLogLikelihood. It does not draw, but its inputs may be values at sampled keys."""
+    """A test case for LatentLogLikelihood. It does not draw, but its inputs may be values at sampled keys."""
 
     query_mask = "log_likelihood_mask"
 
@@ -121,7 +121,7 @@ class LatentLogLikelihoodCase(Case):
 
 
 class RewardToGoCase(Case):
-    """A row for RewardToGo. The weights are one-hot, as a decoder samples them."""
+    """A test case for RewardToGo. The weights are one-hot, as a decoder samples them."""
 
     query_mask = "log_likelihood_mask"
 

@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for MultiHeadAttention."""
+"""Defines the test cases of the battery for MultiHeadAttention."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ HEADS = 2
 
 
 class MultiHeadCase(AttentionCase):
-    """A row for MultiHeadAttention, whose KL and weights have an axis of heads."""
+    """A test case for MultiHeadAttention, whose KL and weights have an axis of heads."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         arrays = super().arrays(batch, steps, seed)
@@ -50,13 +50,13 @@ class MultiHeadCase(AttentionCase):
 
 
 class UnmaskedMultiHeadCase(MultiHeadCase):
-    """A row without a key mask, because Keras's softmax behaves differently if no key is valid."""
+    """A test case without a key mask, because Keras's softmax behaves differently if no key is valid."""
 
     key_mask = None
 
 
 class ChunksCase(MultiHeadCase):
-    """A row with query chunks, which never compute all weights at once."""
+    """A test case with query chunks, for which no call computes all weights at once."""
 
     shows_weights = False
 

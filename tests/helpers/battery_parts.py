@@ -1,4 +1,4 @@
-"""Defines the rows of the battery for scores, contexts, GaussianLatent, dropouts and the LSTM."""
+"""Defines the test cases of the battery for scores, contexts, GaussianLatent, dropouts and the LSTM."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ class ScoreCase(Case):
 
 
 class PositionScoreCase(ScoreCase):
-    """A row for a score that can hide keys, but hides none here."""
+    """A test case for a score that can hide keys, but hides none here."""
 
     def dtypes(self, layer, result):
         return "float32"
@@ -135,7 +135,7 @@ COMPONENT_CASES = [
         "gaussian-context-standard",
         partial(GaussianContext),
         {"weights": SOURCE, "value": 6},
-        # Rows of the attention layers check that the context learns.
+        # The test cases of the attention layers check that the context learns.
         learns=False,
         bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}),
     ),

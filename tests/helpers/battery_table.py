@@ -1,7 +1,7 @@
-"""Lists the rows of the battery: every public layer, in all configurations that run different code.
+"""Lists the test cases of the battery: every public layer, in all configurations that run different code.
 
-A cheap check runs on every row. A costly check runs on a few rows that cover every path (`paths`), and an expensive
-check on fewer rows that cover every trait (`traits`). A check of code around the layer runs on one row per class.
+A cheap check runs on every case. A costly check runs on a few cases that cover every path (`paths`), an expensive check
+on fewer cases that cover every trait (`traits`). A check of code around the layer runs on one case per class.
 """
 
 import collections
@@ -26,7 +26,7 @@ _LAYERS = {case.name: case.make() for case in CASES}
 
 
 def paths(case):
-    """Return the code paths of a row: the class of its layer, with or without a KL, the classes of its components,
+    """Return the code paths of a case: the class of the layer, with or without a KL, the classes of its components,
     whether it draws, its masks, and whether it has query chunks."""
     layer = _LAYERS[case.name]
     flags = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask", "shows_weights")}
@@ -34,7 +34,7 @@ def paths(case):
 
 
 def traits(case):
-    """Return the classes that a row uses anywhere, and whether it has draws, a KL, a loop, masks and chunks."""
+    """Return the classes that a case uses anywhere, and whether it has draws, a KL, a loop, masks and chunks."""
     layer = _LAYERS[case.name]
     names = ("draws", "divergence", "has_loop", "query_mask", "key_mask", "shows_weights")
     return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}
@@ -48,7 +48,7 @@ def _classes(config):
 
 
 def covering(cases, features=paths):
-    """Return the names of a few rows that together have all features of the given rows."""
+    """Return the names of a few cases that together have all features of the given cases."""
     features_by_row, chosen = {case.name: features(case) for case in cases}, set()
     uncovered = set().union(*features_by_row.values())
     while uncovered:
@@ -59,22 +59,22 @@ def covering(cases, features=paths):
 
 
 def rows(condition=lambda case: True, costly=False, expensive=False, by_class=False):
-    """Parametrize a check by the rows to which it applies; the default tier runs the first expensive row of each
-    family."""
+    """Parametrize a check by the cases to which it applies. Of expensive checks, the default tier runs only the first
+    case of each family."""
     chosen = _chosen(condition, costly, expensive, by_class)
     marks = _marks(chosen, expensive)
     return pytest.mark.parametrize("case", [pytest.param(x, id=x.name, marks=marks[x.name]) for x in chosen])
 
 
 def _marks(chosen, expensive):
-    """Return the marks of each row: `slow` in expensive checks, except for the first row of each family."""
+    """Return the marks of each case: `slow` in expensive checks, except for the first case of each family."""
     first = [next((case for case in family if case in chosen), None) for family in FAMILIES]
     return {case.name: pytest.mark.slow if expensive and case not in first else () for case in chosen}
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, extreme=False):
-    """Parametrize as `rows`, with one half-precision policy per row; policies alternate within a class. A class with
-    one row gets both policies, except in expensive checks. In extreme checks, rows may be limited to bfloat16."""
+    """Parametrize as `rows`, with one half-precision policy per case; policies alternate within a class. A class with
+    one case gets both policies, except in expensive checks. In extreme checks, some cases get only bfloat16."""
     cases_by_class, parameters, directions = collections.defaultdict(list), [], itertools.cycle((1, -1))
     chosen = _chosen(condition, costly, expensive)
     marks = _marks(chosen, expensive)

@@ -51,7 +51,7 @@ class Page:
 
     Attributes:
         driver: Selenium's driver, for actions without a method in this class.
-        errors: Messages of the console since `open`, errors alone: list of str.
+        errors: Error messages of the console since `open`: list of str.
         requests: Addresses on other hosts that the page has asked for since `open`: list of str.
     """
 

@@ -1,13 +1,13 @@
 """Prints the polynomials of `keras_vattn.random.log_gamma` and `support.special`: python tests/helpers/coefficients.py
 
-Fits in float64 against scipy, with the largest errors. Prints the coefficients, the constant first.
+The polynomials are fitted to SciPy in float64. Each is printed with its largest error, the constant first.
 """
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial, chebyshev
 from scipy import special
 
-# Normals are at most 6.6. A Gamma sample of concentration c >= 1 is computed from one of concentration c + SHIFT.
+# Normals are within +-6.6. A Gamma sample of concentration c >= 1 is computed from one of concentration c + SHIFT.
 LARGEST_NORMAL, SHIFT = 6.6, 2
 
 

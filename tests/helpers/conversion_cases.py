@@ -24,7 +24,7 @@ TOKENS = {
 
 
 def bayesian_of(model, alignment="weibull", prior="contextual", layers=None, **options):
-    """Convert every attention layer and add a KL, which are not the defaults of `to_bayesian`."""
+    """Convert every attention layer and add a KL; the defaults of `to_bayesian` do neither."""
     return keras_vattn.to_bayesian(model, alignment, prior, layers=layers, **options)
 
 
@@ -48,7 +48,7 @@ def randomized(model):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Block(layers.Layer):
-    """Creates an attention layer in `build`, and contains others in a list and a dictionary."""
+    """Creates an attention layer in `build`. A list and a dictionary contain further attention layers."""
 
     def __init__(self, units=8, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""Runs code in a process that cannot import this project, to load files that the project has exported."""
+"""Runs code in a process that cannot import this project, which tests that the code needs only exported files."""
 
 import json
 import os

@@ -19,7 +19,7 @@ HEAD = ("layer", "SavedModel", "ONNX", "LiteRT")
 
 
 def rows_of_each_layer():
-    """Return the first battery row of each layer class, a dictionary by class name. Cells are omitted, because they are
+    """Return the first test case of each layer class, a dictionary by class name. Cells are omitted, because they are
     exported as a part of decoders."""
     layers = {case.name: case.make() for case in CASES}
     return {
@@ -30,7 +30,7 @@ def rows_of_each_layer():
 
 
 def format_results(case):
-    """Return one result for each format in `HEAD`: "yes" if the model of a battery row returns the outputs of Keras,
+    """Return one result for each format in `HEAD`: "yes" if the model of a test case returns the outputs of Keras,
     "Flex" if LiteRT needs the Flex operations of TensorFlow, and "no" if the format fails."""
     model, arrays = build_model(case, case.make()), {**case.arrays(), **case.masks()}
     arrays = {name: np.asarray(x) for name, x in arrays.items()}

@@ -19,7 +19,7 @@ from applications.vrae.options import PROGRAM as VRAE
 
 ROOT = pathlib.Path(__file__).parents[2]
 _PAGE = ROOT / "docs" / "new_application.md"
-# The files of the program in docs/new_application.md, a dictionary from file names to texts, so that it is tested.
+# The files of the example in docs/new_application.md, a dictionary from names to texts, so that tests can run them.
 SPOTLIGHT_FILES = {
     name.replace("\\", ""): text
     for name, text in re.findall(
@@ -197,7 +197,7 @@ VRAE_CASE = Case(
     answers=("vocabulary.txt", "samples.txt", "generated.txt", "attention.png"),
     answer_options=("--mode", "reconstruct"),
 )
-# A ring of nodes in three classes. The features of a node are its class and its number.
+# Nodes of three classes in a ring. The features of a node are its class and its number.
 _NODES = [
     (number, "abc"[number % 3], "train" if number < 12 else "valid" if number < 18 else "test") for number in range(24)
 ]

@@ -41,7 +41,7 @@ def files_of(folder):
 
 
 def assert_same_run(one, other, rounding=0.0):
-    """Assert that weights, optimizer, seeds and metrics are equal, and histories up to rounding, apart from times."""
+    """Assert that two runs have equal weights, optimizers, seeds, metrics and (up to rounding and times) histories."""
     (record, arrays), (other_record, other_arrays) = (read_checkpoint(folder) for folder in (one, other))
     for row, other_row in zip(without_time(record["rows"]), without_time(other_record["rows"]), strict=True):
         assert row == pytest.approx(other_row, rel=rounding, abs=0.0)

@@ -30,7 +30,7 @@ gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
 _stack = tf_stack.extract_stack()
 tf_stack.extract_stack = lambda stacklevel=1: _stack
 
-# Hypothesis uses the same examples in every run, and no time limit for an example.
+# Hypothesis generates the same examples in every run, without a time limit per example.
 hypothesis.settings.register_profile(
     "keras_vattn",
     deadline=None,
@@ -76,8 +76,8 @@ def restored_dtype_policy():
 
 @contextlib.contextmanager
 def traces_forgotten():
-    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. At the end of this context, remove
-    those that were traced inside, and all kernels."""
+    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. When this context ends, remove those
+    that were traced in it, and all kernels."""
     registered = gradient_registry._registry
     before = set(registered)
     yield
@@ -96,7 +96,7 @@ def forgotten_traces():
 
 @pytest.fixture(autouse=True, scope="module")
 def file_forgotten():
-    """Remove the traces after each file, and exclude all other objects of the file from later collections."""
+    """Remove the traces of a test file at its end. Exclude its remaining objects from later garbage collections."""
     with traces_forgotten():
         yield
     gc.freeze()
@@ -110,7 +110,7 @@ def two_replicas():
 
 @pytest.fixture
 def cudnn_masks(monkeypatch):
-    """Pretend that there is a GPU: record the masks that cuDNN would receive, and run Keras's own loop instead."""
+    """Pretend that there is a GPU. Record the masks that cuDNN would receive, and run Keras's own loop instead."""
     rnn, masks = importlib.import_module("keras.src.backend.tensorflow.rnn"), []
 
     def asked(*arguments):

@@ -2,7 +2,7 @@
 
 import pytest
 
-# The default tier tests loops, states and draws under XLA in rows of the battery.
+# The battery contains the default tier's tests of loops, states and draws under XLA.
 jit_compile = pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 
 

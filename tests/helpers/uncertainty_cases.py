@@ -8,7 +8,7 @@ from keras_vattn import Sampler, random
 
 
 def require_draws_of_whole_sentences(found, model, inputs, target, seed):
-    """Assert that the log-likelihoods of two draws equal those of the training model with the same noise."""
+    """Assert that two draws have the log-likelihoods of the training model with the same noise."""
     noise, values = Sampler(model), []
     inputs = {**inputs, "target_input": shifted(target), "target": target}
     for number in range(2):

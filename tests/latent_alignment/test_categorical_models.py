@@ -26,7 +26,7 @@ def test_the_logits_of_a_decoder():
 
 
 def test_predictions_do_not_depend_on_later_words():
-    """p(y_t | y_<t) does not depend on later words; the posterior does."""
+    """p(y_t | y_<t) does not depend on later words, but the posterior depends on them."""
     vocabulary, words = 8, np.array([[1, 4, 2, 7, 5, 3]])
     embedding, width = keras.layers.Embedding(vocabulary, WIDTH), WIDTH
     decoder = keras_vattn.AttentionDecoder(width, keras_vattn.DeterministicAttention("additive"), feeding="expected")
@@ -54,7 +54,7 @@ def test_predictions_do_not_depend_on_later_words():
         permuted[:, -1] = 6
         np.testing.assert_array_equal(predict(permuted)[:, : time + 1], first[:, : time + 1])
         assert (np.asarray(posterior(permuted))[:, :time] != np.asarray(posterior_logits)[:, :time]).any()
-    # The bound of the target words equals their predicted log p.
+    # The bound of the target words equals the predicted log p of these words.
     decoded = decoder(embedding(words[:, :-1]), memory, return_logits=True)
     latent = attention(decoded["query"], memory, logits=decoded["logits"])
     bound = keras_vattn.LatentLogLikelihood(attention.objective)(

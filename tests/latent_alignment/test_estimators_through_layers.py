@@ -73,7 +73,7 @@ SAMPLED = {
 
 @pytest.fixture(scope="module")
 def enumerated():
-    """Return the gradients of the enumerated bounds, which need no samples."""
+    """Return the gradients of the bounds that enumerate all keys instead of sampling."""
     return {pair: [x[0] for x in through_layers(pair, 1)] for pair in ("elbo/enumerate", "hard/enumerate")}
 
 

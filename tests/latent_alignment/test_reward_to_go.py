@@ -112,7 +112,7 @@ def test_the_expected_gradient_equals_the_enumerated_gradient(query, sees_contex
     """The estimate is exact if it is averaged over all 27 paths through three positions, weighted by p of the path."""
     model = HardModel(query, sees_context, **options)
     if options["baseline"]:
-        # Set the average that earlier calls would leave.
+        # Set an average, as earlier calls would do.
         model.bound.average.assign([-1.3, 1.0])
     with tf.GradientTape(persistent=True) as tape:
         value, log_likelihood, decoded = model()

@@ -157,7 +157,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     with tf.GradientTape() as tape:
         tape.watch([inputs, log_prior])
         log_words = tf.nn.log_softmax(inputs @ kernel + layer.bias.value)
-        # Without a valid key all candidates are the empty context.
+        # If no key is valid, all candidates are the empty context.
         weights = tf.concat([log_prior[:2], tf.fill((1, STEPS, CANDIDATES), -np.log(5.0).astype("float32"))], axis=0)
         value = tf.reduce_logsumexp(log_words + weights[..., None], axis=2)
         total = tf.reduce_sum(value * tf.cos(value))

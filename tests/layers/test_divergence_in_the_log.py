@@ -21,7 +21,7 @@ def latent_model(**compiled):
 
 
 class Elsewhere(keras.callbacks.Callback):
-    """Predicts and calls the model on other data in the middle of every epoch."""
+    """Predicts, and calls the model on other data, in the middle of every epoch."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.model.predict(100.0 * X, verbose=0)

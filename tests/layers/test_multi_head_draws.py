@@ -1,4 +1,4 @@
-"""Tests that MultiHeadAttention samples independently over heads, queries and examples, and drops sampled weights."""
+"""Tests that MultiHeadAttention samples heads, queries and examples independently, and applies dropout afterwards."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def test_no_gradient_to_the_target():
 
 
 def test_sigma_has_a_minimum_and_can_rise_again():
-    """A perfect prediction would drive sigma to 0 without a minimum. At the minimum, sigma can still grow."""
+    """Without a minimum, a perfect prediction would reduce sigma to 0. A sigma at the minimum can still grow."""
     layer = PredictedContext(3, min_log_scale=-1.5)
     layer.build((None, 4))
     layer.log_scale_bias.assign([-100.0] * 3)

@@ -29,7 +29,7 @@ def loss_of(layer, *arguments, **options):
 
 
 def test_lemma_1_semi_analytic_equals_joint():
-    """The second of two layers attends to samples of the first. The mean of the summed KLs is the KL of the joint
+    """The second of two layers attends to samples of the first. The mean of the sum of both KLs is the KL of the joint
     distributions."""
     num_samples = 20_000
     prior = GammaPrior(beta=2.0)

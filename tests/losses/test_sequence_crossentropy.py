@@ -127,7 +127,7 @@ def test_label_smoothing(data, from_logits):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_votes(data, from_logits, label_smoothing):
-    """The value is sum_v votes_v log p(v) and its gradient votes - n p. Masked votes may have any value."""
+    """The value is sum_v votes_v log p(v), and the gradient votes - n p. Masked votes may have any value."""
     _, logits, mask = data
     votes = np.random.default_rng(1).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(BATCH, TIME))
     smoothed = (1 - label_smoothing) * votes + label_smoothing * 10 / VOCABULARY

@@ -75,7 +75,7 @@ def test_coverage_over_many_splits(score, num_calibration, alpha):
         covered.append(sets[np.arange(len(new)), labels[new]].mean())
     error = 4.0 * np.std(covered) / np.sqrt(len(covered))
     assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_calibration + 1) + error
-    # With few examples, the error exceeds half the width of the interval.
+    # With 19 examples or fewer, the interval is narrower than twice the error.
     assert error < 0.5 / (num_calibration + 1) or num_calibration > 19
 
 
@@ -123,7 +123,7 @@ def scores(draw):
 @hypothesis.given(scores())
 @hypothesis.settings(max_examples=100)
 def test_detection_matches_scikit_learn(pair):
-    """Scores are small integers, so that many are tied."""
+    """Scores are small integers, so many scores are equal."""
     in_scores, out_scores = pair
     labels = np.repeat([0, 1], [len(in_scores), len(out_scores)])
     result = out_of_distribution_detection(in_scores, out_scores)

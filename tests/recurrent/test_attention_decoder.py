@@ -76,7 +76,7 @@ def test_initial_weights_equal_the_keras_layer():
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_context_enters_as_rows_of_the_kernel(cell):
-    """The cell equals a Keras cell on [input, context] whose kernel concatenates both kernels."""
+    """A Keras cell on [input, context], with both kernels concatenated, gives the results of the decoder."""
     decoder = AttentionDecoder(UNITS, DeterministicAttention("additive"), cell=cell, query="previous")
     decoded = decoder(INPUTS, MEMORY)
     first_cell = decoder.cells[0]
@@ -178,7 +178,7 @@ def test_feeding_off_equals_an_rnn_followed_by_attention():
     [("current", "sampled", "lstm", 1), ("previous", "expected", "gru", 2), ("current", "off", "lstm", 2)],
 )
 def test_step_equals_the_loop(query, feeding, cell, num_layers):
-    """Steps equal the loop, at inference and under `posterior_draws` with slices of the same noise."""
+    """Calls of `step` equal the loop, at inference and under `posterior_draws` with slices of the same noise."""
     options = {"query": query, "feeding": feeding, "cell": cell, "num_layers": num_layers}
     decoder = AttentionDecoder(UNITS, GaussianAttention("bilinear"), residual=True, **options)
     decoder.build(INPUTS.shape, MEMORY.shape)

@@ -31,7 +31,7 @@ def calls(decoder, **options):
     ],
 )
 def test_the_expected_context_ignores_draws_and_dropout(alignment, context, query):
-    """States depend on the fed contexts. In training they equal the states at inference with the same weights."""
+    """The states depend on the fed context. In training they equal the states at inference with the same weights."""
     attention = Attention("additive", alignment, context, dropout=0.5, seed=1)
     decoder = AttentionDecoder(5, attention, query=query, feeding="expected")
     expected = decoder(INPUTS, MEMORY, memory_mask=MASK, return_logits=True, training=False)

@@ -184,7 +184,7 @@ def test_the_auxiliary_term_reaches_the_encoder_only_through_the_latent():
 
 
 def test_step_equals_the_loop():
-    """Steps equal the loop with and without a memory, at the mean and with slices of the noise of `posterior_draws`."""
+    """Calls of `step` equal the loop, with and without a memory, at the mean and with slices of the same noise."""
     decoder = built()
     for memory in (MEMORY, None):
         with keras_vattn.posterior_draws(decoder, seed=3):

@@ -33,7 +33,7 @@ class ScaledCell(RecurrentCell):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_gradient_of_a_stateless_call(graph):
-    """The gradient of `stateless_call` is by the values that are passed, not by the variables."""
+    """The gradient of `stateless_call` is with respect to the passed values, not to the variables."""
     decoder = AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell)
     decoder(INPUTS, MEMORY)
     values = [tf.convert_to_tensor(3.0 * weight.value) for weight in decoder.trainable_variables]

@@ -84,7 +84,7 @@ def test_in_a_decoder_of_unknown_lengths(query):
 
 
 def test_hidden_keys_have_no_probability_in_latent_alignment():
-    """The most negative float as a logit acts as a mask, even if all keys of a query have it."""
+    """The most negative float as a logit acts as a mask, even if all keys of a query have this logit."""
     logits = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
     posterior = np.random.default_rng(4).normal(size=(2, 3, 5)).astype("float32")
     mask = np.random.default_rng(5).uniform(size=(2, 3, 5)) < 0.6

@@ -66,8 +66,7 @@ def test_masks_are_on_tensors():
 
 
 def test_multi_head_attention_attends_in_one_method():
-    """`_compute_attention` takes queries, keys and values by head and a mask; it returns context by head and
-    weights."""
+    """`_compute_attention` takes queries, keys, values by head and a mask; it returns contexts by head and weights."""
     outputs = []
 
     class Records(keras.layers.MultiHeadAttention):
@@ -106,7 +105,7 @@ def test_attention_scores_are_computed_in_one_method():
 
 
 def test_lstm_runs_its_steps_in_one_method():
-    """`inner_loop` takes sequences, first states and a mask; it returns the last output, all outputs and last
+    """`inner_loop` takes sequences, first states and a mask; it returns the last and all outputs, and the last
     states."""
     results = []
 

@@ -123,8 +123,8 @@ def test_products_outside_the_step_graph():
 
 @pytest.mark.parametrize("make", [tf.Variable, keras.Variable])
 def test_other_tensors_that_steps_share(make):
-    """Covers a shared tensor and variables that are not kernels, a kernel that is also read otherwise, rows of a table,
-    and an integer state."""
+    """Covers shared tensors and variables that are no kernels, a kernel with another use, rows of a table, and an
+    integer state."""
     scale, kernel, table = tf.constant(KERNEL[0]), make(KERNEL[:UNITS]), make(KERNEL[:STEPS])
     unused = make(1.0)
 

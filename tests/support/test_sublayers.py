@@ -32,7 +32,7 @@ def owners(sublayer):
     ],
 )
 def test_a_sublayer_has_one_owner(make, name):
-    """A sublayer of two layers raises an error, because such a model could be saved but not loaded."""
+    """Two layers with the same sublayer raise an error, because a file of them could not be loaded."""
     shared = make()
     first, second = owners(shared)
     first(QUERY, VALUE)
@@ -107,7 +107,7 @@ def test_a_symbolic_call_checks_like_an_eager_call(layer, wrong):
     ids=lambda x: type(x).__name__,
 )
 def test_every_call_checks_shapes(layer):
-    """Every call checks shapes, not only the call that builds, because a batch of one would be broadcast."""
+    """Every call checks shapes, not only the first call, because a batch of one would be broadcast."""
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"Received: query.shape=\(1, 3, 4\), value.shape=\(2, 5, 6\)"):
         layer(QUERY[:1], VALUE)

@@ -24,7 +24,7 @@ REFERENCES = [["a man rides a horse", "a person on a horse ."], ["a ||| dog", ".
 def java(tmp_path, monkeypatch):
     """Return a function that replaces Java with a shell script and returns the log file of this script.
 
-    As PTBTokenizer the script echoes its input; as METEOR it runs the commands that the function receives.
+    Called as PTBTokenizer, the script echoes its input. Called as METEOR, it runs the shell commands in `meteor`.
     """
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -51,7 +51,7 @@ def test_bleu_by_hand():
     scores = without_java(["a b c d x", "p q"], [["a b c", "b c d e f g", "v w y d z"], ["p q r s", "r"]])
     # The first caption matches a b c d, ab bc cd, abc bcd and no 4-gram. The second one matches all its n-grams.
     precisions = [(4 + 2) / (5 + 2), (3 + 1) / (4 + 1), 2 / 3]
-    # The closest reference lengths are 5 for 5 words, and 1 for 2 words, because 1 is closer than 4.
+    # The caption of 5 words has a reference of 5 words. For the caption of 2 words, length 1 is closer than length 4.
     for order in (1, 2, 3):
         assert scores[f"bleu_{order}"] == pytest.approx(math.prod(precisions[:order]) ** (1 / order), abs=1e-8)
     assert scores["bleu_4"] < 1e-3
@@ -64,9 +64,9 @@ def test_bleu_by_hand():
     [
         ("a b c d", ["a b c d"], [1, 1, 1, 1]),
         ("p q x", ["p q r"], [2 / 3, 1 / 2, 0, 0]),
-        # CIDEr averages similarities over references. A word in no reference is as rare as a word in one.
+        # CIDEr is a mean over references. A word in no reference gets the weight of a word in one image's references.
         ("p q x", ["p q r", "v w y"], [1 / 3, 1 / 4, 0, 0]),
-        # A repeated word counts at most as often as in the reference, so p counts once.
+        # CIDEr counts a word at most as often as the reference contains it, so p counts once.
         ("p p", ["p q"], [1 / math.sqrt(4 * 2), 0, 0, 0]),
         # The length penalty for two extra words is exp(-2^2 / (2 * 6^2)).
         ("p q r s", ["p q"], [math.exp(-4 / 72) * x for x in (2 / math.sqrt(4 * 2), 1 / math.sqrt(3), 0, 0)]),
@@ -74,7 +74,7 @@ def test_bleu_by_hand():
     ],
 )
 def test_cider(hypothesis, references, similarities):
-    """A second image with other words and a perfect caption gives all words the same weight."""
+    """The second image has other words and a perfect caption, so all words have the same weight."""
     scores = without_java([hypothesis, "e f g h"], [references, ["e f g h"]])
     assert scores["cider"] == pytest.approx((10 * np.mean(similarities) + 10) / 2)
 
@@ -102,7 +102,7 @@ def test_tokens_by_rules(caption, tokens):
 
 
 def test_with_java(java, capsys):
-    """The tokenizer removes punctuation. METEOR receives the statistics that it returned before, to compute scores."""
+    """The tokenizer removes punctuation. METEOR computes scores from statistics that it returned before."""
     log = java(METEOR)
     report = caption_metrics(HYPOTHESES, REFERENCES)
     assert (report["tokenizer"], report["num_empty"], report["meteor"]) == ("PTBTokenizer", 1, 0.375)

@@ -64,7 +64,7 @@ def recomputed(run, regions, num_regions, target_input, target):
 
 @every_model
 def test_values_match_the_equations(run_of_model, eagerly, model):
-    """At the mean weights, every model equals the network of Rennie et al. 2017; latent regions are summed out."""
+    """With mean weights, models equal the network of Rennie et al. 2017. A latent region is summed out."""
     run = run_of_model(model)
     regions, _, target_input, target = captions_of(run)
     num_regions = np.arange(len(regions), dtype=np.int32) % 3 + 2
@@ -117,8 +117,8 @@ def test_self_critical_decoder(run_of_model):
 
 @pytest.mark.parametrize("baseline", ["soft", "none"])
 def test_the_score_function_gradient(tmp_path, eagerly, monkeypatch, baseline):
-    """For two words and two regions, the estimate summed over all region paths equals the gradient of the expected
-    log-likelihood, for any baseline."""
+    """For two words and two regions, the gradient estimate summed over all region paths equals the gradient of the
+    expected log-likelihood, for any baseline."""
     run = run_of(tmp_path, model="hard", dropout=0.0, baseline=baseline)
     models, paths = run.models, np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     drawn = {"gumbel": tf.constant(1e6 * np.eye(4, dtype="float32")[paths])}

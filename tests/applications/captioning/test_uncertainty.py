@@ -17,7 +17,7 @@ def first_images(run, count=3):
 
 @pytest.mark.slow
 def test_draws_share_noise_across_a_caption(run_of_model, eagerly):
-    """All words of a caption share one draw: the training model gives the same log-likelihood with this noise."""
+    """One draw scores a whole caption: with the same noise, the training model returns the same log-likelihood."""
     run, regions = run_of_model("wc", **NOISY), first_images(run_of_model("wc", **NOISY))
     captioner = Captioner(run)
     figures, target = captioner._uncertain(*regions, 2, 5), captioner.search(*regions)["ids"]

@@ -64,7 +64,7 @@ def without_pictures(monkeypatch):
 
 @pytest.fixture
 def interrupted():
-    """Return a context manager that stops training, like Ctrl-C, after a step of an epoch, both counted from 0."""
+    """Return a context manager that stops training, like Ctrl-C, after step `step` of epoch `epoch`, counted from 0."""
 
     @contextlib.contextmanager
     def interrupted(epoch, step):

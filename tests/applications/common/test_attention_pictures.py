@@ -17,7 +17,7 @@ def panels_of(figure):
 
 
 def test_models_are_drawn_side_by_side(tmp_path):
-    """Each example has a row of panels. Missing weights have no panel; prior and posterior share one."""
+    """Each example has a row of panels. Missing weights have no panel. Prior and posterior share a panel."""
     first, other = alignment("prior", "posterior", "exact"), alignment("mean")
     figure = draw_alignments({"variational": [first] * 2, "wc": [other] * 2}, tmp_path / "x.png")
     panels = panels_of(figure)

@@ -114,7 +114,7 @@ def test_epochs_of_one_step(tmp_path, eagerly, every_steps, epoch):
 
 
 def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
-    """The model's metrics list the KL of a layer once for each layer that contains it."""
+    """Two layers contain the same tracker, so Keras lists the tracker twice among the metrics. It is restored once."""
 
     class Tracked(keras.layers.Layer):
         def __init__(self):

@@ -22,7 +22,7 @@ from applications.common.errors import InputError, pass_through
 from applications.common.options import Positive
 from applications.common.program import Program
 
-# A program that runs commands of several programs, then lists the heavy packages that are imported.
+# This program runs commands of several programs, then lists the heavy packages that have been imported.
 CALLS = """
 import contextlib, importlib, io, json, sys
 from applications.common.command_line import main
@@ -70,7 +70,7 @@ def calls_of_toy(run, folder):
 
 @pytest.mark.slow
 def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
-    """Each mistake is reported in one line. Neither mistakes nor help import TensorFlow."""
+    """Each mistake is reported in one line. Neither help nor a mistake imports TensorFlow."""
     (tmp_path / "run").mkdir()
     config = {"out": str(tmp_path / "run"), **toy.options, **written(toy.data, tmp_path)}
     (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(config))

@@ -50,7 +50,7 @@ def test_the_runs_of_a_comparison(toy):
 
 @pytest.mark.parametrize("steps, first, start_steps", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
 def test_a_limit_of_steps_is_shared_out(toy, steps, first, start_steps):
-    """A start and its continuation together take the steps of other entries. The start gets its share of 10 epochs."""
+    """A start and the run that continues it share the steps of one entry; the start's share is its epochs of 10."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     total = min(steps, 50)
@@ -170,7 +170,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
     apart, together = (without_time(read_history(tmp_path / x / "gaussian_seed_1")) for x in ("out", "here"))
     # The number of threads changes the rounding of sums.
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(apart, together, strict=True))
-    # `compare` rejects a folder with other options or data, and names a damaged file.
+    # `compare` rejects a folder with other options or other data. The error names a damaged file.
     before = files_of(out)
     toy.fails("omit these options: units: 4 in the folder, 5 requested", *compare_words(toy, *words[5:], units=5))
     path = next(tmp_path.glob("data.*"))

@@ -61,7 +61,7 @@ def test_a_warm_up_and_a_cosine():
 
 
 def test_the_schedule_of_mcan():
-    """The rate is min(2.5e-5 t, 1e-4) in epoch t, and falls to 1/5 every 2 epochs after 10 (Fan et al. 2020, B.2.3)."""
+    """The rate is min(2.5e-5 t, 1e-4) in epoch t. After epoch 10, 2 epochs divide it by 5 (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
@@ -213,7 +213,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 @pytest.mark.slow
 def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
-    """`--start-from` rejects a run of another size or with other options, no epochs or steps left, or no state."""
+    """`--start-from` rejects a run that has another size or other options, no steps or epochs left, or no state."""
     for changes, message in (
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
         ({"standardize": False}, f"--start-from: {copied_toy} was trained with other values of standardize."),

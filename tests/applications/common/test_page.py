@@ -28,7 +28,7 @@ def sentence(title="one", source=("ein", ATTACK), target=("a", ATTACK), **panels
 
 
 def written(tmp_path, **fields):
-    """Write a page with these fields and return its HTML."""
+    """Write a page with these fields, and return the HTML text."""
     path = tmp_path / "report.html"
     figures = table(("figure", "value"), [("a", 1)])
     write_page(path, Page(**{"title": "run", "heading": "head", "tables": figures, **fields}))

@@ -65,7 +65,7 @@ def test_before_the_first_checkpoint_a_run_starts_again(toy, trained_toy, tmp_pa
 
 @pytest.mark.parametrize(("checkpoint_steps", "step"), [(None, 0), (3, 4)])
 def test_states_between_epochs(toy, tmp_path, interrupted, checkpoint_steps, step):
-    """An epoch has five steps. The state is saved only after epochs, or also after every third step of the run."""
+    """The state is saved after each epoch of five steps or, with `checkpoint_steps`, also after every third step."""
     with interrupted(1, 4):
         toy.fails("interrupted", *toy.train(tmp_path / "run", checkpoint_steps=checkpoint_steps), status=130)
     record, _ = read_checkpoint(tmp_path / "run")

@@ -108,7 +108,7 @@ def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch
 
 
 def test_what_a_run_knows_of_itself(tmp_path):
-    """A run folder records the digest of the data, the number of epochs and the weights."""
+    """A run folder returns its number of epochs, and raises an error if its data changed or its weights are missing."""
     folder = RunFolder.open(tmp_path, CONFIG)
     assert not folder.has_data() and folder.num_epochs() == 0
     folder.require_data(digest_of("anything"))

@@ -47,8 +47,8 @@ def test_an_entry_of_a_list():
 
 
 def test_means_of_seeds_and_paired_differences():
-    """A metric that no model has gets no column, and a metric that one seed lacks is a dash. The difference of two
-    perplexities is the difference of their logarithms, with its own interval."""
+    """A metric that no model has gets no column. A metric that one seed lacks is shown as a dash. The difference of two
+    perplexities is the difference of their logarithms, with an interval of its own."""
     records_by_model = {
         "a": [record(0.1, math.e), record(0.2, math.e), record(0.3, math.e)],
         "b|c": [record(0.2, math.e**2), record(0.31, math.e**2), record(0.42, math.e**3, bleu=3.0)],

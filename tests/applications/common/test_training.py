@@ -89,7 +89,7 @@ def test_the_keras_file_is_the_model_that_is_reported_on(toy, trained_toy):
     assert getattr(model, "optimizer", None) is None
 
 
-# How to get the batch function (options, first epoch) of a training split. Other programs use its `batches`.
+# For some programs, the function that returns batches for (options, first epoch) of a split; by default `batches`.
 BATCHES = {
     "spotlight": lambda part: lambda options, epoch: array_batches(part, 10, options.run.seed, epoch),
     "ved": lambda part: lambda options, epoch: part.batches(options.fit.batch_size, options.run.seed, epoch),

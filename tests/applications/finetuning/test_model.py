@@ -54,7 +54,7 @@ def test_models_of_one_seed_start_alike(tmp_path):
 
 @pytest.mark.parametrize("architecture, share, drawn", [("bert", 1, 3), ("bert", 2 / 3, 2), ("albert", 1 / 3, 3)])
 def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share, drawn):
-    """The unannealed KL is a mean over unpadded queries and keys, heads, and random layers (calls, for ALBERT)."""
+    """The unannealed KL is a mean over unpadded queries and keys, over heads, and over calls of the random layers."""
     sizes = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
     backbones = {
         "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),

@@ -75,7 +75,7 @@ class Foreign:
 
 
 RECONSTRUCT = np.zeros(0).__reduce__()[0]
-# Object dtypes: NumPy would read their eight bytes as an address.
+# Dtypes of Python objects: NumPy would interpret eight bytes of the file as an address.
 OBJECT = Foreign(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
 HOLDER = Foreign(np.dtype, ("V8", False, True), (4, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
 FORGED = [

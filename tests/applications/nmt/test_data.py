@@ -45,7 +45,7 @@ def test_references_are_normalized(tmp_path):
 
 
 def test_files_and_long_sentences(tmp_path):
-    """Published file names are accepted, plain or compressed. Long pairs are dropped in training and cut elsewhere."""
+    """Published file names are accepted, plain or compressed. Long pairs are dropped in training, else truncated."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20], ("train.de", "train.en"))
     write_pairs(folder, [*PAIRS[20:24], ("wort " * 30, "word " * 30)], ("val.de", "val.en"))
     for name in ("train.de", "train.en"):
@@ -64,7 +64,7 @@ def test_files_and_long_sentences(tmp_path):
 
 
 def test_a_pair_with_an_empty_side_after_segmentation(tmp_path):
-    """Segmentation empties a side that is only a space mark. Such training pairs raise an error or are counted."""
+    """Segmentation empties a side that consists of a space mark. Such training pairs raise an error or are counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\u2581", "nothing"), *PAIRS[5:]])
     options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))

@@ -61,7 +61,7 @@ def test_alignments_of_every_kind_of_model(model, kinds, tmp_path, eagerly):
 
 @pytest.mark.slow
 def test_controls_swap_the_source(run, eagerly, monkeypatch):
-    """The source control is the mean loss of log p if each target is scored with another sentence's source."""
+    """The source control is the mean drop of log p of the target if another sentence replaces the source."""
     part = run.data["valid"]
     monkeypatch.setattr(run.options.fit, "batch_size", 5)
     translator, costs = Translator(run), []
@@ -80,7 +80,7 @@ def test_controls_swap_the_source(run, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_validation_after_an_epoch(run, eagerly, monkeypatch):
-    """Validation logs the perplexity of the loss, and BLEU for greedy translations of the first sentences."""
+    """Validation logs the perplexity, computed from the loss, and BLEU of the first sentences, decoded greedily."""
     monkeypatch.setattr(run.options.reports, "num_decoded", 3)
     monkeypatch.setattr(run.options.reports, "decode_every", 2)
     callback, part = TranslateValidation(run), run.data["valid"]
@@ -100,7 +100,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_validation_during_the_warm_start_is_ignored(tmp_path, monkeypatch, weights_only):
-    """The schedule and the choice of the best weights skip the epochs of the warm start, because q is untrained."""
+    """Learning rate schedule and choice of the best weights skip the warm start's epochs, because q is untrained."""
     losses = iter([5.0, 6.0, 9.0, 8.0])
     monkeypatch.setattr("applications.nmt.train.perplexity", lambda nats: next(losses))
     on_epoch_end = TranslateValidation.on_epoch_end

@@ -15,7 +15,7 @@ SOURCE = tf.constant(arrays()["source"], tf.int32)
 
 
 def log_likelihood_of_draws(run, sentence, ids, num_draws):
-    """Decode each draw alone with the noise of the search; return log p(word | previous words, draw), (n, T)."""
+    """Decode each draw alone, with the noise of the search; return log p(word | previous words, draw), (n, T)."""
     models, options = run.models, run.options
     decoder, emission = models.decoder, models.emission
     encoded, mask = models.encoder(SOURCE), SOURCE != PAD

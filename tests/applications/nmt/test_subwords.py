@@ -104,7 +104,7 @@ def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder):
 
 
 def test_words_of_pieces_count_the_original_words():
-    """Indices count original words, as gold links do. Unknown words, words split by NFKC and empty words shift none."""
+    """Indices count original words, as gold links do. Unknown, NFKC-split and empty words do not shift indices."""
     sentences = ["the xyzzy dog", "it´s a ½ \x07 \x07x dog", "", "\x07"]
     words = subwords.WordEncoder.fit(["the dog it a"], 20).words_of_pieces(sentences)
     assert [indices.tolist() for indices in words] == [[0, 1, 2], [0, 0, 1, 2, 4, 5], [], []]

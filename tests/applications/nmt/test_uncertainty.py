@@ -48,7 +48,7 @@ def test_the_likelihood_at_the_mean_matches_the_search(run_with, eagerly):
 
 @pytest.mark.slow
 def test_draws_share_noise_across_a_sentence(run_with, eagerly):
-    """All words of a sentence share one draw: the training model gives the same log-likelihood with this noise."""
+    """One draw scores a whole sentence: with the same noise, the training model returns the same log-likelihood."""
     run = run_with("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     translator = Translator(run)
@@ -73,7 +73,7 @@ def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypa
 
 @pytest.mark.slow
 def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
-    """With `uncertainty`, `generate` writes the same texts as without, in input order."""
+    """`generate` writes the same texts with and without `uncertainty`, in the order of the input."""
     run, part = run_with("wc"), run_with("wc").data["valid"]
     lines = tmp_path / "lines"
     lines.write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))

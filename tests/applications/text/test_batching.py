@@ -73,12 +73,12 @@ def test_few_shapes_and_one_trace_each():
 
 
 def test_the_buckets_have_the_least_padding():
-    """Compares the padding with that of every other way to split the lengths that occur."""
+    """Compares the padding of the buckets with that of every other way to split the lengths."""
     generator = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)
         rows = [np.ones(length) for length in lengths]
-        # S = length and T = length + 1, so every way to split one sorted list can be tried.
+        # S = length and T = length + 1, so this loop can try every way to split one sorted list of lengths.
         places = np.unique(lengths)
         cost = lambda ends: sum((x := min(end for end in ends if end >= length)) * (x + 1) for length in lengths)  # noqa: E731, B023
         least = min(cost((*ends, places[-1])) for ends in itertools.combinations(places[:-1], 2))

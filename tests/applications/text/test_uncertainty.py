@@ -54,7 +54,7 @@ def test_a_line_for_each_sentence_below_the_heads():
 
 
 def test_written_words_are_read_again():
-    """The end token counts as a word, and padding does not."""
+    """The end token counts as a word of the sentence; padding does not."""
     target = tf.constant([[5, 6, END], [7, END, PAD]])
     assert shifted(target).numpy().tolist() == [[START, 5, 6], [START, 7, PAD]]
     outputs = uncertainty_of(lambda: tf.math.log(tf.fill((2, 3, 8), 1 / 8)), target)
@@ -71,8 +71,8 @@ def sentences(information, entropy, log_likelihood, num_words):
 
 
 def test_the_quality_of_the_most_certain():
-    """Mutual information sorts by quality. Entropy and likelihood per word sort in reverse. A random order has the mean
-    quality."""
+    """Mutual information ranks sentences by quality, entropy and likelihood per word in reverse, and a random order
+    gives the mean quality."""
     quality = np.arange(20.0)[::-1]
     num_words = np.where(np.arange(20) % 2, 4, 2)
     records = sentences(np.arange(20), -np.arange(20), -quality * num_words, num_words)
@@ -95,7 +95,7 @@ def test_the_quality_of_the_most_certain():
 
 
 def test_equally_certain_sentences_have_no_order():
-    """Sentences with equal uncertainty are not sorted by quality, although the input is sorted from best to worst."""
+    """Ties are not ranked by quality, although the input is sorted from best to worst."""
     quality = np.arange(100.0)[::-1]
     records = sentences(*np.ones((4, 100)))
     curves = coverage_report(records, {"mean": lambda rows: quality[rows].mean()}, "attention")["quality"]["mean"]

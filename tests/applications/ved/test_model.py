@@ -77,7 +77,7 @@ def test_a_training_step_moves_every_weight(model, values, batch):
     assert np.isfinite(models.training.train_on_batch(*batch_of(model, batch))).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    # Each of z and a stochastic attention adds one KL.
+    # A latent z adds one KL, and so does a stochastic attention.
     is_drawn = kind.attention in ("standard", "mean", "weibull", "lognormal", "dirichlet")
     assert len(models.training.losses) == kind.latent + is_drawn
 

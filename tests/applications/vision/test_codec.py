@@ -50,7 +50,7 @@ def test_boxes_that_are_drawn_have_an_area():
     "boxes, expected", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
 )
 def test_which_regions_are_the_cells_of_scenes(boxes, expected):
-    """The right cell of a word is known only if the regions are the cells of scenes."""
+    """The region of a word in a caption is known only if the regions are the cells of scenes."""
     extractor = types.SimpleNamespace(boxes=boxes)
     assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == expected
     assert scenes.are_cells(RegionCodec(3, 16)) and not scenes.are_cells(RegionCodec(3, 36))

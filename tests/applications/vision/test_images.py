@@ -33,7 +33,7 @@ KINDS = {
     "deep_grey.png": (png(GREY.astype(np.uint16) * 256 + 77), np.repeat(GREY, 3, axis=-1)),
     "photo.jpeg": (tf.io.encode_jpeg(np.full((9, 7, 3), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
     "grey.jpg": (tf.io.encode_jpeg(np.full((9, 7, 1), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
-    # The content determines the format, not the file name.
+    # The content of a file determines its format, not the file name.
     "named.jpg": (png(PIXELS), PIXELS),
 }
 BROKEN = {

@@ -1,4 +1,4 @@
-"""Tests metrics against direct computations, and the draws for the uncertainty metrics."""
+"""Tests metrics and uncertainties against direct computations, and the noise on image features."""
 
 import keras
 import numpy as np
@@ -63,7 +63,7 @@ def test_kinds_of_draws(tmp_path):
     for figures in report.values():
         assert set(figures["pavpu"]) == {"all", "yes/no", "number", "other"}
         assert figures["num_draws"] == 4 and np.isfinite([figures["nll"], figures["brier"], figures["ece"]]).all()
-    # Draws of the attention disagree.
+    # Draws of the attention give different predictions, so there is mutual information.
     assert report["attention"]["mutual_information"] > 0
     assert uncertainty(run, run.data["test"], 0) == ({}, {})
 

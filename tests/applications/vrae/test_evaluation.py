@@ -66,7 +66,7 @@ def test_three_perplexities(reported, informed):
 
 @pytest.mark.slow
 def test_the_published_likelihood(reported):
-    """The published value equals the reconstruction, unless there is a z_t, which it samples from the prior."""
+    """The published value is the reconstruction, except in models with z_t, where z_t is sampled from its prior."""
     for model, same in (("vrae", True), ("vrae_sa", False)):
         likelihood = reported(model)[2]["likelihood"]
         assert (likelihood["published"]["nats"] == pytest.approx(likelihood["reconstruction"], rel=1e-5)) == same
@@ -124,7 +124,7 @@ def test_attention_movement(reported):
 
 
 def test_sentences_of_the_grammar_are_judged(reported, monkeypatch):
-    """The summary counts correct generated and rebuilt sentences. Text from files is not judged."""
+    """The summary counts grammatical and correctly rebuilt sentences. Sentences from files are not judged."""
     run, _, report = reported("vrae")
     assert "grammar" not in report and summary(report)[0].startswith("The perplexity of 4 sentences is at most ")
     sources = ["a quiet doctor reads a book", "the sailors eat two pears", "two bakers wash the car at noon"]
@@ -180,7 +180,7 @@ def test_table_3(tmp_path):
 
 
 def test_tables(reported):
-    """Titles name the kind of each value, and published values are beside ours."""
+    """Column titles say how a likelihood is computed. Published values are next to ours."""
     records = {model: [TRAINED | {"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
     shown = figures_of(COLUMNS, records["vrae_sa"][0])
     for title in ("NLL, paper's kind", "PPL, paper's kind", "PPL (ELBO)", "PPL (IW)", "KL(z_enc)", "KL of z_t"):
