@@ -49,7 +49,7 @@ def test_predictions_are_unchanged_by_both_conversions(name):
 
 
 def test_without_noise_training_is_the_original():
-    """The model has all three Keras attention layers, with masks. Without noise, training returns its outputs."""
+    """Without noise, a converted model with all three Keras attention layers and masks trains like the original."""
     model = functional_model()
     bayesian = bayesian_of(model, keras_vattn.Weibull(1e7))
     np.testing.assert_allclose(bayesian(X, training=True), model(X), rtol=1e-3, atol=1e-3)
@@ -130,7 +130,7 @@ def test_two_attentions_to_one_masked_memory():
 
 
 def test_keras_attention_has_the_kl_of_our_attention():
-    """`keras.layers.Attention` with scale 1 is unscaled dot-product attention."""
+    """The KL equals that of our layer: `keras.layers.Attention` with scale 1 is unscaled dot-product attention."""
     query, value = keras.Input((4, 8)), keras.Input((5, 8))
     model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
     ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.GammaPrior(0.3))
@@ -301,7 +301,7 @@ def kl_losses(model, inputs):
 
 @pytest.mark.parametrize("make_model", slow_after([functional_model, nested_model]))
 def test_kl_weights_are_saved(make_model, tmp_path):
-    """The current weight of each layer is saved, also if some attention layers do not draw."""
+    """The current weight of each layer is saved, even if some attention layers do not draw."""
     bayesian = bayesian_of(make_model(), layers=2)
     for number, layer in enumerate(keras_vattn.stochastic_layers(bayesian)):
         layer.kl_weight = 0.1 * (number + 1)

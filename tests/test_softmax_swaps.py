@@ -204,7 +204,7 @@ def test_an_attention_called_by_keywords(tmp_path):
 
 
 class Heads(keras.layers.MultiHeadAttention):
-    """Computes its own weights, although its class name and its unused softmax suggest otherwise."""
+    """An attention that computes its own weights, although its class name and unused softmax suggest otherwise."""
 
     def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=False):
         weights = keras.ops.softmax(keras.ops.einsum(self._dot_product_equation, key, query))

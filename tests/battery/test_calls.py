@@ -83,7 +83,7 @@ def test_fit_under_xla(case):
 
 @rows(lambda case: case.learns and case.has_loop, expensive=True)
 def test_fit_of_a_loop(case):
-    """A loop has one form for XLA and one without. Other layers build the same graph with and without XLA."""
+    """Loops have one form for XLA and one for other graphs. Layers without a loop build the same graph for both."""
     check_fit(case, jit_compile=False)
 
 

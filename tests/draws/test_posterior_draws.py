@@ -57,7 +57,7 @@ def test_a_seed_repeats_the_draw():
 
 
 def test_layers_draw_independently():
-    """Two layers with equal shapes have independent noise: its correlation is within 4 standard errors of 0."""
+    """The noise of two layers with equal shapes is independent: the correlation is within 4 standard errors of 0."""
     inputs = keras.Input((5,))
     first, second = GaussianLatent(500), GaussianLatent(500)
     model = keras.Model(inputs, [first(inputs), second(inputs)])

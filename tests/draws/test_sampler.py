@@ -114,7 +114,7 @@ def test_every_layer_has_its_own_seeds():
 
 
 def test_threads_share_an_untraced_sampler():
-    """Other threads that call the model itself are not affected."""
+    """A sampler does not affect other threads that call the model itself."""
     model = attention_model()
     mean, sampler, traces = np.asarray(model(X)), Sampler(model, dropout=True), num_traces(model) + 1
     with concurrent.futures.ThreadPoolExecutor(8) as threads:

@@ -16,7 +16,7 @@ def pair(rate, **options):
 
 @pytest.mark.parametrize(("rate", "shape"), [(0.3, (6, 5, 7)), (0.5, (3, 3, 5)), (0.0, (3, 3, 5)), (1e-4, (1,))])
 def test_the_draws_equal_keras(rate, shape):
-    """Covers several calls, eagerly and in a graph. An odd number of entries uses half of the last pair."""
+    """Covers several calls, eagerly and in a graph. For an odd number of entries, half of the last pair is unused."""
     x = tf.ones(shape)
     ours, reference = pair(rate)
     in_graph = tf.function(lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None] * len(shape))])

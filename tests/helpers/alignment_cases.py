@@ -137,7 +137,7 @@ def _prior_parameters(alignment, p):
 def _row_divergence(alignment, row, p):
     if isinstance(alignment, Dirichlet):
         if len(row) == 1:
-            return 0.0  # a point
+            return 0.0  # the only key has weight 1
         clamp = lambda x: -10 + np.logaddexp(0, x + 10) - np.logaddexp(0, x - 10)  # noqa: E731
         other = p["logits"] if "logits" in p else np.log(p["alpha"])
         q, p = (distributions.Dirichlet(np.exp(clamp(x))) for x in (row, other))
@@ -156,7 +156,7 @@ def _row_divergence(alignment, row, p):
     if alignment.kl_of == "weights":
         if len(row) == 1:
             return 0.0
-        # The logs of the ratios of all entries to the last entry are normal.
+        # The log ratios of the entries to the last entry are normal.
         ratios = np.eye(len(row))[:-1] - np.eye(len(row))[-1:]
         q, p = (_normal(ratios @ np.asarray(x.loc), np.max(x.scale) ** 2 * ratios @ ratios.T) for x in (q, p))
     return distributions.kl_divergence(q, p)

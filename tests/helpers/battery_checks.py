@@ -25,7 +25,7 @@ def all_finite(tensors):
 
 
 def objective(case, layer, result):
-    """Return a mean over the batch that includes every output and the KL."""
+    """Return an objective of all outputs and the KL, averaged over the batch."""
     outputs = case.floats(result)
     return sum(ops.sum(ops.square(x)) / outputs[0].shape[0] for x in outputs) + sum(layer.losses)
 

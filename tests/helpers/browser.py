@@ -52,7 +52,7 @@ class Page:
     Attributes:
         driver: Selenium's driver, for actions without a method in this class.
         errors: Error messages of the console since `open`: list of str.
-        requests: Addresses on other hosts that the page has asked for since `open`: list of str.
+        requests: Addresses on other hosts that the page has requested since `open`: list of str.
     """
 
     def __init__(self, driver):

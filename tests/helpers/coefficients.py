@@ -71,7 +71,7 @@ def root_of_gap(log_ratio):
 
 
 def logarithm():
-    """Return poly in log x = eta + eta^2 poly(eta), eta^2 / 2 = x - 1 - log x: the first half of the quantile."""
+    """Return poly in log x = eta + eta^2 poly(eta) for eta^2 / 2 = x - 1 - log x, the first step of the quantile."""
     largest = 1.08 * LARGEST_NORMAL / np.sqrt(1 + SHIFT)
     eta = chebyshev_nodes(400, -largest, largest)
     low, high = np.full_like(eta, -60.0), np.full_like(eta, 6.0)

@@ -53,7 +53,7 @@ def layers(objective):
 
 
 def run(parts, inputs, posterior=True, **call):
-    """Return the bound (B, T) of the targets and the outputs of the attention."""
+    """Return the bound of the targets, (B, T), and the outputs of the attention, a dictionary."""
     logits = inputs["posterior_logits"] if posterior and parts["attention"].objective.uses_posterior else None
     mask = ops.not_equal(inputs["targets"], 0)
     latent = parts["attention"](

@@ -55,7 +55,7 @@ def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
     return {name: x.astype("int32") for name, x in named.items()}
 
 
-# These tests use only ids, so the codec has only sizes.
+# A codec that consists of vocabulary sizes, because these tests use only ids.
 CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 

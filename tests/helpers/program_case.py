@@ -24,7 +24,7 @@ class Case:
         data: Dictionary from the options that name files to their text, or to the bytes of an .npz.
         evaluated: Data for `evaluate`, a dictionary like `data`.
         lines: Inputs of `generate` or `predict`.
-        answers: Files that the program writes in addition to the common ones.
+        answers: Files that the program writes in addition to those of all programs.
         answer_options: Options of `generate` or `predict` that are needed to read inputs.
         steps: Steps per epoch of the toy program.
         unreadable: An input that the toy program cannot read, and the error message.

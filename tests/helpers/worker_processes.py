@@ -18,7 +18,7 @@ FORKS.set_forkserver_preload(["keras_vattn", "applications.common.training", "ap
 
 
 def run_workers(work, arguments, folder):
-    """Call a function in parallel processes, one per tuple of arguments; return the exit status and output of each.
+    """Call a function in one process per tuple of arguments; return the exit status and output of each process.
 
     Args:
         work: Function defined in a module.

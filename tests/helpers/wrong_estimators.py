@@ -12,7 +12,7 @@ def score_term_missing(log_likelihood, log_probability, baseline):
 
 
 def baseline_under_q_with_gradient(log_likelihood, log_probability, baseline):
-    # Wrong: this expectation under q has a gradient.
+    # Wrong: the baseline, the expectation under q, must not have a gradient.
     expected = tf.reduce_logsumexp(log_probability + log_likelihood, axis=-1, keepdims=True)
     reward = tf.stop_gradient(log_likelihood) - expected
     return tf.reduce_mean(log_likelihood + reward * log_probability, axis=-1)

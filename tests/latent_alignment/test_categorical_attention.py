@@ -58,7 +58,7 @@ def test_a_prediction_has_no_posterior(objective):
 
 
 def test_weights_of_draws_in_a_prediction():
-    """A sample from p has weight 1/K, a sample from q renormalised p / q, and the baseline 0."""
+    """The weight is 1/K for samples from p, renormalised p / q for samples from q, and 0 for the baseline."""
     latent = call(CategoricalAttention(objective=LatentObjective("hard/sample", num_samples=4)), training=True)
     log_weights = latent["log_weights"].numpy()
     np.testing.assert_allclose(log_weights[..., :4], -np.log(4.0), rtol=1e-6)

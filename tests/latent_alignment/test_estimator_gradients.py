@@ -101,7 +101,7 @@ def test_importance_weighted_gradient_equals_the_gradient_of_its_expectation(num
 
 @pytest.mark.parametrize("num_samples", [2, 3])
 def test_the_wake_sleep_gradient_matches_its_definition(num_samples):
-    """The gradient is E_q sum_k v_k (d log p(y | z_k) + d log p(z_k) + d log q(z_k)), as in Ba et al. 2015."""
+    """The gradient is E_q sum_k v_k d(log p(y | z_k) + log p(z_k) + log q(z_k)), with weights v (Ba et al. 2015)."""
     log_likelihood, log_prior, log_posterior = (x.numpy()[0] for x in parameters(variables()))
     prior, posterior = np.exp(log_prior), np.exp(log_posterior)
     word = np.exp(WORD_LOGITS[0] - np.log(np.exp(WORD_LOGITS[0]).sum(-1, keepdims=True)))

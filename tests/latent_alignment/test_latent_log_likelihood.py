@@ -73,7 +73,7 @@ def score_gradient(layer, log_likelihood=LOG_LIKELIHOOD[..., :3]):
 
 
 def test_baselines():
-    """The gradient with respect to log q is (log p(y | z) - b) / K."""
+    """With a baseline b, the gradient with respect to log q is (log p(y | z) - b) / K."""
     gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample", baseline=None)))
     np.testing.assert_allclose(gradient, DRAWN[0] / 3, rtol=1e-5)
     gradient = score_gradient(LatentLogLikelihood(make_objective("elbo/sample")), LOG_LIKELIHOOD[..., :4])
@@ -127,7 +127,7 @@ def test_moving_average(compiled):
 
 
 def test_the_mask_of_the_queries_reaches_the_loss():
-    """Plain operations in the emission drop the mask. The log probabilities of the attention carry it to the loss."""
+    """Operations in the emission drop the mask. The log probabilities of the attention carry the mask to the loss."""
     words = keras.Input((None,), dtype="int32")
     memory = keras.Input((None, 6))
     query = keras.layers.Embedding(11, 6, mask_zero=True)(words)

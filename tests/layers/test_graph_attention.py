@@ -131,7 +131,7 @@ def test_reductions(reduction, count):
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
 def test_a_union_of_graphs_equals_the_separate_graphs(prior_over):
-    """With a Psi over all nodes of the call, only the KL differs."""
+    """If Psi is normalised over all nodes of the call, the KL differs, but the outputs are equal."""
     layer = built(alignment="weibull", prior="contextual", prior_over=prior_over)
     graphs = [(X, EDGES), (X[:4] + 1.0, np.array([[0, 1], [1, 0], [2, 1]], "int32"))]
     outputs, losses = [], []

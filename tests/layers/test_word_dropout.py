@@ -8,7 +8,7 @@ IDS = np.random.default_rng(1).integers(0, 20, size=(200, 50))
 
 
 def test_protected_ids_stay_and_the_rate_is_kept():
-    """The fraction of replaced unprotected words is 0.25 within 4 standard errors; seed 3."""
+    """Of the unprotected words, a fraction of 0.25 is replaced, within 4 standard errors; seed 3."""
     layer = WordDropout(0.25, replacement_id=1, protected_ids=(0, 2), seed=3)
     words = layer(IDS, training=True).numpy()
     protected = (IDS == 0) | (IDS == 2)

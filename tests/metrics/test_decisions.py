@@ -75,7 +75,7 @@ def test_coverage_over_many_splits(score, num_calibration, alpha):
         covered.append(sets[np.arange(len(new)), labels[new]].mean())
     error = 4.0 * np.std(covered) / np.sqrt(len(covered))
     assert 1 - alpha - error <= np.mean(covered) <= 1 - alpha + 1 / (num_calibration + 1) + error
-    # With 19 examples or fewer, the interval is narrower than twice the error.
+    # With few examples, the interval is more than twice as wide as the error.
     assert error < 0.5 / (num_calibration + 1) or num_calibration > 19
 
 

@@ -189,7 +189,7 @@ def test_significance(draws, labels):
 @pytest.mark.parametrize("test", ["welch", "paired"])
 @pytest.mark.parametrize("on", ["probabilities", "log_probabilities"])
 def test_without_variance_different_means_are_certain(test, on):
-    """Without variance, different means are certain, although ten floats 0.1 may have a variance above 0."""
+    """Different means without variance are certain, even if rounding gives a variance above 0 for ten equal values."""
     draws = np.tile([[[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [1.0, 0.0, 0.0]]], (10, 1, 1))
     result = pavpu(draws, [0, 0, 0], test=test, on=on)
     assert result.p_values.tolist() == [0.0, 1.0, 0.0]

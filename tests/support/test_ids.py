@@ -37,7 +37,7 @@ def crossentropy():
 
 @pytest.mark.parametrize("make", [words, log_likelihood, bound, crossentropy])
 def test_ids_that_arrive_as_floats(make):
-    """Float ids, the default of `keras.Input`, give the same words in half precision. Eagerly, fractions raise."""
+    """Float ids, the `keras.Input` default, give the same words in half precision. In eager mode, fractions raise."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     function, floats = make(), tf.constant(IDS, tf.float32)
     expected = ops.cast(function(IDS), "float32")

@@ -49,7 +49,7 @@ def without_java(hypotheses, references):
 def test_bleu_by_hand():
     """BLEU is computed over the whole corpus with the closest reference lengths. N-grams may match any reference."""
     scores = without_java(["a b c d x", "p q"], [["a b c", "b c d e f g", "v w y d z"], ["p q r s", "r"]])
-    # The first caption matches a b c d, ab bc cd, abc bcd and no 4-gram. The second one matches all its n-grams.
+    # The first caption matches a b c d, ab bc cd, abc bcd and no 4-gram. All n-grams of the second caption match.
     precisions = [(4 + 2) / (5 + 2), (3 + 1) / (4 + 1), 2 / 3]
     # The caption of 5 words has a reference of 5 words. For the caption of 2 words, length 1 is closer than length 4.
     for order in (1, 2, 3):

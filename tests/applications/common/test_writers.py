@@ -73,7 +73,7 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
 
 
 def test_what_is_set_aside(tmp_path, other_writer):
-    """Only another finished run replaces the backup of a finished run. Any run replaces that of an unfinished run."""
+    """Only a finished run replaces the backup of a finished run. Any run replaces the backup of an unfinished run."""
     path, aside = tmp_path / "run", tmp_path / "run.overwritten"
 
     def run(number, *files):

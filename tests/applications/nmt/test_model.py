@@ -37,8 +37,8 @@ def test_models_learn(model):
 
 @pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
 def test_attentions_beyond_the_translation_papers(model, eagerly):
-    """With random weights or a random context vector, the network adds the KL of the attention. Reports use the mean:
-    the weights are the softmax of the scores."""
+    """With random weights or a random context vector, the network adds the KL of the attention. Reports use the mean
+    weights, the softmax of the scores."""
     run = random_run(model)
     attention = run.models.decoder.attention
     assert attention.kl_weight == 1.0

@@ -130,7 +130,7 @@ def test_controls_swap_the_latent_the_memory_or_the_source(model, eagerly):
     models = build(options, codec)
     for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
-    # The last batch is one pair, so it has no other source. Three pairs share a source.
+    # The last batch is one pair, so no other source can replace the source. Three pairs have the same source.
     part = encode(options, codec, ParallelText(*map(list, zip(*[PAIRS[0], PAIRS[0], *PAIRS[:9]]))))
     measured = controls(Run(None, options, {}, codec, models), part)
     expected = {name: [] for name in measured}
