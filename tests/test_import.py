@@ -43,7 +43,7 @@ def test_a_backend_of_the_configuration_file_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["1", "True"])
-def test_keras_2_in_the_place_of_keras_3_gives_a_warning(value, monkeypatch, recwarn):
+def test_keras_2_instead_of_keras_3_gives_a_warning(value, monkeypatch, recwarn):
     """Models of `tf.keras` ignore weights and losses of our layers, so TF_USE_LEGACY_KERAS gives a warning."""
     from keras_vattn.support.backend import require_tensorflow
 

@@ -21,7 +21,7 @@ def test_protected_ids_stay_and_the_rate_is_kept():
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_the_ends_of_the_rate(rate):
+def test_the_extreme_rates(rate):
     words = WordDropout(rate, replacement_id=1, protected_ids=(0,))(IDS, training=True)
     np.testing.assert_array_equal(words, IDS if rate == 0.0 else np.where(IDS == 0, 0, 1))
 

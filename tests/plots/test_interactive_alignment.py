@@ -58,7 +58,7 @@ def test_layers_and_heads_can_be_selected():
     assert filters == [f"!isValid(datum.{name}) || datum.{name} === {name}" for name in ("layer", "head")]
 
 
-def test_a_word_does_not_end_the_script_around_it():
+def test_words_are_escaped_in_scripts():
     """Words are escaped, because Altair writes data into a script element of its HTML without escapes."""
     chart = plots.interactive_alignment(weights(1), ["</script>", "<!--", "<script>"], ["</SCRIPT>"])
     text = chart.to_json()

@@ -82,7 +82,7 @@ def test_no_token_is_a_formula_blank_or_endless(tmp_path):
     assert labels == ["$\\frac$", "␣", "↵", "Donaudampfschifffahrtsg…", "ελληνικά", "русский", "كان"]
 
 
-def test_letters_without_a_font_are_spelled_out_not_warned_about(tmp_path, monkeypatch):
+def test_letters_without_a_font_are_spelled_out(tmp_path, monkeypatch):
     plain = text._font_with
     monkeypatch.setattr(text, "_font_with", lambda letter: None if letter == "年" else plain(letter))
     figure = plots.alignment_heat_map(weights(1, 2), ["5年", "x"], ["年"], title="年", path=tmp_path / "a.png")

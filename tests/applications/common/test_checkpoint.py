@@ -113,7 +113,7 @@ def test_epochs_of_one_step(tmp_path, eagerly, every_steps, epoch):
     assert len(read_history(tmp_path)) == 8
 
 
-def test_a_metric_that_two_parts_hold_is_restored_once(tmp_path, eagerly):
+def test_a_metric_of_two_layers_is_restored_once(tmp_path, eagerly):
     """Two layers contain the same tracker, so Keras lists the tracker twice among the metrics. It is restored once."""
 
     class Tracked(keras.layers.Layer):

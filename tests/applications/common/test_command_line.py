@@ -69,7 +69,7 @@ def calls_of_toy(run, folder):
 
 
 @pytest.mark.slow
-def test_mistakes_and_help_are_answered_before_tensorflow_is_imported(toy, tmp_path):
+def test_mistakes_and_help_do_not_import_tensorflow(toy, tmp_path):
     """Each mistake is reported in one line. Neither help nor a mistake imports TensorFlow."""
     (tmp_path / "run").mkdir()
     config = {"out": str(tmp_path / "run"), **toy.options, **written(toy.data, tmp_path)}
@@ -156,7 +156,7 @@ def test_a_program_exits_with_the_status(name, monkeypatch, capsys):
     assert stop.value.code == 2
 
 
-def test_the_page_on_a_program_of_ones_own():
+def test_the_page_on_new_programs():
     """docs/new_application.md names every function of a program, and its example has at most 154 lines."""
     text = (ROOT / "docs" / "new_application.md").read_text(encoding="utf-8")
     for name in (name for names in PLACES.values() for name in names):

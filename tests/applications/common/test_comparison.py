@@ -49,7 +49,7 @@ def test_the_runs_of_a_comparison(toy):
 
 
 @pytest.mark.parametrize("steps, first, start_steps", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
-def test_a_limit_of_steps_is_shared_out(toy, steps, first, start_steps):
+def test_a_limit_of_steps_is_divided(toy, steps, first, start_steps):
     """A start and the run that continues it share the steps of one entry; the start's share is its epochs of 10."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
@@ -139,7 +139,7 @@ def test_a_comparison(toy, compare_words, tmp_path, commands_run, without_pictur
 
 
 @pytest.mark.slow
-def test_a_model_from_the_weights_of_another(toy, compare_words, tmp_path, commands_run, without_pictures):
+def test_a_model_that_starts_from_another(toy, compare_words, tmp_path, commands_run, without_pictures):
     """In `gaussian@deterministic`, the start `deterministic` is trained first and does not appear in tables."""
     printed = toy.succeeds(*compare_words(toy, "--seeds", 1, "--models", "gaussian@deterministic"))
     out, names = tmp_path / "out", ("deterministic_1_epochs_seed_0", "gaussian_from_deterministic_seed_0")
@@ -183,7 +183,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
     toy.fails("metrics.json is damaged", *words)
 
 
-def test_more_steps_go_on_but_not_from_a_start(toy, tmp_path):
+def test_a_run_with_a_start_cannot_be_continued(toy, tmp_path):
     """A run with a start cannot be trained for more steps, because the start would keep its number of steps."""
     options = options_of(toy, out=str(tmp_path), models=("gaussian@deterministic", "gaussian"), seeds=1)
     started, alone = plan(toy.program, options)

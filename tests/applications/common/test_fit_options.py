@@ -126,7 +126,7 @@ def test_a_gradient_is_clipped():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["best", "last"])
-def test_the_weights_that_are_kept(toy, tmp_path, keep):
+def test_which_weights_are_stored(toy, tmp_path, keep):
     """The loss rises in training. The report uses the weights of the best or of the last epoch, as `keep` says."""
     words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)
     toy.succeeds(*words)
@@ -161,7 +161,7 @@ def test_half_precision(toy, tmp_path, weights_only):
 
 
 @pytest.mark.slow
-def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
+def test_a_missing_strategy(toy, tmp_path, monkeypatch):
     """With TF_CONFIG but no strategy, every machine would train its own model, so `train` prints a message."""
     monkeypatch.setenv("TF_CONFIG", "{}")
     replicas.strategy_of.cache_clear()
@@ -212,7 +212,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 
 
 @pytest.mark.slow
-def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
+def test_runs_that_cannot_be_continued(toy, copied_toy, tmp_path):
     """`--start-from` rejects a run that has another size or other options, no steps or epochs left, or no state."""
     for changes, message in (
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),

@@ -23,7 +23,7 @@ from applications.ved.options import PROGRAM
         (("2", "3"), 3, ["2", "3", "2"], True),
     ],
 )
-def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
+def test_gpus_are_divided(gpus, num_jobs, visible, grows):
     environments = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
     assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in environments] == visible
     assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in environments} == {"true" if grows else None}

@@ -46,7 +46,7 @@ def test_a_value_that_an_option_cannot_have(toy, name, value, message):
         check(with_values(toy.program.default, {name: value}))
 
 
-def test_no_value_and_the_choice_none(toy, tmp_path):
+def test_none_as_no_value_and_as_a_choice(toy, tmp_path):
     """`none` means no value if an option is optional. Otherwise it may be a choice. Files follow the same rule."""
     words = ["--clip-norm", "none", "--max-steps=none", "--mixed-precision", "none", "--jit", "off"]
     options = read_options(toy.program, "train", words)

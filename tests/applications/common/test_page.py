@@ -54,7 +54,7 @@ class Elements(html.parser.HTMLParser):
             self.texts.append(data.strip())
 
 
-def test_what_a_page_shows_is_text(tmp_path):
+def test_the_content_of_a_page_is_escaped(tmp_path):
     """Titles, tables, samples, options and chart data are escaped."""
     (tmp_path / "curves.png").write_bytes(PNG)
     text = written(
@@ -123,7 +123,7 @@ def test_models_beside_each_other():
     assert apart.samples[0][2] == ("translation", "x")
 
 
-def test_what_is_shown_is_read_again():
+def test_shown_examples_are_read_again():
     shown = Shown([[("source", "a"), ("translation", [("b", 0.5)])]], [sentence()])
     again = Shown.of(json.loads(json.dumps(shown.record())))
     assert again.samples[0][0] == ("source", "a")

@@ -18,7 +18,7 @@ TABLES = yaml.safe_load(pathlib.Path(papers.__file__).with_name("papers.yaml").r
 KNOWN = {**CAPTIONING, **FINETUNING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
 
 
-def test_a_figure_is_as_it_is_printed():
+def test_published_values_have_the_printed_digits():
     assert papers.published_figure("deng_1", "variational_enum", "BLEU") == "33.10"
     assert papers.published_figure("bahuleyan_2_map", "ved_dattn@ved:epochs=3", "BLEU-4") == "4.16"
     # The paper has no model with this start, so the value of the model without a start is used.
@@ -31,7 +31,7 @@ def test_a_figure_is_as_it_is_printed():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_line_is_a_model_with_a_figure_for_every_head(name):
+def test_every_line_is_a_model_with_a_value_for_every_heading(name):
     lines = {key: line for key, line in TABLES[name].items() if key not in ("of", "heads")}
     assert {model for key in lines for model in key.partition(":")[0].split("@")} <= KNOWN.keys()
     assert {len(line) for line in lines.values()} == {len(TABLES[name]["heads"])}

@@ -32,7 +32,7 @@ def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, 
     assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
+def test_a_changing_line_on_a_terminal(clock, capsys, monkeypatch):
     """On a terminal, a progress line overwrites the previous line, and the last line is cleared at the end."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for seconds in progress.progress([9.0, 0.1, 0.2], "read"):

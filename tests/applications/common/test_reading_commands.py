@@ -98,7 +98,7 @@ def test_a_run_of_an_earlier_version(toy, copied_toy):
     toy.fails(f"{path}: this version has no option prior_scale. Received: paper", "evaluate", "--run", copied_toy)
 
 
-def test_a_value_that_a_run_cannot_have(toy, copied_toy):
+def test_invalid_values_in_the_config_of_a_run(toy, copied_toy):
     """Commands name config.yaml and the invalid option. `predict` works even if the run's data files are missing."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
@@ -169,7 +169,7 @@ def read_only(monkeypatch):
     return read_only
 
 
-def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_only, without_pictures):
+def test_a_run_on_a_read_only_disk(toy, copied_toy, tmp_path, read_only, without_pictures):
     """Commands report an unwritable folder before any work; `evaluate` can write into another folder."""
     before, run = files_of(copied_toy), ["--run", copied_toy]
     read_only(copied_toy)
@@ -184,7 +184,7 @@ def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_
     assert files_of(copied_toy) == before
 
 
-def test_figures_are_printed_where_they_cannot_be_written(toy, copied_toy, monkeypatch):
+def test_metrics_are_printed_even_if_they_cannot_be_written(toy, copied_toy, monkeypatch):
     def fsync(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -82,7 +82,7 @@ def test_states_between_epochs(toy, tmp_path, interrupted, checkpoint_steps, ste
     ),
     ids=lambda options: options["schedule"],
 )
-def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, interrupted, options):
+def test_stopped_within_an_epoch_with_other_options(toy, tmp_path, weights_only, interrupted, options):
     """The saved state includes the learning rate and the loss scale."""
     toy.succeeds(*toy.train(tmp_path / "whole", **options))
     with interrupted(1, 2):
@@ -146,7 +146,7 @@ def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
 
 
 @pytest.mark.parametrize("call", [2, 5])
-def test_a_full_disk_leaves_a_run_that_goes_on(toy, trained_toy, tmp_path, monkeypatch, weights_only, call):
+def test_a_run_continues_after_a_full_disk(toy, trained_toy, tmp_path, monkeypatch, weights_only, call):
     """A run can be resumed after the disk was full while weights or a state of training were written."""
     calls, savez = [], np.savez
 
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_a_run_that_goes_on(toy, trained_toy, tmp_path, monke
     assert_same_run(tmp_path / "run", trained_toy)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(toy, tmp_path):
+def test_a_loss_of_nan_ends_the_run(toy, tmp_path):
     words = toy.train(tmp_path / "run", learning_rate=1e30, clip_norm=None, optimizer="sgd")
     toy.fails("The loss became", *words, status=3)
     assert not (tmp_path / "run/weights.npz").exists()
@@ -187,7 +187,7 @@ def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy,
     assert_same_run(tmp_path / "run", trained_toy)
 
 
-def test_overwriting_spares_what_is_no_run(toy, tmp_path):
+def test_overwriting_deletes_only_runs(toy, tmp_path):
     """`--overwrite` deletes neither another program's folder with a config.yaml nor the run of `--start-from`."""
     other = tmp_path / "project"
     other.mkdir()

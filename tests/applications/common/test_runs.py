@@ -82,7 +82,7 @@ def test_other_options_are_named_with_both_values(tmp_path):
     assert RunFolder.load(tmp_path).config["epochs"] == 9
 
 
-def test_what_is_no_run_folder(tmp_path):
+def test_invalid_run_folders(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match=r"no config\.yaml"):
             RunFolder.load(path)
@@ -107,7 +107,7 @@ def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_run_knows_of_itself(tmp_path):
+def test_the_contents_of_a_run_folder(tmp_path):
     """A run folder returns its number of epochs, and raises an error if its data changed or its weights are missing."""
     folder = RunFolder.open(tmp_path, CONFIG)
     assert not folder.has_data() and folder.num_epochs() == 0

@@ -79,7 +79,7 @@ def test_the_report_of_a_run(toy, trained_toy, run_of):
     assert "\nEpoch 2/2\n" in output
 
 
-def test_the_keras_file_is_the_model_that_is_reported_on(toy, trained_toy):
+def test_the_keras_file_contains_the_reported_model(toy, trained_toy):
     """model.keras contains the weights of weights.npz and no optimizer, whose state is in the checkpoint."""
     model = keras.models.load_model(trained_toy / "model.keras")
     arrays = read_arrays(trained_toy / "weights.npz")
@@ -99,7 +99,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("name", slow_after(CASES))
-def test_batches_depend_on_the_number_of_their_epoch_alone(name, run_of):
+def test_batches_depend_only_on_the_epoch_number(name, run_of):
     """A resumed run reads the batches of an uninterrupted run. All batches have the same element spec in TensorFlow."""
     case = CASES[name]
     run, application = load_run(case.program.application(), run_of(case).path), case.program.application()
@@ -128,7 +128,7 @@ def test_a_resumed_run_has_no_other_options(toy, trained_toy):
     assert (trained_toy / "config.yaml").read_bytes() == before
 
 
-def test_bad_data_leave_the_run_that_was_to_be_overwritten(toy, copied_toy, tmp_path):
+def test_invalid_data_overwrite_no_run(toy, copied_toy, tmp_path):
     """If the data are invalid, `--overwrite` deletes no run and `train` creates none."""
     before, words = files_of(copied_toy), toy.train(copied_toy)
     (tmp_path / "data.txt").write_text("one column\n")
@@ -138,7 +138,7 @@ def test_bad_data_leave_the_run_that_was_to_be_overwritten(toy, copied_toy, tmp_
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_is_begun_anew(toy, copied_toy, weights_only):
+def test_a_run_is_overwritten(toy, copied_toy, weights_only):
     """With `--overwrite`, the new run may have other options, and all files of the old run are deleted."""
     (copied_toy / "mine.txt").write_text("")
     toy.succeeds(*toy.train(copied_toy, units=5, epochs=1), "--overwrite")

@@ -61,7 +61,7 @@ def test_the_lock_ends_with_its_process(tmp_path):
         process.stdout.close()
 
 
-def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
+def test_a_locked_folder_is_not_written(toy, copied_toy, other_writer):
     """A run folder that another process has locked can be read, but not written."""
     other_writer(copied_toy)
     before = files_of(copied_toy)
@@ -72,7 +72,7 @@ def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
     assert files_of(copied_toy) == before
 
 
-def test_what_is_set_aside(tmp_path, other_writer):
+def test_the_backup_of_a_run(tmp_path, other_writer):
     """Only a finished run replaces the backup of a finished run. Any run replaces the backup of an unfinished run."""
     path, aside = tmp_path / "run", tmp_path / "run.overwritten"
 

@@ -43,7 +43,7 @@ def samples_of(part, labels=None, **outputs):
     return APPLICATION.shown(run, types.SimpleNamespace(part=part), outputs).samples
 
 
-def test_samples_say_whether_they_are_right():
+def test_samples_are_judged():
     """Samples of classes and spans are marked as right or wrong; samples of scores are not."""
     classes = Texts(["one", "two"], None, ["yes", "no"])
     first, second = samples_of(classes, ["no", "yes"], answers=["yes", "yes"], spread=np.array([0.1, 0.2]))

@@ -40,7 +40,7 @@ def test_one_small_batch_exactly(monkeypatch):
 
 
 @pytest.mark.parametrize("first_epoch", [None, 0])
-def test_every_row_once_and_whole(first_epoch):
+def test_every_row_occurs_once(first_epoch):
     sources, targets = pairs()
     epoch = batches(sources, targets, first_epoch=first_epoch)
     assert sorted(itertools.chain(*rows_of(epoch))) == list(range(203))
@@ -89,7 +89,7 @@ def test_the_buckets_have_the_least_padding():
     assert bucket_shapes(rows, rows, 1).tolist() == [[places[-1], places[-1] + 1]]
 
 
-def test_many_lengths_are_cut_at_some(monkeypatch):
+def test_many_lengths_share_few_buckets(monkeypatch):
     monkeypatch.setattr(batching, "MAX_CUTS", 5)
     sources, targets = pairs(300)
     shapes = bucket_shapes(sources, targets)
@@ -120,7 +120,7 @@ def test_length_is_known():
     assert len(list(bucketed_dataset(sources, targets, 16, first_epoch=0).take(9))) == 9
 
 
-def test_the_rows_of_a_dataset_go_with_it():
+def test_a_dataset_frees_its_rows():
     """A dataset frees its rows, although TensorFlow never releases functions passed to `tf.numpy_function`."""
     rows = IdRows.of([[4, 5], [6], [7, 8, 9]])
     weak, batches = weakref.ref(rows), iter(bucketed_dataset(rows, rows, 2))

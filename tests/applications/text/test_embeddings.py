@@ -50,7 +50,7 @@ def test_missing_words_follow_the_seed(tmp_path):
     assert abs(first[1:].std() - 0.1) < 4 * 0.0009
 
 
-def test_first_of_two_lines_counts_and_words_may_hold_spaces(tmp_path):
+def test_the_first_of_two_lines_counts_and_words_may_contain_spaces(tmp_path):
     path = tmp_path / "v.txt"
     path.write_bytes(b"the 1 2 3\nat name 4 5 6\nthe 7 8 9\n\xff\xfe 1 1 1\n<pad> 5 5 5\n")
     matrix, num_known = load_embeddings(path, VOCABULARY, 3)
@@ -80,7 +80,7 @@ def test_damaged_files(tmp_path, name, content, message):
         load_embeddings(tmp_path / name, VOCABULARY, 3)
 
 
-def test_arrays_that_are_no_vectors(tmp_path):
+def test_arrays_that_are_not_vectors(tmp_path):
     with pytest.raises(InputError, match=r"dimension 4. Received: vectors of shape \(4, 3\) for the 4 words"):
         load_embeddings(write_npz(tmp_path), VOCABULARY, 4)
     path = write_npz(tmp_path, [[1.0, 2.0, 3.0]])

@@ -53,7 +53,7 @@ def test_bleu_by_hand():
     assert metrics.bleu_table(["a b"], [["a b c d"]])[2].score == pytest.approx(100 * math.exp(-1))
 
 
-def test_bleu_in_lower_case_says_so():
+def test_the_signature_names_lower_case():
     for lowercase, score, case in ((False, 50.0, "case:mixed"), (True, 100.0, "case:lc")):
         result = metrics.bleu_table(["a b c d"], [["a B C d"]], lowercase)[1]
         assert result.score == pytest.approx(score) and f"|{case}|" in result.signature

@@ -33,7 +33,7 @@ def test_missing_empty_and_damaged_files(tmp_path):
         fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a complete gzip file")
 
 
-def test_records_are_no_text(tmp_path):
+def test_records_are_rejected_as_text(tmp_path):
     """Files of records are rejected as plain text, because their quotes and braces would become words."""
     text = write(tmp_path / "a.txt", "good\n")
     for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
@@ -59,7 +59,7 @@ def test_bad_lines_are_named_or_counted(tmp_path):
     assert readers.read_lines(write(tmp_path / "d", "x\n\ny\n")) == ["x", "", "y"]
 
 
-def test_a_sentence_has_a_character_that_is_seen(tmp_path):
+def test_a_sentence_has_a_visible_character(tmp_path):
     """Pairs, tables and sentences with only invisible characters raise an error that names the line."""
     blank = ["", " ", "\0", "\x01\t", "\u200b", "\u00ad", "\u2028\ufeff"]
     assert not any(map(readers.has_word, blank)) and all(
@@ -87,7 +87,7 @@ def test_a_sentence_has_a_character_that_is_seen(tmp_path):
         (gzip.compress(b"x\n", mtime=0), "the file is compressed; its name must end in .gz"),
     ],
 )
-def test_files_that_are_no_lines_of_utf8(tmp_path, content, cause):
+def test_files_that_are_not_lines_of_utf8(tmp_path, content, cause):
     for path in (write(tmp_path / "a.txt", content), write(tmp_path / "b.txt.gz", content)):
         fails(lambda path=path: readers.read_lines(path), f"{path}: {cause}")
         fails(lambda path=path: list(readers.table_rows(path, ".csv", True)), f"{path}: {cause}")

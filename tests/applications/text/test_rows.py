@@ -68,7 +68,7 @@ def test_a_full_disk(monkeypatch):
     fails(lambda: TextRows.of(TEXTS), "No space left", "TMPDIR")
 
 
-def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
     """An invalid TMPDIR raises an error, because Python would silently use another folder."""
     monkeypatch.setattr(rows, "MOST_IN_MEMORY", 8)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))

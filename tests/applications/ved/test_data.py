@@ -27,7 +27,7 @@ def test_validation_is_cut_by_source_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("autoencoder", [False, True])
-def test_the_embedded_set_is_cut_in_three(autoencoder):
+def test_the_embedded_set_has_three_splits(autoencoder):
     parts = list(read(changed(Options(), autoencoder=autoencoder)).values())
     assert len(parts) == 3
     assert disjoint(*(set(part.sources) for part in parts))

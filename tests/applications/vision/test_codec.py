@@ -22,7 +22,7 @@ def regions(features, boxes, counts):
     return MemoryRegions("features", ids, np.array(counts), features.shape[-1], features, boxes)
 
 
-def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
+def test_the_scale_is_computed_on_training_images():
     generator = np.random.default_rng(0)
     features = generator.normal(scale=3.0, size=(40, 4, 50)).astype("float32")
     features[:, 2:] = 1e3  # padding

@@ -94,7 +94,7 @@ def test_the_network_words_tells_the_colours_of_cells(extractor):
     assert np.mean(right) > 0.9
 
 
-def test_words_that_are_learned():
+def test_which_words_are_learned():
     assert vocabulary_of([["b", "a", "rare", "."], *[["a", "b", "all"]] * 5, *[["all"]] * 5]) == ["a", "b"]
     fails(lambda: make_extractor(OPTIONS, IMAGES, {"i1": ["a"]}), "--network words: expected a word about at least 5")
     fails(lambda: make_extractor(OPTIONS, IMAGES, {"other": ["a"]}), "squares: expected an image for every id")
@@ -111,7 +111,7 @@ def test_the_noisy_or_is_that_of_the_probabilities():
 
 
 @pytest.mark.slow
-def test_what_is_loaded_has_equal_features(tmp_path, extractor):
+def test_a_loaded_extractor_gives_equal_features(tmp_path, extractor):
     for name, each in {"words": extractor, "pixels": Extractor(SIDE, CELLS)}.items():
         each.save(tmp_path / name)
         loaded = Extractor.load(tmp_path / name)
@@ -119,7 +119,7 @@ def test_what_is_loaded_has_equal_features(tmp_path, extractor):
         np.testing.assert_array_equal(loaded.boxes, each.boxes)
 
 
-def test_what_is_no_extractor(tmp_path, extractor):
+def test_invalid_extractors(tmp_path, extractor):
     extractor.save(tmp_path)
     path = tmp_path / "extractor.json"
     config = json.loads(path.read_text())

@@ -84,7 +84,7 @@ def test_a_photograph_is_read_upright(tmp_path, kind, endian):
             np.testing.assert_allclose(pixels.astype(int), expected, atol=4, err_msg=str(orientation))
 
 
-def test_damaged_exif_is_no_orientation():
+def test_damaged_exif_is_ignored():
     intact, name = with_orientation("JPEG", ">", 6), b"MM\0*\0\0\0\x08"
     for wrong in (b"XX\0*\0\0\0\x08", b"MM\0*\xff\xff\xff\xff", b"MM\0*\x7f\xff\xff\xff", b"MM\0*\0\0\0\x3f"):
         assert decode_image(intact.replace(name, wrong)).shape == (16, 32, 3)
@@ -92,7 +92,7 @@ def test_damaged_exif_is_no_orientation():
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_does_not_decode_is_named(tmp_path, name, capfd):
+def test_undecodable_images_are_named(tmp_path, name, capfd):
     (tmp_path / "fine.png").write_bytes(KINDS["rgb.png"][0])
     (tmp_path / name).write_bytes(BROKEN[name])
     images = open_images(tmp_path)
@@ -158,7 +158,7 @@ def test_a_folder_is_searched_through(tmp_path):
     fails(lambda: open_images(tmp_path), f"one image with id 2. Received: 2.png and {os.path.join('b', '0000')}")
 
 
-def test_images_are_the_same_wherever_they_lie(tmp_path):
+def test_the_digest_of_images_does_not_depend_on_their_folder(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one/a.png").write_bytes(KINDS["rgb.png"][0])
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -177,7 +177,7 @@ def test_an_array(tmp_path):
     np.testing.assert_array_equal(batch[0], resized(PIXELS, 3))
 
 
-def test_what_is_no_source_of_images(tmp_path):
+def test_invalid_sources_of_images(tmp_path):
     fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png. Received")
     path = tmp_path / "images.npz"
     expected = f"{path}: expected a folder of images, or an .npz with one uint8 array (N, H, W, 3). Received: "

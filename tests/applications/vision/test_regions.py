@@ -119,7 +119,7 @@ def memory():
     return MemoryRegions("memory", IDS, np.array(COUNTS), WIDTH, padded(FEATURES), padded(BOXES))
 
 
-def test_what_is_read_is_what_was_written(path, tmp_path):
+def test_reading_returns_what_was_written(path, tmp_path):
     files = [path, write_hdf5(tmp_path / "a.h5", **adaptive()), write_hdf5(tmp_path / "fixed.h5", **fixed())]
     for regions in (memory(), *map(open_regions, files)):
         assert (len(regions), regions.width, regions.ids) == (3, WIDTH, IDS)
@@ -193,7 +193,7 @@ SMALL_FILE = (
 )
 
 
-def test_a_run_knows_its_features_by_what_they_hold(tmp_path):
+def test_the_digest_of_features_depends_on_their_content(tmp_path):
     """The digest depends on the content, not on path or time. Runs of earlier versions stored this digest."""
     path = tmp_path / "regions.h5"
     path.write_bytes(zlib.decompress(base64.b85decode(SMALL_FILE)))
@@ -231,7 +231,7 @@ def test_bad_files(message, tmp_path):
     fails(lambda: open_regions(path), f"{path}: expected image_features, pos_boxes and image_ids", message)
 
 
-def test_a_file_that_is_cut_off_or_none(path):
+def test_a_truncated_or_missing_file(path):
     content = path.read_bytes()
     for length in (0, len(content) // 2, len(content) - 4):
         path.write_bytes(content[:length])
@@ -239,7 +239,7 @@ def test_a_file_that_is_cut_off_or_none(path):
     fails(lambda: open_regions(path.with_name("none.h5")), "none.h5: expected an .h5 file of region features")
 
 
-def test_an_error_in_the_midst_of_training(tmp_path):
+def test_an_error_during_training(tmp_path):
     """`input_error_in` recognizes an input error inside TensorFlow's error by its message."""
     arrays = adaptive()
     arrays["image_features"][3, 0] = np.nan

@@ -92,7 +92,7 @@ def test_an_image_has_the_colors_of_its_objects_where_they_are(scenes):
             assert not any(near.values())
 
 
-def test_a_scene_is_the_same_however_many_there_are(scenes):
+def test_a_scene_does_not_depend_on_the_number_of_scenes(scenes):
     few = module.scenes(3, seed=0)
     assert few == scenes[:3]
     np.testing.assert_array_equal(module.render(few[2]), module.images_of(scenes[:5]).read(2))

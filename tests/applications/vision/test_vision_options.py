@@ -31,7 +31,7 @@ def test_options_that_do_not_go_together(values, message, folder):
     fails(lambda: check(RegionOptions(**{"network": "pixels"} | placed)), message)
 
 
-def test_files_have_as_many_regions_as_they_have(folder):
+def test_files_may_have_any_number_of_regions(folder):
     check(RegionOptions(features=str(folder / "a.tsv"), images=str(folder / "a.npz"), max_regions=10))
 
 
@@ -45,6 +45,6 @@ def test_the_command_features(folder):
         fails(lambda options=options: check(options), "--out: expected a new folder. Received: ", "which exists")
 
 
-def test_the_side_is_that_of_the_network():
+def test_the_network_determines_the_side():
     sides = [ExtractorOptions(network=network).side for network in ("pixels", "words")]
     assert sides == [48, 96] and RegionOptions().side == 96
