@@ -59,7 +59,7 @@ def test_the_tables_have_every_package():
 
 
 def test_no_package_exceeds_its_lines():
-    """A commit that exceeds a limit raises the limit in the table and gives the reason in its message."""
+    """To exceed a limit, a commit must raise the limit in the table and give the reason in its message."""
     lines = collections.Counter()
     for path, package in PACKAGES.items():
         lines[package] += len(path.read_text("utf-8").splitlines())

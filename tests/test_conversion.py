@@ -184,7 +184,7 @@ def test_stochastic_layers_are_unchanged():
 
 @keras.saving.register_keras_serializable(package="tests")
 class ScaledAttention(layers.MultiHeadAttention):
-    """Overrides the computation of attention, so it cannot be converted."""
+    """A subclass that computes attention differently, so it cannot be converted."""
 
     def _compute_attention(self, *arguments, **options):
         output, weights = super()._compute_attention(*arguments, **options)
@@ -193,7 +193,7 @@ class ScaledAttention(layers.MultiHeadAttention):
 
 @keras.saving.register_keras_serializable(package="tests")
 class RelativeAttention(layers.MultiHeadAttention):
-    """Inherits only the projections, so it cannot be converted."""
+    """A subclass that uses only the projections of Keras, so it cannot be converted."""
 
     def call(self, query, value, key=None, **options):
         return self.output_dense(self.value_dense(value))

@@ -36,7 +36,7 @@ def test_files_of_user_classes(tmp_path):
     np.testing.assert_array_equal(again(X), bayesian(X))
 
 
-# Keras warns about the original model, too.
+# Keras gives this warning for the original model, too.
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'without_build:UserWarning")
 def test_attentions_that_the_first_call_builds(tmp_path):
     model = model_without_build()
@@ -110,7 +110,7 @@ def test_a_copy_has_the_seeds_and_log_names(tmp_path):
 
 
 def test_vocabularies_and_statistics_are_copied():
-    """Conversion copies vocabularies, and statistics that Keras computes from weights. Neither are weights."""
+    """Conversion copies state that is not a weight: vocabularies, and statistics that Keras computes from weights."""
     words = layers.TextVectorization(output_sequence_length=4)
     words.adapt(["a b c d", "e f g"])
     statistics = layers.Normalization()

@@ -68,7 +68,7 @@ def blocks(num_blocks, depth):
 
 @pytest.mark.parametrize("depth", slow_after([0, 1, 2]))
 def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
-    """The last layers are the ones that run last, at any nesting depth, and also in the loaded model."""
+    """The last layers are the last to run, at any nesting depth, and also in the loaded model."""
     model = blocks(4, depth)
     bayesian = to_bayesian(model, prior="fixed", layers=2, seed=5, verbose=True)
     skipped = capsys.readouterr().out.partition("skipped: ")[2].strip().split(", ")

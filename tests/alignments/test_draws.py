@@ -84,7 +84,7 @@ def test_gumbel_draws_the_categorical():
 
 
 def test_categorical_draws_are_one_hot_without_a_gradient():
-    """Each sample selects the largest weight of the Gumbel softmax with the same noise. The mean is softmax(logits)."""
+    """With the same noise, hard samples select the largest weight of the Gumbel softmax. Their mean is the softmax."""
     drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Hard(), GumbelSoftmax()))
     assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=-1) == 1.0).all()
     np.testing.assert_array_equal(drawn.argmax(-1), relaxed.argmax(-1))
@@ -131,7 +131,7 @@ def test_gumbel_temperature_is_annealed_by_the_training_calls():
 
 @pytest.mark.parametrize(("calls", "tau"), [(0, 2.0), (1, 0.5), (2, 0.1)])
 def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
-    """The log odds of two equal keys are logistic / tau. Their median absolute value is within 4.5 standard errors."""
+    """The log odds of two equal keys are logistic / tau. The median of |log odds| is within 4.5 standard errors."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, 0.5, 0.1])
     layer = Attention(alignment=GumbelSoftmax(schedule), prior="fixed", seed=1)
     query, value = np.ones((4000, 1, 3), "float32"), np.ones((4000, 2, 3), "float32")

@@ -48,7 +48,7 @@ def _listed(x):
 
 
 def outcome(alignment, prior, logits, other, key, keys, noise):
-    """Return weights, KL, and gradients of an objective of both by the logits of q, the logits of p and the keys."""
+    """Return weights, KL, and the gradients of a function of both by the logits of q, the logits of p and the keys."""
     sources = [tf.constant(x) for x in (logits, other, key)]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(sources)

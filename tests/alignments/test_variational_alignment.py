@@ -31,7 +31,7 @@ def entropy(weights):
 
 
 def test_statistics_describe_the_weights_instead_of_a_softmax():
-    """A Dirichlet clamps concentrations at e^10, so its weights have another entropy than a softmax."""
+    """A Dirichlet clamps concentrations at e^10, so the entropy of weights is not the entropy of a softmax."""
     layer = Attention(alignment=Dirichlet())
     query = 60.0 * QUERY
     _, weights = layer(query, VALUE, value_mask=MASK, return_attention_scores=True)

@@ -37,8 +37,8 @@ def test_symbolic_eager_and_graph_calls_agree(case):
 
 
 def widths_of(case):
-    """Return the inputs whose last axis is a feature width. In logits and probabilities it is the number of keys, and
-    Keras checks the width of its LSTM."""
+    """Return the inputs whose last axis is a feature width. The last axis of logits and probabilities is the number of
+    keys, and Keras itself checks the LSTM."""
     lengths = {"posterior_logits", "weights", "logits", "log_likelihood", "log_prior", "log_posterior"}
     lengths |= {"inputs", "sequences"} if isinstance(case, (EntriesCase, SoftmaxCase)) else set()
     return [name for name, x in case.arrays().items() if name not in lengths and x.dtype.is_floating]
@@ -83,7 +83,7 @@ def test_fit_under_xla(case):
 
 @rows(lambda case: case.learns and case.has_loop, expensive=True)
 def test_fit_of_a_loop(case):
-    """Loops have one form for XLA and one for other graphs. Layers without a loop build the same graph for both."""
+    """Layers with a loop build another graph for XLA, so the graph without XLA is tested here for these layers."""
     check_fit(case, jit_compile=False)
 
 
@@ -128,7 +128,7 @@ def check_fit(case, jit_compile):
 
 @half_precision_rows(lambda case: case.learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
-    """A half-precision step has the loss and KL of the float32 step up to rounding, because its draws are equal."""
+    """With equal draws, the loss and KL of a half-precision step equal those of the float32 step up to rounding."""
     logs, before, _ = fitted_step_by_step(case.name)
     keras.config.set_dtype_policy(policy)
     half_logs, half_before, half_after = fitted(case, run_eagerly=True)

@@ -60,7 +60,7 @@ def test_inference_is_deterministic(case):
     assert_equal(layer(**arrays), first)
 
 
-# Dropout is excluded, because it scales the entries that it does not drop.
+# Dropout is excluded, because dropout scales the entries that remain.
 @rows(lambda case: takes_training(case) and not case.dropout)
 def test_inference_is_the_mean(case, no_noise):
     """Inference returns the mean. If a sample is a single key, which has no mean, the case defines `without_noise`."""

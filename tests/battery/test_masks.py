@@ -34,7 +34,7 @@ def test_masked_keys_change_nothing(case, training):
 
 @rows(lambda case: case.query_mask or case.key_mask, costly=True)
 def test_a_mask_on_an_input_reaches_every_layer_that_reads_it(case):
-    """A call does not remove the masks of its inputs, and a second call uses the same masks."""
+    """A call does not remove the masks of its inputs, so a second call gives the same results."""
     layer, arrays, masks = case.built(), case.arrays(), case.masks()
     first_input = next(iter(arrays))
     input_masks = {first_input if name == "mask" else name.removesuffix("_mask"): x for name, x in masks.items()}

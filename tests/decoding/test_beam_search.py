@@ -48,7 +48,7 @@ def all_sentences():
 
 
 def score_of(words, example, length_penalty=0.0):
-    """Return whether the sentence ends, its score, log p and its attention (t, S), computed with NumPy."""
+    """Return four values computed with NumPy: whether the sentence ends, score, log p, and attention (t, S)."""
     mask, previous, log_probability, weights = MASK[example], STARTS[example], 0.0, []
     for position, word in enumerate(words):
         logits = TABLE[previous] + 0.5 * position * np.arange(VOCABULARY)
@@ -203,7 +203,7 @@ def test_errors(options, message):
 
 @pytest.mark.parametrize("attention", slow_after(["additive", "location_sensitive", "latent"]))
 def test_the_decoder_of_the_library(attention):
-    """The score of a sentence found with `AttentionDecoder.step` equals its score in a call of the decoder."""
+    """A sentence found with `AttentionDecoder.step` has the score that a call of the decoder gives."""
     vocabulary, width, num_beams, end = 9, 6, 4, 2
     options = {"feeding": "expected"} if attention == "latent" else {}
     inner = keras_vattn.DeterministicAttention("additive" if attention == "latent" else attention)

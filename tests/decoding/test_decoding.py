@@ -11,7 +11,7 @@ STARTS = np.array([1, 3, 4, 5, 6], "int32")
 
 
 def step(ids, state, position):
-    """Compute logits from the previous word and a counter in the state; return both as entries."""
+    """Compute logits from the previous word and the counter in the state; return word and counter as entries."""
     logits = tf.gather(TABLE, ids) + 0.3 * tf.cast(state["count"], tf.float32)[:, None] * tf.range(7.0)
     entries = {"seen": ids, "twice": {"count": tf.stack([state["count"]] * 2, axis=-1)}}
     return logits, {"count": state["count"] + 1}, entries

@@ -13,7 +13,7 @@ KEYS = DenseKeys()
 
 
 def divergence_and_gradients(a, b, keys=KEYS):
-    """Return the KL of float32 concentrations (B, T, S), and its gradients by the logarithms of the concentrations."""
+    """Return the KL of float32 concentrations (B, T, S), and its gradients with respect to log concentrations."""
     a, b = tf.constant(a), tf.constant(b)
     with tf.GradientTape() as tape:
         tape.watch([a, b])
@@ -32,7 +32,7 @@ def float64_reference(a, b):
 
 
 def concentrations(size, distance, center=None, seed=0):
-    """Return two arrays of concentrations from exp(-10) to exp(10) at a distance from each other."""
+    """Return two arrays of concentrations between exp(-10) and exp(10). `distance` is between their logarithms."""
     generator = np.random.default_rng(seed)
     shape = (4, 3, size)
     log_a = generator.uniform(-10, 10, shape) if center is None else center + generator.normal(size=shape)
@@ -43,7 +43,7 @@ def concentrations(size, distance, center=None, seed=0):
 
 CENTERS = [None, -9.5, -2.0, 0.0, 2.0, 9.5]
 DISTANCES = [1e-3, 1e-2, 0.15, 1.0, 5.0, 20.0]
-# For any two of the three parameters, all pairs of their values occur.
+# For any two of these parameters, every pair of values occurs: size, distance, center.
 PAIRS = [((2, 64, 512)[(i + j) % 3], x, y) for i, x in enumerate(DISTANCES) for j, y in enumerate(CENTERS)]
 
 

@@ -74,7 +74,7 @@ def test_a_logistic_normal_is_a_normal_of_log_ratios():
 
 @pytest.mark.parametrize(("rate", "draws_divergence", "weights_divergence"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
 def test_the_kl_of_weights_is_at_most_the_kl_of_draws(rate, draws_divergence, weights_divergence):
-    """Normalising samples does not raise the KL: here, eight equal keys, k = 10, a contextual prior of rate beta."""
+    """The KL of weights is below the KL of draws, for eight equal keys, k = 10, and a contextual prior of rate beta."""
     count = 200_000
     uniform = tf.fill((count, 8), -np.log(np.float32(8)))
     q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)

@@ -72,7 +72,7 @@ def test_every_draw_of_every_example_has_its_own_noise(name):
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
     joint_draws = sampler(equal_examples, 5, max_rows=7, **options)
-    # If examples share a mask, the draws of one call would share it too, so each call computes one draw.
+    # If examples share a mask, draws in one call would also share the mask, so each call computes one draw.
     assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
     for draws in (single_draws, joint_draws):
         for output in keras.tree.flatten(draws):

@@ -14,7 +14,7 @@ def draw(model, num_samples):
 
 
 class TwoCells(recurrent.RecurrentDecoder):
-    """A decoder with two cells that have their own dropout rate. The attention's query is the cells' output."""
+    """A decoder with two cells that have their own dropout rate. The output of the cells is the attention's query."""
 
     gives = ("lower_hidden", "context", "weights")
 

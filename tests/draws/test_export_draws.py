@@ -41,7 +41,7 @@ def request(function, seed, **inputs):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Return a classifier of logits and its SavedModel's folder: 20 draws, at most 16 rows at a time."""
+    """Return a classifier that returns logits, and the folder of its SavedModel with 20 draws, 16 rows at a time."""
     keras.utils.set_random_seed(1)
     model, path = classifier(), tmp_path_factory.mktemp("exported")
     export_draws(model, path, outputs="logits", max_rows=16)
@@ -160,7 +160,7 @@ def test_errors(tmp_path):
 
 
 def test_a_request_whose_outputs_are_not_probabilities(tmp_path):
-    """The check at export does not detect this model, because its test input of ones gives probabilities."""
+    """At export the model passes the check, because the test input of ones gives probabilities."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)

@@ -139,7 +139,7 @@ def test_batches_of_one_predict_have_different_noise(options):
 
 @pytest.mark.slow
 def test_a_seed_needs_one_step_per_execution():
-    """Several steps per execution raise an error, because they would share their noise."""
+    """Several steps per execution raise an error, because the steps would share their noise."""
     model = compiled_model()
     model.compile("sgd", "mse", steps_per_execution=2)
     with posterior_draws(model, 1), pytest.raises(ValueError, match="Received: 1 replicas, steps_per_execution=2"):

@@ -104,7 +104,8 @@ def test_a_context_may_exit_while_a_function_runs(method):
 
 
 def test_a_context_ends_in_its_copies():
-    """After a context has ended, models in a copied context do not draw; `predict` caches no drawing function."""
+    """In a copied context, models do not draw after the original has ended, and `predict` caches no function that
+    draws."""
     model = latent_model()
     mean = predict(model)
     with posterior_draws(model, 1):

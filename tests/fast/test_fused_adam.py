@@ -93,7 +93,7 @@ def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
 
 @pytest.mark.slow
 def test_replicas(two_replicas):
-    """Both replicas apply the same step as Keras's optimizer."""
+    """The step on two replicas equals the step of Keras's optimizer."""
     weights = []
     for make in (keras.optimizers.Adam, keras_vattn.fast.FusedAdam):
         with two_replicas.scope():

@@ -77,8 +77,8 @@ def prior_of(alignment, kind, beta=3.0, sigma=0.6):
 
 
 def parameters(alignment, prior, key=KEY, keys=KEYS, other=OTHER):
-    """Return p for `divergence_of`: a prior with its log Psi, or the logits of the same family if the prior is
-    `None`."""
+    """Return p for `divergence_of`: a prior with its log Psi or, if `prior` is `None`, logits of the same family as
+    q."""
     if prior is None:
         return {"logits": tf.constant(other)}
     return {"prior": prior, "log_psi": _log_psi(prior, key, keys)}

@@ -36,8 +36,8 @@ def linear(case, layer, result):
 
 
 def value_and_gradients(case, layer, arrays, masks=None, training=True, objective=objective):
-    """Return the result of a call, the objective, and the objective's gradients by float inputs and weights, with zeros
-    instead of `None`."""
+    """Return the result of a call, the objective, and its gradients with respect to float inputs and weights (zeros
+    instead of `None`)."""
     watched = {name: x for name, x in arrays.items() if x.dtype.is_floating}
     with tf.GradientTape() as tape:
         tape.watch(list(watched.values()))

@@ -151,7 +151,7 @@ def _stochastic_decoder(score="additive", seed=None, predicted=None, **options):
 
 
 class CellCase(Case):
-    """A test case for a recurrent cell. A call is one step: it takes (B, D) and returns output and list of states."""
+    """A test case for a recurrent cell. A call is one step: it takes (B, D) and returns the output and the states."""
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}

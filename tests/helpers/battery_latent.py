@@ -111,7 +111,7 @@ class LatentLogLikelihoodCase(Case):
         return "float32"
 
     def without_noise(self, layer, arrays):
-        """In training the candidates are draws with equal weights; at inference they are all keys."""
+        """Return the mean over candidates, because training uses draws of equal weight; inference uses all keys."""
         if not self.values_draws:
             return super().without_noise(layer, arrays)
         return ops.mean(arrays["log_likelihood"], axis=-1)

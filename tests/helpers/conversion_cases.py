@@ -24,7 +24,7 @@ TOKENS = {
 
 
 def bayesian_of(model, alignment="weibull", prior="contextual", layers=None, **options):
-    """Convert every attention layer and add a KL; the defaults of `to_bayesian` do neither."""
+    """Convert every attention layer and add a KL. By default, `to_bayesian` converts some layers and adds none."""
     return keras_vattn.to_bayesian(model, alignment, prior, layers=layers, **options)
 
 

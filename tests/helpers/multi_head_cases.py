@@ -34,7 +34,7 @@ STOCHASTIC = {name: ALIGNMENTS[name] for name in alignment_cases.STOCHASTIC}
 
 
 def copy_keras_weights(layer, source):
-    """Copy the weights that both layers have from the Keras layer `source` to the built layer `layer`."""
+    """Copy weights from the Keras layer `source` to the built layer `layer`, which may have additional weights."""
     for name in ("query_dense", "key_dense", "value_dense", "output_dense", "_gate_dense"):
         if hasattr(source, name):
             getattr(layer, name).set_weights(getattr(source, name).get_weights())

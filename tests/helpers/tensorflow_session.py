@@ -76,8 +76,8 @@ def restored_dtype_policy():
 
 @contextlib.contextmanager
 def traces_forgotten():
-    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. When this context ends, remove those
-    that were traced in it, and all kernels."""
+    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. When this context ends, remove the ones
+    from inside, and all kernels."""
     registered = gradient_registry._registry
     before = set(registered)
     yield
@@ -96,7 +96,7 @@ def forgotten_traces():
 
 @pytest.fixture(autouse=True, scope="module")
 def file_forgotten():
-    """Remove the traces of a test file at its end. Exclude its remaining objects from later garbage collections."""
+    """At the end of a test file, remove its traces and exclude all remaining objects from later garbage collections."""
     with traces_forgotten():
         yield
     gc.freeze()

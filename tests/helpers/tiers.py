@@ -2,7 +2,7 @@
 
 import pytest
 
-# The battery contains the default tier's tests of loops, states and draws under XLA.
+# XLA runs in the slow tier, because the battery tests XLA with loops, states and draws in the default tier.
 jit_compile = pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 
 

@@ -69,7 +69,7 @@ def test_the_gumbel_candidate():
 
 @pytest.mark.slow
 def test_a_prediction_model_draws_from_p():
-    """Without posterior logits, `posterior_draws` samples from p. Each draw gives a distribution over words, draws
+    """Without posterior logits, `posterior_draws` samples from p. Each draw gives a distribution over words. The draws
     differ, and their mean is the marginal."""
     parts = layers(OBJECTIVES["elbo-sample-3"])
     inputs = {"query": keras.Input((None, WIDTH), name="query"), "memory": keras.Input((None, WIDTH), name="memory")}

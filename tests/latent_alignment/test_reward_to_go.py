@@ -109,7 +109,7 @@ BASELINES = {
 @pytest.mark.parametrize("options", BASELINES.values(), ids=BASELINES)
 @pytest.mark.parametrize("query,sees_context", [("previous", False), ("current", True)])
 def test_the_expected_gradient_equals_the_enumerated_gradient(query, sees_context, options):
-    """The estimate is exact if it is averaged over all 27 paths through three positions, weighted by p of the path."""
+    """Weighted by p(path), the estimates of all 27 paths through three positions sum to the exact gradient."""
     model = HardModel(query, sees_context, **options)
     if options["baseline"]:
         # Set an average, as earlier calls would do.

@@ -232,7 +232,7 @@ def test_draws_of_a_graph():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_a_node_with_very_many_neighbours(policy):
-    """A half-precision sum of 10^5 small terms would stop growing, so it needs a higher precision."""
+    """A half-precision sum of 10^5 small terms would stop growing, so the layer must not compute one."""
     keras.config.set_dtype_policy(policy)
     count = 10**5
     layer = GraphAttention(1, self_loops=False)

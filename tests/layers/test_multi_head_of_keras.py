@@ -157,7 +157,7 @@ def test_sliding_window():
 
 @pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
 def test_activity_losses_equal_keras(options):
-    """At inference, activity losses equal those of Keras, because our layer uses the mean of the weights."""
+    """At inference, activity losses equal the losses of the Keras layer, because our layer uses mean weights."""
     layers = pair(QUERY, VALUE, activity_regularizer="l2", **options)
     losses = []
     for layer in layers:

@@ -59,8 +59,7 @@ def test_the_divergence_equals_attentions_with_this_softmax():
 
 
 def test_a_contextual_prior_reads_the_key_of_the_call():
-    """The KL equals that of a multi-head attention with the same keys. All heads, or groups of heads, may share a
-    key."""
+    """The KL equals the KL of a multi-head attention with the same keys. Heads or groups of heads may share keys."""
     query, value = (GENERATOR.normal(size=(B, n, 6)).astype("float32") for n in (T, S))
     heads = MultiHeadAttention(H, 3, alignment="weibull", prior="contextual")
     heads(query, value)

@@ -105,7 +105,7 @@ def test_risk_coverage_area_by_hand():
 
 
 def test_ties_are_averaged_over_their_orders():
-    """One of three tied examples is wrong, so the area is the mean over its three possible positions."""
+    """One of three tied examples is wrong, so the area is a mean: the wrong example may come first, second or third."""
     draws = binary_draws(0.9, 0.8, 0.8, 0.8)
     risks = [[0, 1 / 2, 1 / 3, 1 / 4], [0, 0, 1 / 3, 1 / 4], [0, 0, 0, 1 / 4]]
     for labels in ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]):
@@ -189,7 +189,7 @@ def test_significance(draws, labels):
 @pytest.mark.parametrize("test", ["welch", "paired"])
 @pytest.mark.parametrize("on", ["probabilities", "log_probabilities"])
 def test_without_variance_different_means_are_certain(test, on):
-    """Different means without variance are certain, even if rounding gives a variance above 0 for ten equal values."""
+    """Draws without variance and with different means are certain, even if rounding gives them a small variance."""
     draws = np.tile([[[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [1.0, 0.0, 0.0]]], (10, 1, 1))
     result = pavpu(draws, [0, 0, 0], test=test, on=on)
     assert result.p_values.tolist() == [0.0, 1.0, 0.0]

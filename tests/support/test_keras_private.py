@@ -141,7 +141,7 @@ def test_models_are_built_from_a_batch_in_one_method():
 
 
 class Renamed:
-    """Hides an attribute of Keras: reading it raises the error of a missing name."""
+    """Hides an attribute of Keras: an access raises the error of a missing attribute."""
 
     def __init__(self, name):
         self.name = name

@@ -1,4 +1,4 @@
-"""Tests the owners of sublayers, and the weights of sublayers in files."""
+"""Tests that a sublayer belongs to one layer, and that files contain the weights of sublayers."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def owners(sublayer):
     ],
 )
 def test_a_sublayer_has_one_owner(make, name):
-    """Two layers with the same sublayer raise an error, because a file of them could not be loaded."""
+    """Two layers with the same sublayer raise an error, because their file could not be loaded."""
     shared = make()
     first, second = owners(shared)
     first(QUERY, VALUE)

@@ -102,7 +102,7 @@ def test_tokens_by_rules(caption, tokens):
 
 
 def test_with_java(java, capsys):
-    """The tokenizer removes punctuation. METEOR computes scores from statistics that it returned before."""
+    """The tokenizer removes punctuation. METEOR first returns statistics, and then computes scores from them."""
     log = java(METEOR)
     report = caption_metrics(HYPOTHESES, REFERENCES)
     assert (report["tokenizer"], report["num_empty"], report["meteor"]) == ("PTBTokenizer", 1, 0.375)
@@ -130,7 +130,7 @@ def assert_ended(commands):
     ],
 )
 def test_java_errors(java, meteor, message):
-    """A failure raises an error, even if Java ends before it has read its input. No Java process remains."""
+    """A failure of Java raises an error, even if Java ends before it has read its input. No Java process remains."""
     log = java(meteor)
     fails(lambda: caption_metrics(["dog " * 20_000, "cat"], [["dog"], ["cat"]]), "java: METEOR: ", message)
     assert_ended(line.split() for line in log.read_text().splitlines() if line[0].isdigit())

@@ -124,7 +124,7 @@ def test_draws_of_the_prior(run_of_model, eagerly, model):
 
 @pytest.mark.parametrize("model", ["categorical", "wc"])
 def test_pictures(run_of_model, eagerly, tmp_path, monkeypatch, model):
-    """A picture has a panel per word, with samples of prior and posterior (BAM, here wc) or predictive weights."""
+    """A picture has one panel per word, which shows samples (BAM, here wc) or predictive weights (other models)."""
     monkeypatch.setattr(pictures, "NUM_PICTURES", 2)
     run = run_of_model(model)
     part = run.data["test"]

@@ -23,7 +23,7 @@ def pngs(rows):
 
 @pytest.mark.parametrize("model", slow_after(EVERY_MODEL, 2))
 def test_search_matches_teacher_forcing(run_of_model, eagerly, model):
-    """A caption found by beam search has the log-probability and weights that it has under teacher forcing."""
+    """Teacher forcing gives the log-probability and the weights that beam search returns for a caption."""
     run = run_of_model(model)
     captioner, regions = Captioner(run, 3), first_images(run)
     searched = {name: x.numpy() for name, x in captioner.search(*regions).items()}

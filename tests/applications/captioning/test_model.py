@@ -1,4 +1,4 @@
-"""Tests captioning models against their equations, their causality, and their gradients against enumeration."""
+"""Tests captioning models against their equations, their causality, and the gradients against enumeration."""
 
 import keras
 import numpy as np

@@ -50,7 +50,7 @@ def test_the_runs_of_a_comparison(toy):
 
 @pytest.mark.parametrize("steps, first, start_steps", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
 def test_a_limit_of_steps_is_divided(toy, steps, first, start_steps):
-    """A start and the run that continues it share the steps of one entry; the start's share is its epochs of 10."""
+    """A start and the run that continues it take the steps of one entry together, divided by their epochs."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
     total = min(steps, 50)
@@ -61,7 +61,7 @@ def test_a_limit_of_steps_is_divided(toy, steps, first, start_steps):
 
 
 def test_options_of_all_runs(toy, tmp_path):
-    """Options on the command line override options in the file, and options of an entry override both."""
+    """Options on the command line override the file. Options of an entry override the command line and the file."""
     (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
     words = ["--options", str(tmp_path / "options.yaml"), "--epochs", "7", "--no-standardize", "--max-steps", "none"]
     options = read_options(toy.program, "compare", [*words, "--models", "gaussian:epochs=6", "deterministic"])
@@ -184,7 +184,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
 
 
 def test_a_run_with_a_start_cannot_be_continued(toy, tmp_path):
-    """A run with a start cannot be trained for more steps, because the start would keep its number of steps."""
+    """A run with a start cannot be extended by steps, because the start would not take more steps."""
     options = options_of(toy, out=str(tmp_path), models=("gaussian@deterministic", "gaussian"), seeds=1)
     started, alone = plan(toy.program, options)
     for run_options in (started.start, started.options, alone.options):
@@ -226,7 +226,7 @@ def test_after_an_error_no_other_run_begins(toy, compare_words, monkeypatch):
 
 @pytest.mark.parametrize("jobs", [1, 5])
 def test_an_entry_waits_for_its_start(toy, compare_words, monkeypatch, jobs):
-    """Each run is trained once, after its start."""
+    """Each run is trained once, and a start is trained before the run that continues it."""
     ended = []
 
     def train(self, options):

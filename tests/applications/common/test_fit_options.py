@@ -61,7 +61,7 @@ def test_a_warm_up_and_a_cosine():
 
 
 def test_the_schedule_of_mcan():
-    """The rate is min(2.5e-5 t, 1e-4) in epoch t. After epoch 10, 2 epochs divide it by 5 (Fan et al. 2020, B.2.3)."""
+    """The rate in epoch t is min(2.5e-5 t, 1e-4); after 10, it is divided by 5 every 2 (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
@@ -90,7 +90,7 @@ def test_epochs_without_better():
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
 def test_an_optimizer_makes_a_step(name):
-    """Each optimizer takes the step of the Keras optimizer with its name. Weight decay is decoupled from gradients."""
+    """The step equals that of the Keras optimizer with the same name. Weight decay is decoupled from the gradient."""
     assert optimizer_of(FitOptions(optimizer=name), 4, 12).weight_decay == (0.004 if name == "adamw" else None)
     # The default decay of AdamW in Keras is 0.004.
     options = FitOptions(
@@ -170,7 +170,7 @@ def test_a_missing_strategy(toy, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
-    """Two replicas train one model: without noise, its weights equal those of training on one replica."""
+    """Two replicas train one model: without noise, the weights equal the weights after training on one replica."""
     strategies = {"none": tf.distribute.get_strategy(), "mirrored": two_replicas}
     monkeypatch.setattr(training, "strategy_of", strategies.get)
     words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
@@ -186,8 +186,8 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
 
 @pytest.mark.slow
 def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
-    """A run that starts from another run ends like one uninterrupted run, with the same optimizer, schedule and order
-    of batches, even if it was killed before its first checkpoint."""
+    """A run that starts from another run ends like one run of all epochs, with the same optimizer, schedule and order
+    of batches, even if it is killed before it writes a checkpoint."""
     options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "exponential", "warmup_steps": 7}
     uninterrupted, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
     toy.succeeds(*toy.train(uninterrupted, **options))

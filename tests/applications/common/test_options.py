@@ -47,7 +47,7 @@ def test_a_value_that_an_option_cannot_have(toy, name, value, message):
 
 
 def test_none_as_no_value_and_as_a_choice(toy, tmp_path):
-    """`none` means no value if an option is optional. Otherwise it may be a choice. Files follow the same rule."""
+    """`none` unsets an optional option, but may be a choice of other options. The same holds in option files."""
     words = ["--clip-norm", "none", "--max-steps=none", "--mixed-precision", "none", "--jit", "off"]
     options = read_options(toy.program, "train", words)
     assert (options.fit.clip_norm, options.fit.max_steps, options.fit.mixed_precision) == (None, None, "none")

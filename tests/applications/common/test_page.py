@@ -96,7 +96,7 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path):
 
 @pytest.mark.parametrize("field", ["weights", "spread"])
 def test_an_alignment_that_is_not_finite_is_left_out(tmp_path, field):
-    """An alignment with NaN is omitted, because it would leave the whole chart empty."""
+    """An alignment with NaN is omitted from the chart, because NaN would leave the whole chart empty."""
     bad = sentence("bad", q=weights(2))
     setattr(bad, field, {"q": np.full((2, 2), np.nan)})
     text = written(tmp_path, shown=Shown([], [sentence("good"), bad, Alignment("none", [], {})]))

@@ -48,7 +48,7 @@ def test_evaluate_on_other_files(toy, copied_toy, tmp_path):
 
 
 def test_names_of_reports(toy, copied_toy):
-    """`evaluate` overwrites only reports, no other files of a run."""
+    """`evaluate` overwrites reports, but not other files of a run."""
     (copied_toy / "thesis.json").write_text('["mine"]')
     before = files_of(copied_toy)
     for name, message in (
@@ -88,7 +88,7 @@ def test_inputs_and_runs_that_cannot_be_read(toy, trained_toy, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version(toy, copied_toy):
-    """Options of config.yaml that no longer exist are ignored, unless they changed the model."""
+    """Options in config.yaml that this version lacks are ignored, unless they changed the model."""
     path = copied_toy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(config | {"picture_every": 3, "data_seed": 0}))
@@ -140,7 +140,7 @@ def test_weights_that_are_damaged(toy, copied_toy, damage):
 
 
 def test_export(toy, copied_toy, tmp_path):
-    """`export` replaces an existing SavedModel, but no other folder with files."""
+    """`export` replaces a SavedModel, but no folder with other files."""
     for words, path in (((), copied_toy / "saved_model"), (("--out", tmp_path / "served"), tmp_path / "served")):
         printed = toy.succeeds("export", "--run", copied_toy, *words)
         assert printed == f"written: {path}, endpoints predict, serving_default\n"

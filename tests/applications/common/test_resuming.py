@@ -104,7 +104,7 @@ def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, in
 
 
 def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_only):
-    """After the limit is raised, the unfinished epoch continues and its row in the history is replaced."""
+    """With a higher limit, the unfinished epoch is continued, and its row in the history is replaced."""
     words = ("train", "--resume", "--out", tmp_path / "run", "--max-steps")
     toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
     record, _ = read_checkpoint(tmp_path / "run")

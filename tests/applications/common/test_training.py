@@ -129,7 +129,7 @@ def test_a_resumed_run_has_no_other_options(toy, trained_toy):
 
 
 def test_invalid_data_overwrite_no_run(toy, copied_toy, tmp_path):
-    """If the data are invalid, `--overwrite` deletes no run and `train` creates none."""
+    """If the data are invalid, `train --overwrite` deletes no run, and `train` creates none."""
     before, words = files_of(copied_toy), toy.train(copied_toy)
     (tmp_path / "data.txt").write_text("one column\n")
     toy.fails("data.txt", *words, "--overwrite")

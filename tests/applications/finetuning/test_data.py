@@ -154,7 +154,7 @@ def test_embedded_sentences():
 
 
 def test_batches(tmp_path):
-    """The length of a batch fits its longest example. The length of a smaller last batch fits all examples."""
+    """A batch is as long as its longest example requires. A smaller last batch is as long as all examples require."""
     options = options_of(tmp_path, batch_size=3)
     ids = tf.ragged.constant([list(range(1, 2 + n)) for n in (3, 9, 5, 4, 2)])
     part = data.Encoded(None, ids.with_row_splits_dtype("int64"), np.array([3, 4, 3, 2, 3]), np.arange(5), {})

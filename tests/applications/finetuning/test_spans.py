@@ -61,7 +61,7 @@ def test_invalid_files(tmp_path, paragraph, message):
 
 
 def test_the_context_of_an_albert():
-    """`located` returns the pieces of a context and, for each piece, the character offsets of its word."""
+    """`located` returns the pieces of a context and, for each piece, the character offsets of the word."""
     encoder, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
     ids, places = encoder.located(context)
     assert ids == encoder.pieces([context]).to_list()[0]
@@ -102,19 +102,19 @@ def test_the_best_span(monkeypatch):
         return spans.best_spans(windows, [scores], may_have_none)
 
     assert find() == ["at a cat"]
-    # The best span is neither too long nor ends before its start.
+    # A span that is too long, or that ends before its start, is not chosen.
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 2)
     assert find() != ["at a cat"]
     monkeypatch.setattr(spans, "MAX_ANSWER_LENGTH", 3)
     scores[5 + first - 1, 1] = 0.0
     assert find() == ["at a cat"]
-    # The best span at the [CLS] token means that there is no answer.
+    # If the best span starts and ends at [CLS], there is no answer.
     scores[0] = -0.05
     assert find() == [""] and find(may_have_none=False) == ["at a cat"]
 
 
 def test_a_window_without_the_answer():
-    """The answer of one window is returned, even if other windows are certain that there is no answer."""
+    """An answer in one window is returned, even if other windows are certain that there is no answer."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
     windows = windows_of(part, 12, 3)
     scores = [np.full((ids.shape[0], 2), -9.0) for ids in windows.ids]

@@ -38,7 +38,7 @@ def test_segmentations(tmp_path, segmentation):
 
 
 def test_references_are_normalized(tmp_path):
-    """References are lower-cased, but their unknown words are not replaced."""
+    """References are lower-cased, but words outside the vocabulary are not replaced."""
     options = small_options(tmp_path, segmentation="words")
     codec = Codec.fit(options, read(options)["train"])
     assert normalized(codec, ["The  Cat", "the zebra"]) == ["the cat", "the zebra"]

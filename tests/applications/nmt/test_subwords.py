@@ -160,7 +160,7 @@ class Exported(tf.Module):
 
 @pytest.mark.slow
 def test_saved_models_need_tensorflow_text_only(subword_encoder, word_encoder, tmp_path):
-    """A process without this project runs the SavedModels. Setting TensorFlow's seed does not change their results."""
+    """A process without this project runs the SavedModels. Its results do not depend on TensorFlow's seed."""
     sentences = ["The  cat sat", "", "unlikely ☃", "São"]
     expected = {}
     for name, encoder in {"subwords": subword_encoder, "words": word_encoder}.items():

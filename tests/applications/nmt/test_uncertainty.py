@@ -112,7 +112,7 @@ def test_the_layout_evaluates_every_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_exported_endpoint(run_with, tmp_path):
-    """The endpoint has named arguments and returns the texts of `generate`. Its `seed` reproduces the draws."""
+    """The endpoint has named arguments and returns the texts of `generate`. Equal seeds give equal draws."""
     run = run_with("wc")
     module, names = APPLICATION.endpoints(run)
     assert names[-1] == "uncertain" and "uncertain" not in APPLICATION.endpoints(run_with("soft"))[1]

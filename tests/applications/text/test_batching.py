@@ -73,7 +73,7 @@ def test_few_shapes_and_one_trace_each():
 
 
 def test_the_buckets_have_the_least_padding():
-    """Compares the padding of the buckets with that of every other way to split the lengths."""
+    """No other way to split the lengths into buckets needs less padding."""
     generator = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)

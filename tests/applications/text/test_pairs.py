@@ -134,7 +134,7 @@ def test_padded_rows():
 
 
 def test_lines_of_a_user(tmp_path, capsys):
-    """Truncated lines and unknown tokens are reported once. If there are none, nothing is printed."""
+    """Truncated lines and unknown tokens are reported in one message. Without them, nothing is printed."""
     path = tmp_path / "lines"
     path.write_text("a b\n\nq b c\n")
     options = GenerateOptions("", input=str(path))

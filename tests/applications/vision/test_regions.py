@@ -240,7 +240,7 @@ def test_a_truncated_or_missing_file(path):
 
 
 def test_an_error_during_training(tmp_path):
-    """`input_error_in` recognizes an input error inside TensorFlow's error by its message."""
+    """`input_error_in` finds the message of an input error in the error that TensorFlow raises."""
     arrays = adaptive()
     arrays["image_features"][3, 0] = np.nan
     path = write_hdf5(tmp_path / "zürich.h5", **arrays)

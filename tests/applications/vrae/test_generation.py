@@ -94,8 +94,8 @@ def test_interpolation(run_of_model):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", slow_after(["lstm", "vrae_sa"]))
 def test_a_bound_of_more_draws_is_larger(run_of_model, model):
-    """On the same samples, the importance-weighted bound is at least the mean ELBO, which it equals for one sample. The
-    bound grows with the number of samples, within three standard errors."""
+    """On the same samples, the importance-weighted bound is at least the mean ELBO. With one sample, both are equal.
+    The bound grows with the number of samples, within three standard errors."""
     run = run_of_model(model)
     source, target_input, target = sentences_of(run, "train")
     writer = Writer(run)

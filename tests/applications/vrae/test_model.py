@@ -177,7 +177,7 @@ def test_inference_weights_do_not_affect_generation(run_of_model, model, informe
 
 @pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_p_lags_behind_q(run_of_model, in_graph):
-    """Training takes two steps of q, one step of p and two steps of q. Then all steps train both."""
+    """Training takes two steps of q, one step of p, two steps of q, and then steps of p and q together."""
     tf.config.run_functions_eagerly(not in_graph)
     run = run_of_model("vrae_sa")
     model, variational = run.models.training, dataclasses.replace(run.options.variational, lagging_steps=5, q_steps=2)

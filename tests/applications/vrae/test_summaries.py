@@ -71,7 +71,7 @@ def test_extract_adds_sentences_that_fit():
 
 
 def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
-    """Sentences are sorted by their KL to the document, a mixture of its sentences or one sequence of all its words."""
+    """Sentences are sorted by their KL to the document: a mixture of the sentences, or one sequence of all words."""
     run = run_of(tmp_path, model="vrae")
     sentences = [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
     for document in ("mixture", "sequence"):
@@ -90,7 +90,7 @@ def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
 
 
 def test_lexrank():
-    """The sentence that is similar to most others comes first."""
+    """The sentence that is most similar to the other sentences comes first."""
     sentences = ["red green", "red green blue", "red blue", "one two", "green blue red black"]
     order = lexrank(sentences)
     assert order[0] in (1, 4) and order[-1] == 3
