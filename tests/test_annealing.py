@@ -123,7 +123,7 @@ def test_a_schedule_of_keras_ends_at_its_final_value(schedule):
     ids=lambda schedule: type(schedule).__name__,
 )
 def test_a_schedule_without_an_end_is_rejected(schedule):
-    """A KL schedule must have an end, because an arbitrary weight would otherwise decide on the best val_loss."""
+    """A KL schedule must have an end. Otherwise an arbitrary weight would decide which epoch has the best val_loss."""
     with pytest.raises(ValueError, match=f"has no end.*`final_value`.*Received: schedule=<.*{type(schedule).__name__}"):
         final_value(schedule)
 

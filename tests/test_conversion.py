@@ -49,7 +49,7 @@ def test_predictions_are_unchanged_by_both_conversions(name):
 
 
 def test_without_noise_training_is_the_original():
-    """Without noise, a converted model with all three Keras attention layers and masks trains like the original."""
+    """In training without noise, all three Keras attention layers, with masks, return the outputs of the original."""
     model = functional_model()
     bayesian = bayesian_of(model, keras_vattn.Weibull(1e7))
     np.testing.assert_allclose(bayesian(X, training=True), model(X), rtol=1e-3, atol=1e-3)

@@ -142,7 +142,7 @@ SCALE = 1.0
 
 @keras.saving.register_keras_serializable(package="tests")
 class PooledAttention(keras.layers.Layer):
-    """A custom layer with a softmax over a given axis, a module constant, and gates, which are no attention weights."""
+    """A custom layer that reads a module constant, has a softmax over `axis`, and has gates that are not weights."""
 
     def __init__(self, axis=-1, **kwargs):
         super().__init__(**kwargs)
@@ -192,7 +192,7 @@ def test_an_attention_without_a_softmax_over_keys_warns():
 
 
 def test_an_attention_called_by_keywords(tmp_path):
-    """Rebuilding the model computes only the output shape of the layer."""
+    """The layer is called by keywords. Rebuilding the model calls only its `compute_output_shape`."""
     model = model_around(PooledAttention(name="own"))
     bayesian, lines = bayesian_of(model, prior=None), []
     bayesian.save(tmp_path / "model.keras")

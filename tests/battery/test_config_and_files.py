@@ -85,7 +85,7 @@ def test_save_and_load(case, tmp_path):
     model = build_model(case, case.make())
     arrays = {**case.arrays(), **case.masks()}
     for variable in model.variables:
-        # Change the initial values, because a loaded model would have these even if the file had no weights.
+        # Change the values, because a loaded model would have the initial values even if the file had no weights.
         variable.assign(variable + keras.ops.cast(1, variable.dtype))
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")

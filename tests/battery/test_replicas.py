@@ -10,7 +10,7 @@ from keras import tree
 
 
 def replica_arrays(case):
-    """Return a batch. Its halves are equal under free bits, which apply to the mean over the batch."""
+    """Return a batch. With free bits, which apply to the mean over the batch, both halves of the batch are equal."""
     arrays = case.arrays()
     if "free-bits" not in case.name:
         return arrays

@@ -93,7 +93,7 @@ def test_one_valid_key_has_no_divergence():
 
 @pytest.mark.parametrize("prior", [DirichletPrior(0.3), DirichletPrior()])
 def test_a_broadcast_prior(prior):
-    """A number, or one row for all queries, as the prior gives the KL and gradient of the same prior for each query."""
+    """A prior that is a number, or one row for all queries, gives the KL and the gradient of the repeated prior."""
     generator = np.random.default_rng(0)
     alignment, logits = Dirichlet(), tf.constant(generator.normal(size=(2, 3, 5)), tf.float32)
     log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if prior.reads_keys else None

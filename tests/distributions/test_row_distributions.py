@@ -119,7 +119,7 @@ def test_weibulls_of_different_k(other):
 
 @pytest.mark.parametrize("log_rate", [-14.0, 0.0, 6.0, 12.0])
 def test_a_weibull_and_a_gamma(log_rate):
-    """Covers the product form, for means that sum to one and rates below 100, and the general form."""
+    """Tests two forms of the KL: one for means that sum to one and rates below 100, and one for all other cases."""
     log_mean = KEYS.log_softmax(X)
     p = distributions.Gamma(tf.constant(Y), log_rate, KEYS)
     for sums_to_one in (False, True):

@@ -43,7 +43,7 @@ def outcome(layer, mask, initial_state, training=False):
     return results, tape.gradient(loss, [*watched, *(weight.value for weight in layer.trainable_weights)])
 
 
-# Each option is tested twice. Of mask, initial state and graph mode, all pairs of values occur.
+# Each option is tested twice. All pairs of values of mask, initial state and graph mode occur.
 CALLS = [(bool(n & 1), bool(n & 2), bool(n & 4)) for n in (0, 7, 1, 6, 2, 5, 3, 4, 0, 7, 1, 6)]
 
 

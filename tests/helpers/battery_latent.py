@@ -111,7 +111,7 @@ class LatentLogLikelihoodCase(Case):
         return "float32"
 
     def without_noise(self, layer, arrays):
-        """Return the mean over candidates, because training uses draws of equal weight; inference uses all keys."""
+        """In training, candidates are draws of equal weight, so the result is a mean. Inference uses all keys."""
         if not self.values_draws:
             return super().without_noise(layer, arrays)
         return ops.mean(arrays["log_likelihood"], axis=-1)

@@ -42,7 +42,7 @@ def arrays(batch=BATCH, steps=STEPS, masked=False):
 
 
 def layers(objective):
-    """Return the layers of the model: attention, emission and value."""
+    """Return the layers of the model by name: attention, projections, word log-likelihood and bound."""
     return {
         "attention": keras_vattn.CategoricalAttention("additive", objective, seed=1, name="attention"),
         "value": keras.layers.Dense(WIDTH, name="value_projection"),

@@ -24,7 +24,7 @@ KEY = GENERATOR.normal(size=(3, 5, 8)).astype("float32")
 QUERY_MASK = np.array([[True, True, True, True], [True, True, False, False], [True, True, True, False]])
 VALUE_MASK = np.array([[True, True, True, False, True], [True, False, True, True, True], [True, True] + 3 * [False]])
 KEY_MASK = np.array([[True, True, False, True, True], [True, True, True, True, True], [True, True, True, True, True]])
-# In each of these two masks alone, every row has a valid key.
+# Each of these two masks, applied alone, has a valid key in every row.
 ATTENTION_MASK = GENERATOR.random((3, 4, 5)) < 0.8
 HEAD_MASK = GENERATOR.random((3, HEADS, 4, 5)) < 0.7
 ATTENTION_MASK[..., 0] = HEAD_MASK[..., 0] = True

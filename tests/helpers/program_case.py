@@ -88,7 +88,7 @@ class Case:
         return out
 
     def until_fit(self, out, **changes):
-        """Run `train` up to its call of `fit`, as the function `until_fit` does."""
+        """Call the function `until_fit` with the command line of `train` for this case."""
         with execution(eager=True):
             return until_fit(self.program, self.train(out, **changes))
 

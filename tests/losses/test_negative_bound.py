@@ -26,7 +26,7 @@ def test_value():
 
 
 def test_mask_where_batch_and_time_have_the_same_size():
-    """If B == T, losses (B,) times a mask (B, T) would broadcast without an error."""
+    """If B == T, multiplying (B,) losses by a (B, T) mask by mistake would not raise an error."""
     expected = -(BOUND * MASK).sum(axis=1)
     np.testing.assert_allclose(NegativeBound()(LABELS, masked(BOUND, MASK)), expected.mean(), rtol=1e-6)
     per_sequence = NegativeBound(reduction=None)(LABELS, masked(BOUND, MASK))

@@ -54,7 +54,7 @@ def test_value(data):
 
 
 def test_mask_where_batch_and_time_have_the_same_size(data):
-    """If B == T, losses (B,) times a mask (B, T) would broadcast without an error."""
+    """If B == T, multiplying (B,) losses by a (B, T) mask by mistake would not raise an error."""
     labels, logits, mask = data
     expected = (steps(labels, logits) * mask).sum(axis=1).mean()
     np.testing.assert_allclose(SequenceCrossentropy()(labels, masked(logits, mask)), expected, rtol=1e-6)

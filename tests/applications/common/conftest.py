@@ -96,7 +96,7 @@ def compare_words(tmp_path):
 
 @pytest.fixture
 def commands_run(monkeypatch):
-    """Run the subprocess commands of `compare` in this process instead, and return the list of these commands."""
+    """Let `compare` run its commands in this process instead of subprocesses, and return the list of commands."""
     commands = []
 
     def run(self, arguments, log):

@@ -111,7 +111,7 @@ def test_an_optimizer_makes_a_step(name):
 
 
 def test_a_gradient_is_clipped():
-    """Clipping by norm preserves the direction; clipping by value changes each element."""
+    """Clipping by norm preserves the direction of a gradient; clipping by value changes each element."""
     for clipped, expected in (
         ({"clip_norm": 1.0}, [-0.06, -0.08]),
         ({"clip_norm": None}, [-0.6, -0.8]),

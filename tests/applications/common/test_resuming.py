@@ -36,7 +36,7 @@ def test_stopped_within_an_epoch(toy, trained_toy, tmp_path, interrupted, monkey
 
 
 def test_a_finished_run_reports_again(toy, copied_toy, trained_toy, without_pictures):
-    """Resuming a finished run does not train further, but writes missing files."""
+    """`train --resume` of a finished run does not train further, but writes missing files."""
     for name in ("history.csv", "metrics.json", "report.txt", "model.keras"):
         (copied_toy / name).unlink()
     printed = toy.succeeds("train", "--resume", "--out", copied_toy, "--no-export")

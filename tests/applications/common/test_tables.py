@@ -123,7 +123,7 @@ def test_a_bound_and_its_terms():
 
 
 def test_batches_of_arrays():
-    """Batches are one pass in order or, for training, epochs whose order depends on the seed and the epoch number."""
+    """`array_batches` makes one ordered pass or, for training, epochs whose order depends on seed and epoch number."""
     arrays = {"x": np.arange(14.0).reshape(7, 2), "y": np.arange(7)}
     assert num_array_batches(arrays, 3) == 3
     once = list(array_batches(arrays, 3).as_numpy_iterator())

@@ -100,7 +100,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
 
 @pytest.mark.slow
 def test_validation_during_the_warm_start_is_ignored(tmp_path, monkeypatch, weights_only):
-    """Learning rate schedule and choice of the best weights skip the warm start's epochs, because q is untrained."""
+    """The learning rate schedule and the choice of weights skip the warm start, because q is untrained there."""
     losses = iter([5.0, 6.0, 9.0, 8.0])
     monkeypatch.setattr("applications.nmt.train.perplexity", lambda nats: next(losses))
     on_epoch_end = TranslateValidation.on_epoch_end

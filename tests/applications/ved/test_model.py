@@ -186,7 +186,7 @@ def test_padding_of_the_source_changes_nothing(batch):
     models = built("ved_vattn_mean")
     longer = {**batch[0], "source": np.pad(batch[0]["source"], [(0, 0), (0, 4)])}
     np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
-    # A single sentence whose length equals the width of z gives the same result.
+    # A sentence alone gives the same result as in a batch, even if its length equals the width of z.
     alone = {name: value[1:2] for name, value in batch[0].items()}
     assert alone["target_input"].shape == (1, OPTIONS.network.latent_units)
     np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)
