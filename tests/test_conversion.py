@@ -207,7 +207,7 @@ def test_unknown_attention():
     model = keras.Model(inputs, x)
     with pytest.raises(ValueError, match=r"ScaledAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
         bayesian_of(model)
-    # With `skip_unknown`, a fraction refers to the attention layers that can be converted.
+    # With `skip_unknown`, a fraction in `layers` counts only the attention layers that can be converted.
     for bayesian in (bayesian_of(model, skip_unknown=True), keras_vattn.to_bayesian(model, skip_unknown=True)):
         assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
         np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)

@@ -185,7 +185,7 @@ def test_an_attention_that_calls_dot_product_attention():
 
 
 def test_an_attention_without_a_softmax_over_keys_warns():
-    """The attention softmax is over axis 1, and the softmax of the gates is not over keys either."""
+    """The attention's softmax is over axis 1 and the gates' softmax is over gates, so neither is over keys."""
     bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
     with pytest.warns(UserWarning, match=r"path='pooled', does not sample.*Exclude the layer with `layers`"):
         bayesian(ROWS)

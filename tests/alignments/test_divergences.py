@@ -83,7 +83,7 @@ def test_zero_where_q_is_p(name):
 
 
 def test_against_quadrature():
-    """Compares the KL of one key, with raw logit 0.4, with the integral of q log(q / p) over its weight."""
+    """The KL of one key with raw logit 0.4 equals the integral of q log(q / p) over the weight of the key."""
     phi, key = np.float32(0.4), DenseKeys()
     logits = tf.constant([[[phi]]])
     k, alpha, beta = 3.0, 0.7, 2.0

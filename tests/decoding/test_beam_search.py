@@ -148,7 +148,7 @@ def test_a_beam_without_a_word_is_missing(num_beams):
     table[START, [3, 4]], table[4, END], table[END, END] = np.log([0.7, 0.3]), 0.0, 0.0
     step = lambda ids, state, position: (tf.gather(table, ids), state, {})  # noqa: E731
     results = beam_search(step, (), tf.constant([START, 4]), END, 3, num_beams=num_beams, num_results=num_beams)
-    # A single beam misses the sentence that ends.
+    # With one beam, the search misses the sentence that ends.
     best, score = ([4, END, 0], np.log(0.3)) if num_beams == 2 else ([0, 0, 0], -np.inf)
     for row, words, expected in ((0, best, score), (1, [END, 0, 0], 0.0)):
         assert results["ids"][row].numpy().tolist() == [words, *[[0, 0, 0]] * (num_beams - 1)]

@@ -42,7 +42,7 @@ def test_the_density_integrates_to_one(name):
 
 @every_family
 def test_normalised_draws_have_this_density(name):
-    """The mean weights of 100,000 samples agree within 5 standard errors."""
+    """Means of 100,000 normalised samples equal those of the normalised distribution, within 5 standard errors."""
     q, free = MAKE[name](X), FREE[name](X)
     assert type(free.normalized()) is type(q)
     count = 100_000

@@ -104,8 +104,8 @@ def test_a_context_may_exit_while_a_function_runs(method):
 
 
 def test_a_context_ends_in_its_copies():
-    """In a copied context, models do not draw after the original has ended, and `predict` caches no function that
-    draws."""
+    """After a context has ended, models in a copy of the context do not draw, and `predict` caches no drawing
+    function."""
     model = latent_model()
     mean = predict(model)
     with posterior_draws(model, 1):

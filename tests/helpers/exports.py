@@ -1,4 +1,4 @@
-"""Prints the table of docs/exports.md, the formats that return a layer's outputs: `python tests/helpers/exports.py`.
+"""`python tests/helpers/exports.py` prints the table of docs/exports.md: which formats return the outputs of a layer.
 
 The program needs tf2onnx and onnxruntime.
 """

@@ -19,7 +19,7 @@ from tensorflow.python.util import tf_stack
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
-# Use one thread per process, so that rounding does not depend on how the tests are started.
+# Use one thread in each operation, so that rounding does not depend on how the tests are started.
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 # Graphs consist of millions of objects, so let the garbage collector run a fiftieth as often.
@@ -76,8 +76,8 @@ def restored_dtype_policy():
 
 @contextlib.contextmanager
 def traces_forgotten():
-    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. When this context ends, remove the ones
-    from inside, and all kernels."""
+    """TensorFlow stores each traced `tf.custom_gradient` and its graph forever. When this context ends, remove the
+    gradients that were traced in it, and all kernels."""
     registered = gradient_registry._registry
     before = set(registered)
     yield

@@ -27,7 +27,7 @@ def one_query(objective, second_objective=None, sliced=False):
     "objective", ["soft", "marginal", "marginal/top_k", "elbo", "elbo/enumerate", "hard", "wake_sleep"]
 )
 def test_unsliced_attention_outputs_are_accepted(objective):
-    """Log-likelihoods without a step axis accept unsliced attention outputs and give (B,)."""
+    """Log-likelihoods (B, K) may be combined with attention outputs that have a step axis; the value is (B,)."""
     options = {"marginal/top_k": {"top_k": 2}, "wake_sleep": {"num_samples": 3}}.get(objective, {})
     objective = LatentObjective(objective, **options)
     layer, log_likelihood, log_probabilities = one_query(objective)

@@ -53,7 +53,7 @@ def test_reductions(kl_reduction):
 
 
 def test_free_bits():
-    """If the batch mean of a dimension's KL is below the threshold, the loss is the threshold, without a gradient."""
+    """A dimension whose mean KL over the batch is below the threshold has the threshold as loss, without a gradient."""
     layer = GaussianLatent(4, free_bits=1.0)
     layer(INPUTS)
     layer.mean_kernel.assign(np.zeros((4, 4)))

@@ -212,8 +212,7 @@ def test_first_noise():
 
 
 def test_a_small_initial_sigma_does_not_increase_the_kl():
-    """Initial kernels scale with sigma. Otherwise the means would differ by 1, which is thousands of nats at
-    exp(-3)."""
+    """Initial kernels scale with sigma, because at sigma exp(-3) means that differ by 1 give thousands of nats."""
     costs, kernels_of_priors = [], []
     for scale in (0.0, -3.0):
         keras.utils.set_random_seed(1)

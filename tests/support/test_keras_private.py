@@ -105,8 +105,7 @@ def test_attention_scores_are_computed_in_one_method():
 
 
 def test_lstm_runs_its_steps_in_one_method():
-    """`inner_loop` takes sequences, first states and a mask; it returns the last and all outputs, and the last
-    states."""
+    """`inner_loop` takes sequences, first states and a mask; it returns last output, all outputs and last states."""
     results = []
 
     class Records(keras.layers.LSTM):

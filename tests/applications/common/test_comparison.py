@@ -170,7 +170,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
     apart, together = (without_time(read_history(tmp_path / x / "gaussian_seed_1")) for x in ("out", "here"))
     # The number of threads changes the rounding of sums.
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(apart, together, strict=True))
-    # `compare` rejects a folder with other options or other data. The error names a damaged file.
+    # `compare` rejects a folder with other options or other data. If a file is damaged, the error names the file.
     before = files_of(out)
     toy.fails("omit these options: units: 4 in the folder, 5 requested", *compare_words(toy, *words[5:], units=5))
     path = next(tmp_path.glob("data.*"))

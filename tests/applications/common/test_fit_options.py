@@ -61,7 +61,7 @@ def test_a_warm_up_and_a_cosine():
 
 
 def test_the_schedule_of_mcan():
-    """The rate in epoch t is min(2.5e-5 t, 1e-4); after 10, it is divided by 5 every 2 (Fan et al. 2020, B.2.3)."""
+    """Epoch t has the rate min(2.5e-5 t, 1e-4), divided by 5 every 2 epochs from epoch 11 (Fan et al. 2020, B.2.3)."""
     options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
     learning_rates = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
     assert learning_rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])

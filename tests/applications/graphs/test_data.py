@@ -172,7 +172,7 @@ def test_published_values_need_a_graph():
 
 
 def test_drawn_neighbours():
-    """Nodes get a uniform sample of their neighbours without repetition. Then the sampled nodes get one, too."""
+    """Nodes get a uniform sample of their neighbours without repetition. Then the sampled nodes get a sample, too."""
     edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
     sampler, counts = sampling.NeighborSampler(edges, 6), np.zeros(6)
     generator = np.random.default_rng(0)

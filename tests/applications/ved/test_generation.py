@@ -62,7 +62,7 @@ def test_decoding_ends_and_fills_up_with_padding(greedy):
 
 @pytest.mark.slow
 def test_the_score_of_a_decoded_sentence_is_the_sum_of_its_steps(generator, sources, greedy):
-    """The sum includes the steps at which decoding forbids a probable word."""
+    """The score of a sentence includes the steps at which decoding forbids a probable word."""
     ended = (greedy["ids"] == END).any(axis=1)
     source, ids = sources.numpy()[ended], greedy["ids"][ended]
     target_input = np.insert(ids[:, :-1], 0, START, axis=1)
