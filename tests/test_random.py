@@ -175,7 +175,7 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
     "seed", [[3, 4], np.array([3, 4]), tf.constant([3, 4], tf.int64), tf.constant([3, 4], tf.uint32)]
 )
 def test_seeds_of_other_types(seed):
-    """NumPy integers and Keras's seed types give the noise that the same seed gives as a tensor."""
+    """A seed gives the same noise as a NumPy integer, as a dtype of Keras's seed generators, and as a tensor."""
     for function in (random.uniform, random.normal, random.gumbel):
         np.testing.assert_array_equal(function((3,), seed), function((3,), SEED))
     np.testing.assert_array_equal(random.fold_in(seed, 7), random.fold_in(SEED, 7))

@@ -26,7 +26,7 @@ def minimax(w, y, weight, degree):
 
 
 def stirling():
-    """Yield polynomials in w = 1 / (1 + x), 0 < w < 1, fitted with the weights that they have in special.py."""
+    """Yield polynomials in w = 1 / (1 + x), 0 < w < 1. Their errors are weighted by their factors in special.py."""
     w = chebyshev_nodes(2000, 1e-4, 1.0)
     z, far = 1.0 / w, w < 0.02
     value = special.gammaln(z) - (z - 0.5) * np.log(z) + z - 0.5 * np.log(2.0 * np.pi)

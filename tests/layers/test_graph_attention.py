@@ -243,7 +243,7 @@ def test_a_node_with_very_many_neighbours(policy):
 
 
 def test_no_array_of_all_nodes_by_all_nodes_is_created():
-    """An array of all nodes by all nodes would have 4e10 entries."""
+    """An array of all nodes by all nodes would have 4e10 entries, which do not fit into memory."""
     count = 200_000
     layer = GraphAttention(2, alignment="weibull", prior="contextual")
     edges = GENERATOR.integers(count, size=(1000, 2)).astype("int32")

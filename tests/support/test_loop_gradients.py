@@ -254,7 +254,7 @@ def test_a_loop_in_a_branch_or_another_loop(around):
 
 @pytest.mark.parametrize("reads", ["branch", "assign"])
 def test_a_step_that_reads_in_a_branch_or_assigns_a_variable(reads):
-    """A step that reads a variable in a branch, or assigns it, uses TensorFlow's gradient."""
+    """If a step reads a variable in a branch, or assigns it, the loop has TensorFlow's gradient, not its own."""
     table = tf.Variable(KERNEL[:UNITS, 0])
 
     def gradient(kernel):

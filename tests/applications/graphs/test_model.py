@@ -54,7 +54,7 @@ def test_published_values(name, preset, tmp_path):
 
 @pytest.mark.parametrize("name", ["lf", "lc", "wf", "wc"])
 def test_default_values_give_the_kl_a_gradient(name, tmp_path):
-    """By default the KL is a sum over edges and has a gradient. Published values reduce the gradient to rounding."""
+    """The default KL is a sum over edges, which has a gradient. With published values the gradient is mere rounding."""
     run = run_of(tmp_path, **PUBLISHED_OPTIONS, model=name, kl_reduction=AlignmentOptions.kl_reduction, num_draws=0)
     assert evaluate(run, run.data["test"])[0]["gradients"]["kl"] > 1e-3
 

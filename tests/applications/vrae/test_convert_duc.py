@@ -23,7 +23,7 @@ def test_duc(tmp_path):
         path = tmp_path / "docs" / "D0701A" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SGML if name == "a" else "<DOC><TEXT>And a second document.</TEXT></DOC>")
-    # File managers write such files, which are not documents.
+    # File managers write .DS_Store files, which are not documents.
     (tmp_path / "docs" / "D0701A" / ".DS_Store").write_bytes(bytes(range(256)))
     (tmp_path / "docs" / ".git").mkdir()
     (tmp_path / "models").mkdir()
