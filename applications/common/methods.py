@@ -98,8 +98,8 @@ class Uncertainty:
             row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))
         tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
-            against = f"{options.baseline} (AUROC by MI: against {options.baseline}'s AUROC by entropy)"
-            title = f"Paired differences over seeds against {against}, mean [95% interval]"
+            subtracted = f"AUROC by MI: minus the AUROC by entropy of {options.baseline}"
+            title = f"Differences from the model {options.baseline}, paired by seed ({subtracted}), mean [95% interval]"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
 
