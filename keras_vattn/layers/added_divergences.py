@@ -10,7 +10,7 @@ class AddedDivergence:
     Attributes:
         loss: The tensor that was passed to `add_loss`.
         total: The KL, unweighted and summed over the batch, a scalar.
-        above_floor: The KL above its floor, unweighted and summed over the batch, a scalar.
+        above_floor: The KL minus its floor (see `Alignment.divergence_floor`), summed like `total`, a scalar.
         batch_size: Number of examples.
         thread: Id of the replica's thread, `None` outside `tf.distribute`.
         is_logged: Whether the KL has been added to the log.
@@ -25,7 +25,7 @@ class AddedDivergence:
 
     @property
     def is_current(self):
-        """Whether the loss belongs to the current graph, or is an eager tensor while eager code runs."""
+        """Whether the loss belongs to the current graph; in eager code, whether it is an eager tensor."""
         if tf.executing_eagerly():
             return tf.is_tensor(self.loss) and not tf.is_symbolic_tensor(self.loss)
         return getattr(self.loss, "graph", None) is tf.compat.v1.get_default_graph()

@@ -13,7 +13,7 @@ class AlignmentLayer(StochasticLayer):
     options)`, which returns the `AlignmentInputs` for the arguments of a call.
     """
 
-    # Whether `draw_seeds` also returns a dropout seed at inference, if a sampler requests dropout.
+    # Whether `draw_seeds` returns a dropout seed at inference when a sampler requests dropout.
     reads_dropout_requests = True
     # Text for an error message: what a subclass accepts instead of a prior.
     _other_priors = ""
@@ -42,8 +42,8 @@ class AlignmentLayer(StochasticLayer):
         return 0 if self.training_calls is None else self.training_calls.value
 
     def draw_alignment(self, shape, seeds):
-        """Return a dictionary with the noise of the alignment and the dropout mask of the weights, for logits of this
-        shape. The dictionary is empty if both seeds in `Seeds` are `None`."""
+        """Return a dictionary with the noise of the alignment and the dropout mask of the weights. `shape` is the shape
+        of the logits. The dictionary is empty if both seeds in `Seeds` are `None`."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -56,7 +56,7 @@ class AlignmentLayer(StochasticLayer):
         """Return the result of `draw_alignment` for logits that may cover only the first few of `num_keys` keys."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # Under XLA, logits cover all keys. Draw noise for all keys here too, so that XLA changes no draw.
+        # Draw noise for all keys: under XLA, logits cover all keys, and the draws must not depend on XLA.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
@@ -65,13 +65,13 @@ class AlignmentLayer(StochasticLayer):
         number of entries, and the floor. The KL is summed over heads and includes the KL of the context.
 
         Args:
-            scored: The `AlignmentInputs` of the call, or `None` for no KL of the weights.
+            scored: The `AlignmentInputs` of the call, or `None` if the weights have no KL.
             noise: The noise of the call.
             keys: The `Keys` of the call.
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
             head_axis: Axis or axes of heads, over which the KL is summed; `None` for a layer without heads.
-            context: Tuple of the context's KL for each query, and the number of entries of this KL; or `None`.
+            context: `None`, or a tuple: the KL of the context for each query, and the number of entries of this KL.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
@@ -86,7 +86,7 @@ class AlignmentLayer(StochasticLayer):
             if head_axis is not None:
                 shape = ops.shape(divergence)
                 if valid is not None and len(valid.shape) == len(shape):
-                    # A head without a valid key adds no KL, even if its distribution returns one. A query is valid if
+                    # A head without a valid key adds no KL, whatever KL its distribution returns. A query is valid if
                     # any head has a valid key.
                     divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
                 divergence = ops.sum(divergence, axis=head_axis)
@@ -99,21 +99,22 @@ class AlignmentLayer(StochasticLayer):
     @property
     def estimates_divergence(self):
         """Whether the last call or trace estimated the KL of the weights from draws; `None` before the first call. The
-        KL is estimated if no KL of the two distributions is registered, and in training with
+        layer estimates the KL if TensorFlow Probability has no KL for q and p, and in training with
         `kl_estimator="sampled"`."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
         """Return q, the posterior, as a TensorFlow Probability distribution. Takes the arguments of a call. The layer
         must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the alignment
-        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the value for the next draw."""
+        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have their value at the next
+        draw."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
         """Return p, a TensorFlow Probability distribution with the same event shape as `posterior_distribution`.
 
         Raises:
-            ValueError: If there is no p, because there is neither a prior nor posterior logits.
+            ValueError: If p is undefined, because there is neither a prior nor posterior logits.
         """
         scored = self._scored(arguments, options)
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
@@ -131,8 +132,8 @@ class AlignmentLayer(StochasticLayer):
             A dictionary of float32 arrays (B, T), or (B, H, T) with heads. `"posterior_entropy"` is the entropy in nats
             of the weights at the mean of q. `"prior_entropy"` is the entropy of Psi, normalised over the keys of each
             query; the axis T has length 1 if all queries share Psi. With posterior logits, this is the entropy of the
-            weights at the mean of p. With a fixed prior, the key is absent. `"weights_sd"` is the standard deviation of
-            a weight over draws, averaged over the valid keys. If it is below 1e-3, the alignment is practically
+            weights at the mean of p. With a fixed prior, `"prior_entropy"` is missing. `"weights_sd"` is the standard
+            deviation of a weight over draws, averaged over the valid keys. Below 1e-3, the alignment is practically
             deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect the weights.
         """
         scored = self._scored(arguments, options)
@@ -148,10 +149,10 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Broadcast x to the shape and sum it over one or more axes of heads. Return `None` for `None`."""
+    """Broadcast x to `shape` and sum over one or more axes of heads. If x is `None`, return `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # Multiply a scalar by the number of heads.
+    # A scalar counts once for every head, so multiply it by the number of heads.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

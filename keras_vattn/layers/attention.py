@@ -50,9 +50,9 @@ class Attention(AttentionSteps):
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
-        warm_start_steps: Number of initial training calls that ignore posterior logits and draw from p, with a KL of 0.
-            Deng et al. 2018 (algorithm 2) begin with this objective, the Jensen bound E_p[log p(y | z)]. `kl_annealing`
-            begins after these calls. Defaults to 0.
+        warm_start_steps: Number of initial training calls that ignore posterior logits, draw from p and have a KL of 0.
+            The objective of these calls is the Jensen bound E_p[log p(y | z)], as in Deng et al. 2018 (algorithm 2).
+            `kl_annealing` begins after these calls. Defaults to 0.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder ignores this argument and computes one query
             at a time. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
@@ -71,8 +71,8 @@ class Attention(AttentionSteps):
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to
-            the compute dtype, like all float inputs. Infinite values, including overflows of this cast, are replaced by
-            65504, the largest float16.
+            the compute dtype, like all float inputs. Infinite values, for example after an overflow of this cast,
+            become plus or minus 65504, the largest float16.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. For a query without a
@@ -80,8 +80,8 @@ class Attention(AttentionSteps):
 
     Raises:
         ValueError: If a name is unknown, a rate is outside [0, 1), or an input, a mask or posterior logits have the
-            wrong shape; if a prior or posterior logits are combined with each other or with a deterministic alignment;
-            or if the score needs a state, which only `AttentionDecoder` provides.
+            wrong shape; if a prior and posterior logits are combined, or one of them is used with a deterministic
+            alignment; or if the score needs a state, which only `AttentionDecoder` provides.
 
     Example:
 
@@ -96,7 +96,7 @@ class Attention(AttentionSteps):
 
     @property
     def width_arguments(self):
-        # A context without weights accepts values of any width.
+        # A context without trainable variables accepts values of any width.
         return self.feature_arguments if self.context.weights else ("query", "key")
 
     def __init__(
@@ -124,11 +124,11 @@ class Attention(AttentionSteps):
                 "This score counts the queries, and would start again in every query chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
-        # The annealing of the KL begins after the warm start, because there is no KL before.
+        # The annealing of the KL begins after the warm start, in which the KL is 0.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior, only calls with posterior logits add a KL. The log shows the KL after such a call.
+            # Without a prior, only calls with posterior logits add a KL. The first such call adds the KL to the log.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
@@ -223,8 +223,8 @@ class Attention(AttentionSteps):
     def posterior_distribution(self, *arguments, **options):
         """Return q, a TensorFlow Probability distribution. Takes the arguments of a call. The layer must be built.
 
-        With a Gaussian context, q is the distribution of the context given the expected weights, with batch shape
-        (B, T) and event shape (D,), which does not include the distribution of stochastic weights. Without a Gaussian
+        With a Gaussian context, q is the distribution of the context given the expected weights, so the noise of
+        stochastic weights is not included. Its batch shape is (B, T) and its event shape is (D,). Without a Gaussian
         context, q is the distribution of the unnormalised weights (B, T, S), or of the normalised weights if the
         alignment has `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
         """

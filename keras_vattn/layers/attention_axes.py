@@ -6,7 +6,7 @@ from keras_vattn.support.masks import both
 
 
 class AttentionAxes:
-    """The attention axes of a multi-head attention. Methods reshape its tensors to (..., H, T, S) and back.
+    """Attention axes of a multi-head attention layer. The methods reshape tensors to (..., H, T, S) and back.
 
     An input has shape (B, ..., D); a projected input has the axis of heads before its last axis. An alignment needs one
     axis of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes,
@@ -26,7 +26,7 @@ class AttentionAxes:
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
         # Whether inputs are (B, T, D), the only shape for which Keras computes masks.
         self.is_plain = rank == 3 and self.axes == (1,)
-        # Permutation that moves the axes of a projected tensor to batch axes, heads, attention axes, width.
+        # Permutation of the axes of a projected tensor: batch axes first, then heads, attention axes and width.
         self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
@@ -70,8 +70,8 @@ class AttentionAxes:
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
-        """Return the mask (T, S) for causal or windowed attention over one axis, or `None` for neither. With
-        `is_causal`, a query attends to keys up to its own position, and with `window`, to keys at a distance below
+        """Return the mask (T, S) for causal or windowed attention over one axis, or `None` if attention is neither.
+        With `is_causal`, a query attends to keys up to its own position, and with `window`, to keys at a distance below
         `window`."""
         if not is_causal and window is None:
             return None

@@ -14,8 +14,8 @@ class AttentionSteps(ChunkedAttention):
     """
 
     def prepare_memory(self, value, key=None, mask=None):
-        """Compute once what depends only on the memory. Return a dictionary with the projected keys, the value, the
-        `DenseKeys` with the mask, the mean of the context's prior, and log Psi of the alignment's prior.
+        """Compute the tensors that depend only on the memory. Return a dictionary with the projected keys, the value,
+        the `DenseKeys` with the mask, the mean of the context's prior, and log Psi of the alignment's prior.
 
         Args:
             value: (B, S, D).
@@ -23,7 +23,7 @@ class AttentionSteps(ChunkedAttention):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         if mask is None and value.shape[1] == 0:
-            # Without keys, mask all queries, so that the context is zero, without noise or KL.
+            # If S is 0, mask all queries, so that the context is zero, without noise or KL.
             mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -50,7 +50,7 @@ class AttentionSteps(ChunkedAttention):
 
     def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
         """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
-        posterior. Pure: it adds no loss and changes no state.
+        posterior. The method adds no loss and changes no state.
 
         `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the mean weights given the
         scores, without posterior logits, noise or dropout. They are returned only if they can differ from the weights
@@ -93,7 +93,7 @@ class AttentionSteps(ChunkedAttention):
         return AlignmentInputs(logits, keys, log_psi, posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
-        """Add the KL of all queries with one `add_loss` per call. An attention without a KL adds nothing.
+        """Add the KL of all queries with one `add_loss` per call. A layer without a KL adds no loss.
 
         Args:
             attended: Result of `attend`, stacked over all queries.

@@ -19,9 +19,9 @@ class BayesianAttention(NamedAttention):
     To choose the parameters of the prior, pass a `keras_vattn.GammaPrior`, whose documentation explains beta, or a
     `keras_vattn.LogNormalPrior`.
 
-    A weights file identifies a layer by the name of its class. To start from the weights of a deterministic model,
-    define both models with `keras_vattn.Attention`. If the prior has weights, the file lacks them: load with
-    `skip_mismatch=True`.
+    To start from the weights of a deterministic model, define the deterministic and the Bayesian model with
+    `keras_vattn.Attention`, because a weights file identifies layers by the names of their classes. If the prior has
+    weights, load with `skip_mismatch=True`, because the file lacks these weights.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s)

@@ -10,8 +10,8 @@ class CallCount(keras.losses.Loss, tf.Module):
     """Count of a layer's training calls. It is saved with the layer, in Keras files and TensorFlow checkpoints, but is
     not a weight of the layer.
 
-    Keras saves the variables of a loss, and TensorFlow saves the variables of a module, so this class is a loss and a
-    module. It is not a layer, because the variables of a sublayer would be weights. It is never called as a loss.
+    Keras saves the variables of a loss, and TensorFlow saves the variables of a module, so this class is both a loss
+    and a module. It is not a layer, because the variables of a sublayer would be weights. It is never called as a loss.
 
     Args:
         layer: The layer. The path of the variable begins with the layer's name.

@@ -134,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # In a prediction nothing reads the KL. Compute it in a separate loop, which TensorFlow can then skip.
+        # `predict` does not read the KL, so compute the KL in a separate loop, which TensorFlow then skips.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)

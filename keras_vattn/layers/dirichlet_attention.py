@@ -12,9 +12,9 @@ class DirichletAttention(NamedAttention):
 
     Equivalent to `Attention(alignment=Dirichlet())`. With posterior logits, this is the variational relaxed attention
     of Deng et al. 2018 (algorithm 2): training draws the weights from q and adds the KL with `add_loss`, and prediction
-    uses p. Deng et al. first train the Jensen bound E_p[log p(y | z)], because training from a random start tends to
-    uniform weights; `warm_start_steps` is the number of training calls with this bound. Without posterior logits, the
-    weights are drawn from the Dirichlet of the scores. `keras_vattn.Dirichlet` explains the clamp and the draws.
+    uses p. Deng et al. first train the Jensen bound E_p[log p(y | z)], because a randomly initialised model tends to
+    learn uniform weights; `warm_start_steps` is the number of training calls with this bound. Without posterior logits,
+    the weights are drawn from the Dirichlet of the scores. `keras_vattn.Dirichlet` explains the clamp and the draws.
 
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)

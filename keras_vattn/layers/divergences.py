@@ -8,7 +8,7 @@ def divergences(model, weighted=False):
 
     `model.losses` contains these KLs multiplied by `kl_weight` and the annealing factor and reduced by `kl_reduction`,
     and also the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is
-    subtracted. Call this function in the graph or eager code in which you called the model. The log is not changed.
+    subtracted. Call this function in the graph or eager code in which you called the model. The log does not change.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))

@@ -28,13 +28,14 @@ class GaussianLatent(GaussianLayer):
         free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is below this value, the loss
             contains this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
         free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is below this value,
-            the loss contains this value instead. A sentence can use these nats at any step. Defaults to 0.0.
+            the loss contains this value instead. The limit applies to the sum: a single step can have a KL of 0.
+            Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
             exp(initial_log_scale). If a decoder samples z at every step, use a small value, such as -3, because the
-            noise of sigma = 1 would hide the decoder's other inputs. The prior should then begin with the same value,
-            as in `keras_vattn.StochasticDecoder`: with -3, the KL to N(0, I) would begin at 2.5 nats per dimension.
-            Defaults to 0.0.
+            noise of sigma = 1 would hide the decoder's other inputs. The log sigma of the prior should then begin at
+            the same value, as in `keras_vattn.StochasticDecoder`, because the KL from log sigma = -3 to N(0, I) is at
+            least 2.5 nats per dimension. Defaults to 0.0.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -83,7 +84,7 @@ class GaussianLatent(GaussianLayer):
         self.track_divergence()
 
     def parameters(self, inputs, kernels=None):
-        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
+        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32.
 
         Args:
             inputs: (B, ..., D).

@@ -30,8 +30,8 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels in the same
-        way, because the KL for a distance between means is larger if sigma is small."""
+        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels too, because a
+        small sigma increases the KL of two distant means."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
@@ -41,18 +41,17 @@ class GaussianLayer(StochasticLayer):
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
 
     def linear(self, inputs, kernels=None):
-        """Compute both linear maps of the inputs, (B, ..., units) each, with one matrix product. Pure."""
+        """Compute both linear maps of the inputs, (B, ..., units) each, with one matrix product."""
         kernels = self.kernels() if kernels is None else kernels
         both_maps = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
         return ops.split(both_maps, 2, axis=-1)
 
     def draw_noise(self, shape, seed):
-        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units); empty if `seed` is
-        `None`."""
+        """Return a dictionary with the noise of all draws, (B, ..., units), or an empty dictionary without a seed."""
         return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
 
     def sample(self, parameters, noise, training=False):
-        """Return samples (B, ..., units) from `parameters` and the noise, or the mean if there is no noise. Pure."""
+        """Return samples (B, ..., units) from `parameters` and the noise, or the mean if there is no noise."""
         mean = parameters["mean"]
         if self.noise_name in noise:
             temperature = self.draw_temperature(training, self.temperature)

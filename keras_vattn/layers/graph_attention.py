@@ -42,8 +42,8 @@ class GraphAttention(AlignmentLayer):
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         prior_over: Set over which Psi of a contextual prior is normalised: the `"neighbourhood"` of each node, like the
             weights, or all `"nodes"`, as in the code of Fan et al. 2020. Lognormal weights cannot match a prior over
-            `"nodes"`, so their KL stays above the floor that the log shows. A prior of the same family as the posterior
-            is normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
+            `"nodes"`, so their KL stays above its `divergence_floor`. A prior of the same family as the posterior is
+            normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
             `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
@@ -55,7 +55,7 @@ class GraphAttention(AlignmentLayer):
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
         kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
         bias_regularizer: Regularizer of b. Defaults to `None`.
-        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. In
+        **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. For
             `kl_reduction`, every node is an example, and every node with an edge is a query; the code of Fan et al.
             2020 uses `"mean"`.
 
@@ -237,7 +237,7 @@ class GraphAttention(AlignmentLayer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if "feature_dropout" in noise:
             nodes = ops.where(noise["feature_dropout"], nodes, ops.zeros_like(nodes))
-            # Scale the kernel, because it is smaller than the features.
+            # Apply the factor of dropout to the kernel, because the kernel is smaller than the features.
             kernel = ops.multiply(kernel, 1.0 / (1.0 - self.feature_dropout))
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 

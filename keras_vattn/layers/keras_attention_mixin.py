@@ -11,7 +11,7 @@ class KerasAttentionMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.Attention` or a subclass such as `AdditiveAttention`.
     The scores of the layer are the logits from which weights are drawn.
 
-    `keras_vattn.to_bayesian` converts the attention layers of a model into such layers. In a new model, use
+    `keras_vattn.to_bayesian` converts the attention layers of a model into layers with this mixin. In a new model, use
     `keras_vattn.Attention`, which has more options.
     """
 
@@ -26,7 +26,7 @@ class KerasAttentionMixin(ChunkedAttention):
             self.alignment_prior.build((None, None, key_width))
 
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
-        # This also raises ValueError unless inputs and masks are lists of length two or three.
+        # `compute_mask` raises ValueError unless inputs and masks are lists of length two or three.
         query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
         size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:

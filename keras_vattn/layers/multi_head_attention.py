@@ -70,11 +70,11 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
 
     Returns:
         The output (B, T, Dq), or (B, T, *output_shape), and with `return_attention_scores=True` the weights (B, H, T,
-        S). A query without a valid key has weights 0.
+        S). A query without a valid key has weights 0; with `alignment="softmax"` its weights are equal, as in Keras.
 
     Raises:
-        ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior or posterior logits
-            are combined with each other or with a deterministic alignment; if the prior has a different number of
+        ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior and posterior logits
+            are combined, or one of them is used with a deterministic alignment; if the prior has a different number of
             heads; if posterior logits have the wrong shape; or if `flash_attention` is used without softmax.
 
     Example:

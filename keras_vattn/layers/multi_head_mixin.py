@@ -113,8 +113,8 @@ class MultiHeadMixin(ChunkedAttention):
             self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
     def __call__(self, *arguments, **options):
-        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs, which other layers may need, so copy
-        # the inputs.
+        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs. Other layers may need these masks, so
+        # copy the inputs.
         arguments, options = keras.tree.map_structure(keras_private.copy_masked, (arguments, options))
         return super().__call__(*arguments, **options)
 
@@ -188,7 +188,7 @@ class MultiHeadMixin(ChunkedAttention):
         query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
-        # A chunk belongs to one head, unless the prior has a network for each head.
+        # A chunk computes one head, or all heads if the prior has one network per head.
         num_heads = 1 if self.per_head_prior else self.num_heads
         inputs = [[_heads_to_batch(x, num_heads) for x in each if x is not None] for each in inputs]
 
@@ -219,8 +219,7 @@ class MultiHeadMixin(ChunkedAttention):
         Args:
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
-            mask: Boolean mask with the rank of the logits, or without some of the axes before the attention axes; or
-                `None`.
+            mask: `None`, or a boolean mask with the rank of the logits. Axes before the attention axes may be missing.
             posterior_logits: As in the call.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
@@ -286,7 +285,7 @@ class MultiHeadMixin(ChunkedAttention):
     def draw_seeds(self, training):
         if not self.is_softmax:
             return super().draw_seeds(training)
-        # Use the seed of Keras's own dropout, so that the mask is the same in float32.
+        # Use the seed of Keras's own dropout, so that in float32 both layers drop the same weights.
         drops = self.dropout and (training or training_requested(self))
         return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 

@@ -2,8 +2,8 @@ from keras_vattn.layers.attention import Attention
 
 
 class NamedAttention(Attention):
-    """Base class of the attention layers of individual papers. Some arguments of `keras_vattn.Attention` are fixed, and
-    the parameters of the alignment or context are arguments of the layer.
+    """Base class of layers that implement the attention of one paper. A subclass fixes some arguments of
+    `keras_vattn.Attention`, and has the parameters of its alignment or context as arguments.
 
     A subclass calls `refuse_fixed` first in `__init__`. The config contains `own_arguments` but not `fixed_arguments`.
     """
@@ -12,7 +12,7 @@ class NamedAttention(Attention):
     own_arguments = ()
 
     def refuse_fixed(self, arguments):
-        """Raise ValueError for an argument that this class has fixed."""
+        """Raise ValueError if `arguments` contains an argument that this class fixes."""
         for name in self.fixed_arguments:
             if name in arguments:
                 raise ValueError(

@@ -63,7 +63,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # Initial value of b_s: log sigma begins softplus(0) above its minimum, and the initial kernels are not scaled.
+    # b_s begins at 0: log sigma begins at min_log_scale + softplus(0), and the initial kernels are not scaled.
     initial_log_scale = 0.0
 
     def __init__(
@@ -93,7 +93,6 @@ class PredictedContext(GaussianLayer):
 
     def parameters(self, inputs, kernels=None):
         """Return mean and log sigma of the prediction, a dictionary of tensors (B, ..., units); log sigma is float32.
-        Pure.
 
         Args:
             inputs: z, (B, ..., D).
@@ -104,8 +103,8 @@ class PredictedContext(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def posterior(self, parameters, target):
-        """Return the parameters of the distribution of tilde(c) for a target c: q if the layer is informed, otherwise
-        p. Pure."""
+        """Return the parameters of the distribution of tilde(c) for a target c: of q if the layer is informed,
+        otherwise of p."""
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):

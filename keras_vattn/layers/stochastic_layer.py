@@ -58,8 +58,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
             divided by the number of valid entries of all queries. Defaults to `"sum"`.
         seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. `False` creates no seed generator, and no variable for its state.
-            Defaults to `True`.
+        draws_noise: Whether the layer draws noise. With `False`, the layer creates no seed generator and therefore no
+            variable for its state. Defaults to `True`.
 
     Example:
 
@@ -127,7 +127,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
 
         Args:
-            shown: Whether the log always shows the KL. With `False`, the log shows the KL once a call has added a KL.
+            shown: Whether the log always shows the KL. With `False`, the KL appears with the first call that adds a KL.
             name: Name of the layer in the log, `None` for the name of the layer itself.
         """
         name = f"{name or self.name}_{self.logged_as}"
@@ -138,7 +138,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def name_in_the_log(self):
-        """The name of the KL in the log, `None` while the log does not show it."""
+        """The name of the KL in the log, or `None` while the log does not show the KL."""
         return self._logged_name if self._shows_divergence else None
 
     @property
@@ -159,7 +159,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def is_stochastic(self):
-        """Whether the layer has a posterior to draw from; dropout does not count."""
+        """Whether the layer draws from a posterior; dropout alone does not make a layer stochastic."""
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
@@ -249,11 +249,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         total = _masked_sum(divergence, valid)
         penalised_total = total if penalised is None else _masked_sum(penalised, valid)
         loss = self._current_kl_weight(training) * _quotient(penalised_total, denominator)
-        # Keras raises an error if it adds a half-precision loss to a loss of the default dtype.
+        # Cast the loss: Keras cannot add a half-precision loss to a loss of the default dtype.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
-            # Subtract row by row: the float32 difference of two large sums would be mostly rounding error.
+            # Subtract for each query: the float32 difference of two large sums would be mostly rounding error.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         self._added.prune(keras_private.own_losses(self))
@@ -341,7 +341,7 @@ class DivergenceMean(keras.metrics.Mean):
         )
 
     def add(self, totals, count):
-        """Add sums over a batch of `count` examples."""
+        """Add `totals`, which are sums over a batch of `count` examples."""
         self.total.assign_add(tf.add_n(totals))
         self.count.assign_add(ops.cast(count, "float32"))
 
@@ -353,7 +353,7 @@ def _replica_thread():
 
 
 def _quotient(total, count):
-    """Return total / count, or 0 if the count is 0. Multiplying by a number has a shorter gradient than dividing."""
+    """Return total / count, or 0 if the count is 0. Multiplying by 1 / count makes the gradient cheaper."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))

@@ -30,11 +30,11 @@ class StochasticSoftmax(AlignmentLayer):
         inputs: Logits phi, (B, ..., T, S), or (B, S).
         mask: Boolean mask, `True` for valid logits, or `None`. As in Keras, numbers above 0.5 mean `True`. The mask has
             the axes of the logits, or only the last axes, each with the same length or length 1. Masked entries have
-            weight, gradient and KL exactly 0, also if all entries of a query are masked. Logits below -1e8, or -2e4 in
+            weight, gradient and KL exactly 0, even if all entries of a query are masked. Logits below -1e8, or -2e4 in
             float16, are treated as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
-        key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Axes before the last two have the lengths
-            of the logits or length 1.
+        key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Each axis before the last two has the same
+            length as in the logits, or length 1.
         training: Whether to draw.
 
     Returns:
