@@ -24,14 +24,13 @@ def prepare(model):
 
     - The gradient of a replica is weighted by its number of examples, which may be 0. Keras weights all replicas
       equally.
-    - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica. -
-      `MultiWorkerMirroredStrategy` works. Without `prepare`, Keras raises an error, because it builds the model with
-      the values of
-      all replicas and averages scalars over an axis.
+    - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica.
+    - `MultiWorkerMirroredStrategy` works. Without `prepare`, Keras raises an error, because it builds the model with
+      the values of all replicas and averages scalars over an axis.
 
     A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
     epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values
-    other than metrics that your own `train_step` returns.
+    that your own `train_step` returns in addition to metrics.
 
     If you compile the model again, call `prepare` again. `prepare` affects neither saved files nor `predict`, and
     changes nothing if there is only one replica.
@@ -151,7 +150,7 @@ def shard(batches, strategy):
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the metadata of `original`, which `_original_method` can then recover."""
+    """Return `replacement` with the metadata of `original`. `_original_method` recovers `original` from it."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement
@@ -163,7 +162,7 @@ def _original_method(method):
 
 def _step_on_shard(model, step, strategy, trains):
     """Return a step that runs `step` on the rows of one replica. A replica may have no rows."""
-    # With several workers, Keras averages logs over their first axis, so each scalar needs such an axis.
+    # With several workers, Keras averages logs over their first axis, so give each scalar a first axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
     def step_on_shard(data):

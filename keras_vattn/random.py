@@ -48,7 +48,7 @@ _LOGARITHM = (
     *(0.0, 1.0, -0.166666009, 0.0277760185, -0.00370996311, 0.00023726535),
     *(6.56825945e-05, -2.97270158e-05, 3.14164899e-06, 7.42859674e-07, -1.33147057e-07, -2.42206124e-09),
 )
-# Polynomials in v = normal / sqrt(c) for eta - v, one for each power of 1 / c, starting with the first.
+# Polynomials in v = normal / sqrt(c), the coefficients of 1 / c, 1 / c^2 and 1 / c^3 in a series for eta - v.
 _QUANTILE = (
     (-0.333333822, 0.0278189375, 0.000692901385, -0.00126345598, 0.000316629175, 2.82074288e-05, -1.2967806e-05),
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
@@ -188,7 +188,7 @@ def _bits(shape, seed):
     keys = tf.reshape(key, (1,))
 
     def generate(num_pairs, word):
-        # Generate one int64 for two uint32 words: on a CPU, XLA needs half the time.
+        # Generate one int64 for two uint32 words: on a CPU, this halves the time under XLA.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
     return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)
@@ -241,8 +241,8 @@ def dropout_seed(seed_generator):
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    If both numbers of the seed are at least 0, the mask equals that of `tf.nn.experimental.stateless_dropout`, which
-    Keras's dropout calls, in float32 without XLA.
+    If both numbers of the seed are at least 0, the mask equals the mask that Keras's dropout draws in float32 without
+    XLA, with `tf.nn.experimental.stateless_dropout`.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -300,7 +300,7 @@ def _normal_pair(radius_word, angle_word):
     # Make the word odd: an odd word is never 0, and its sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
-    # The radius has a sign, so half a circle is enough. With `tf.sin` and `tf.cos`, XLA would take ten times as long.
+    # The radius has a random sign, so half a circle is enough. `tf.sin` and `tf.cos` are ten times slower with XLA.
     v = _signed(angle_word)
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)

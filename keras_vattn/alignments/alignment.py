@@ -43,7 +43,7 @@ class Alignment:
 
     def noise(self, shape, seed):
         """Return the noise of all steps, which is drawn before any loop: a tensor, a dictionary of tensors, or `None`
-        for an alignment without noise. The leading axes of each tensor are those of `shape` except the last.
+        for an alignment without noise. The leading axes of each tensor are the axes of `shape` without the last axis.
 
         Args:
             shape: Shape of the logits.
@@ -53,7 +53,7 @@ class Alignment:
 
     def at_step(self, step):
         """Return a dictionary of scalars that change with `step`, the number of training calls, such as a temperature.
-        They are added to the noise, and `posterior` gets them as keyword arguments."""
+        They become entries of the noise dictionary, and keyword arguments of `posterior`."""
         return {}
 
     def perturb(self, logits, noise, keys):
@@ -73,7 +73,7 @@ class Alignment:
         )
 
     def divergence_floor(self, prior, p, logits, keys):
-        """Return the smallest KL that any q and any prior network can reach: one float32 value per query, or `None` if
+        """Return the smallest KL that any q can reach with any prior network: one float32 value per query, or `None` if
         the value is 0 or unknown. The log also shows the KL minus this floor.
 
         Args:

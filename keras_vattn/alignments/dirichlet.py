@@ -19,9 +19,9 @@ class Dirichlet(Alignment):
     (Figurnov et al. 2018).
 
     The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
-    limits log alpha to [min_log_concentration, max_log_concentration]; published code of other models clips to the
-    default range. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the range of this
-    alignment. With posterior logits, p is the Dirichlet of the scores.
+    limits log alpha to [min_log_concentration, max_log_concentration]; the default is the range to which published code
+    of other models clips log alpha. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the
+    range of this alignment. With posterior logits, p is the Dirichlet of the scores.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))

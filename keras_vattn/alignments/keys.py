@@ -61,8 +61,8 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Expand x, a number or an array that broadcasts to the entries `like`, to an array with a full axis of keys.
-        If x does not depend on the row, the array may have a single row."""
+        """Expand x, a number or an array, along the axis of keys. x broadcasts to `like`, which has one value per
+        entry. If x does not depend on the row, the result may have a single row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
@@ -116,7 +116,7 @@ class Keys:
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Return float32 logits, so that an ordinary softmax gives invalid entries a weight of 0.
+        """Return float32 logits for an ordinary softmax, which then gives invalid entries a weight of 0.
 
         Invalid entries become the most negative finite number. With -inf, the softmax and gradient of a row without a
         valid entry would be NaN.

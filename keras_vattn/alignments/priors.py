@@ -98,8 +98,8 @@ class ContextualPrior(Prior):
     """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
     Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
-    the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, they may differ by a constant per
-    query. For the priors of the paper, which are Gamma or lognormal, use `keras_vattn.GammaPrior` or `LogNormalPrior`.
+    the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, the logits may differ from log Psi
+    by a constant per query. Fan et al. 2020 use other priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
 
     With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is unusable
     unless k is small. Use `kl_of="weights"` instead.
@@ -212,11 +212,11 @@ class GammaPrior(FamilyPrior):
     - With the published values (1e-6 ... 1e-15), the posterior gets no usable gradient, and Psi becomes uniform.
     - With the default of 1.0, the gradient is comparable to that of a likelihood in nats, but Psi stays close to
       uniform and pulls the weights towards uniform.
-    - With 10 and more, Psi follows the posterior.
+    - With 10 or more, Psi follows the posterior.
 
     The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL from a Weibull
-    to a Gamma never reaches 0: its floor grows as `beta` falls, to about 80 nats for five keys at 1e-6. So do not
-    compare KLs with different `beta`. The log also shows the KL minus the floor.
+    to a Gamma never reaches 0: its floor grows as `beta` falls, to about 80 nats for five keys at `beta=1e-6`. So do
+    not compare KLs of models with different `beta`. The log also shows the KL minus the floor.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)

@@ -76,7 +76,7 @@ class SegmentKeys(Keys):
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
     def _reduce(self, segment_reduction, x):
-        """Reduce the last axis of x. A segment operation itself reduces the first axis."""
+        """Reduce the last axis of x. TensorFlow's segment operations reduce the first axis."""
         leading = ops.shape(x)[:-1]
         num_lists = math.prod(leading)
         if not leading or (isinstance(num_lists, int) and num_lists == 1):

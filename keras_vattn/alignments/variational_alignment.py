@@ -205,7 +205,7 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # Return any other TensorFlow Probability distribution unchanged.
+        # A distribution of another class must already be on the simplex.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):

@@ -21,12 +21,12 @@ class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
-    mean of the weights (at k = 1, 0.60 against 0.51). As k goes to infinity, draws approach softmax(phi).
+    mean of the weights (0.60 instead of 0.51 at k = 1). As k goes to infinity, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
     follows the code of Fan et al. 2020: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this
     mean. `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits and grows with
-    exp(phi), which is smoothly bounded above e^60.
+    exp(phi). Beyond e^60, exp(phi) is smoothly bounded.
 
     The prior of Fan et al. 2020 is a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the formula of the KL.
     With posterior logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k
@@ -35,8 +35,8 @@ class Weibull(Alignment):
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
     a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the bound is tighter
-    than with `kl_of="draws"`, but no published system uses it. The KL is estimated at the draw, or averaged over 16
-    fixed draws if the call does not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other
+    than with `kl_of="draws"`, but no published system uses this KL. The KL is estimated at the draw, or averaged over
+    16 fixed draws if the call does not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other
     than the default raises an error.
 
     The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha), where
@@ -98,8 +98,8 @@ class Weibull(Alignment):
             return None
 
         def row_floor(num_keys, log_total):
-            # For a given sum of alpha, both terms of the KL are minimal if all keys have the same alpha and the same
-            # E[S]. A normalised E[S] sums to one, even if the mean of the prior does not.
+            # For a given sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S]. If E[S]
+            # sums to one but the mean of the prior does not, the gap between the means adds to the floor.
             count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":

@@ -33,7 +33,7 @@ class Context(FeatureInputs, keras.layers.Layer):
     temperature = 1.0
 
     def noise(self, shape, seed):
-        """Return float32 noise of shape (B, T, D) for every step, or `None` for a context without noise."""
+        """Return float32 noise of shape (B, T, D) for all steps, or `None` for a context without noise."""
         return None
 
     def posterior_parameters(self, mean):

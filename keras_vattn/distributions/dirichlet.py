@@ -20,9 +20,9 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
     The usual formula subtracts terms of up to 1e5, so in float32 its error is several nats. This form subtracts no
-    large terms: D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient with respect to b_s is the difference
-    between a term of the key and a term of its row. If one key has nearly all the concentration of its row, this
-    gradient has only two or three correct digits.
+    large terms, because D(a, b) lies between gap(log(b / a)) / 2 and gap(log(b / a)). The gradient with respect to b_s
+    is the difference between a term of the key and a term of its row. If one key has nearly all the concentration of
+    its row, this gradient has only two or three correct digits.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
@@ -57,8 +57,8 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """Return one summand of the KL per key. The gradient with respect to a and b is that of the whole KL, including the
-    sums A and B. `prior` and `row` are functions of a and b, and get no gradient."""
+    """Return one term of the KL for each key. The custom gradient with respect to a and b already includes the
+    dependence of the KL on the sums A and B, so `prior` and `row`, which are computed from a and b, get no gradient."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a

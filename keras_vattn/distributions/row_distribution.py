@@ -31,7 +31,7 @@ class RowDistribution(tfp.Distribution):
         on_simplex: Whether the weights of a row sum to one.
 
     Args:
-        like: A parameter whose shape equals the shape of the weights, or broadcasts to the shape of the weights.
+        like: A parameter that has the shape of the weights, or broadcasts to this shape.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         parameters: Dictionary of the constructor arguments of the subclass.
 
@@ -133,7 +133,7 @@ def closed_divergence(q, p, keys):
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # Raised if no KL is registered, or if q and p are transformed by different transformations.
+        # Raised if no KL is registered, or if q and p are transformed differently.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None

@@ -76,7 +76,7 @@ class NormalizedWeibull(RowDistribution):
 
     In the formula, n is the number of valid keys of a row. A factor that all lambda of a row share has no effect. The
     KL has no closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q
-    and p are equal. It grows linearly with k times the distance of the logits, not exponentially. The KL of w is at
+    and p are equal. The KL grows linearly with k times the distance of the logits, not exponentially. The KL of w is at
     most the KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
 
     Formula:
@@ -122,7 +122,7 @@ def log_noise(k, shape, seed):
 
 @tfp.RegisterKL(Weibull, Weibull)
 def _to_weibull(q, p, name=None):
-    # If x is the distance plus log Gamma(1 + r), the KL is exp(x) - 1 - x, which is at least 0, plus a constant.
+    # With x = log Gamma(1 + r) - k_p d, the KL is a constant plus exp(x) - 1 - x, which is at least 0.
     ratio = p.k / q.k
     log_gamma = math.lgamma(1.0 + ratio)
     constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)

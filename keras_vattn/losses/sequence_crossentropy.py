@@ -32,8 +32,8 @@ class SequenceCrossentropy(SequenceLoss):
         label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. Above 0,
             the loss is not a likelihood. Defaults to 0.0.
         reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence.
-            `"mean_with_sample_weight"` divides by the sum of weights of shape (B,), or by B if weights have shape (B,
-            T). Defaults to `"sum_over_batch_size"`.
+            `"mean_with_sample_weight"` divides by the sum of sample weights of shape (B,), or by B if they have shape
+            (B, T). Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
     Call arguments:
@@ -119,8 +119,8 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return the log-likelihood of each step, float32 (B, T), which is 0 for excluded steps, and a boolean mask (B, T)
-    of the other steps. The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
+    """Return float32 log-likelihoods (B, T) and a boolean mask (B, T). Excluded steps have the values 0 and `False`.
+    The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
     if mask is None:
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)

@@ -19,8 +19,8 @@ class SequenceLoss(keras.losses.Loss):
         self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
     def log_likelihood(self, y_true, y_pred):
-        """Return the log-likelihood of each step, float32 (B, T), which is 0 for excluded steps, and a boolean mask (B,
-        T) of the other steps. Without a time axis, the shapes are (B,)."""
+        """Return the log-likelihood of each step, float32 (B, T), and a boolean mask (B, T). For excluded steps, the
+        log-likelihood is 0 and the mask is `False`. Without a time axis, the shapes are (B,)."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
     # `Loss.__call__` would apply the (B, T) mask to losses (B,), after the sum over time. If B equals T, this would be

@@ -17,7 +17,7 @@ class Local(Score):
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
     `"predictive"` ("local-p") computes the centre from the query (eq. 9). Its weights are the weights of eq. 10,
-    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), which sum to less than 1, divided by their sum.
+    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), divided by their sum, which is below 1.
 
     In the formula, S is the length of the source without padding, the position after the last valid key. If you call
     the score without `keys`, there is no mask, so S is the number of keys.

@@ -80,7 +80,7 @@ class LocationSensitive(Additive):
         )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the previous weights at the first step, zeros (B, S)."""
+        """Return zeros (B, S), the previous weights at the first step."""
         return ops.zeros((batch_size, num_keys), self.compute_dtype)
 
     def next_state(self, state, weights):
