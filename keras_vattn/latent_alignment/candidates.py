@@ -18,10 +18,10 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return contexts (B, T, K, D) or (B, T, K + 1, D), their log p, (B, T, K), and their log q, `None` if q is p.
+    """Return contexts, (B, T, K, D) or (B, T, K + 1, D), log p, (B, T, K), and log q, (B, T, K) or `None` if q is p.
 
     Args:
-        pair: A `Pair`, the objective and the estimator of this call.
+        pair: The `Pair` of objective and estimator for this call.
         objective: The `LatentObjective` of the layer.
         alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` (B, T, S), `"log_posterior"` (B, T, S) or
             `None`.
@@ -54,10 +54,10 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weight of each candidate in the average of a prediction, float32 (B, T, K) or (B, T, K + 1).
+    """Return the log weights with which a prediction averages the candidates, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
-        pair: A `Pair`, the objective and the estimator of this call.
+        pair: The `Pair` of objective and estimator for this call.
         log_prior: log p of the candidates, (B, T, K).
         log_posterior: log q of the candidates, (B, T, K), or `None`.
         with_baseline: Whether to append `LOG_ZERO`, the log weight of the baseline, which predictions ignore.
@@ -74,7 +74,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return one candidate, sum_s weights[t, s] value[s], (B, T, 1, D), its log p, 0, and its log q, `None`."""
+    """Return sum_s weights[t, s] value[s], (B, T, 1, D), as the only candidate, with log p = 0 and log q = `None`."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 

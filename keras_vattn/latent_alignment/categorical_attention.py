@@ -53,13 +53,13 @@ class CategoricalAttention(StochasticLayer):
     outputs of a layer from its first call.
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
-    `num_samples` keys sampled from q. `"hard"` samples from p, and so does `keras_vattn.posterior_draws` without
-    posterior logits. `"soft"` and `"gumbel"` return one candidate, a weighted average of all values. Sampling with the
-    soft baseline appends the `"soft"` average as a last candidate. Use the same dropout mask for all candidates of a
-    query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+    `num_samples` keys sampled from q. `"hard"` samples from p; without posterior logits, `keras_vattn.posterior_draws`
+    also samples from p. `"soft"` and `"gumbel"` return one candidate, a weighted average of all values. With the soft
+    baseline, `"sample"` appends the `"soft"` average as a last candidate. Use the same dropout mask for all candidates
+    of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
-    With `"elbo"` the layer adds the KL with `add_loss`, in nats, summed over the queries and averaged over the batch.
-    `LatentLogLikelihood` returns one value for each word.
+    With `"elbo"` the layer adds one KL with `add_loss`, in nats, summed over the queries and averaged over the batch.
+    `LatentLogLikelihood`, in contrast, returns one value for each word.
 
     Formula:
         p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -80,8 +80,8 @@ class CategoricalAttention(StochasticLayer):
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
-        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`. A
-            candidate at a masked key is 0.
+        key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`.
+            Candidates at masked keys are zeros.
         training: Whether to use the objective and estimator of training instead of evaluation. Under
             `keras_vattn.posterior_draws`, a training objective that samples is also used in evaluation.
         posterior_logits: Logits (B, T, S) of q, from a network that may read the target; or `None` for a prediction.
@@ -91,8 +91,8 @@ class CategoricalAttention(StochasticLayer):
     Returns:
         A dictionary. `"candidates"` has shape (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. `"log_prior"`
         and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats: -1e30 at masked keys, 0
-        for a weighted average. Objectives without a posterior use q = p. `"log_posterior"` is missing if the objective
-        needs a posterior and no posterior logits are passed. `"log_weights"`, float32, one for each candidate, are the
+        for a weighted average. For objectives without a posterior, `"log_posterior"` equals `"log_prior"`; it is
+        missing if the objective needs a posterior and no posterior logits are passed. `"log_weights"`, float32, are the
         log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p for enumerated keys,
         renormalised p for `top_k` keys, 1/K for samples from p, renormalised p/q for samples from q. The log weight of
         the baseline is -1e30. `"weights"` and `"posterior_weights"`, float32 (B, T, S), are p(z) and q(z), if

@@ -1,8 +1,8 @@
 """Compute an output layer, softmax(inputs W + b), in chunks of rows, if its logits do not fit in memory.
 
-The first chunk stores its probabilities. The backward pass recomputes the probabilities of all later chunks. A single
-chunk therefore repeats no matrix product. Rows without an upstream gradient (a baseline, a masked word, a masked key)
-are sorted last, and the backward pass skips chunks that contain only these rows.
+The first chunk stores its probabilities. The backward pass recomputes the probabilities of all later chunks, so no
+product is computed twice if one chunk is enough. Rows without an upstream gradient (a baseline, a masked word, a masked
+key) are sorted last, and the backward pass skips chunks that contain only these rows.
 
 Row and word indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are
 scattered in float32, because no GPU kernel scatters half precision.
@@ -19,7 +19,7 @@ SMALLEST = 1e-30
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=None, num_blocks=1):
-    """Return log softmax(inputs W + b)[target] of every row, or a weighted sum over all words, float32 (R,).
+    """Return the log-likelihood of the target of every row under softmax(inputs W + b), float32 (R,).
 
     No gradient flows to the targets.
 
@@ -88,7 +88,7 @@ class _Labels:
     labels: tf.Tensor
 
     def log_likelihood(self, logits, probabilities, rows):
-        """Return log p of the targets of rows (r,), from the logits and probabilities of every word, (r, V)."""
+        """Return log p(target) for row indices (r,), from the logits and probabilities of these rows, (r, V)."""
         labels = tf.gather(self.labels, rows)
         chosen = tf.gather(probabilities, labels, batch_dims=1)
 
@@ -96,7 +96,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # The log of a probability near 0 is imprecise. Computed from the logits it is precise, in two more passes.
+        # log p is imprecise for p near 0. Computing it from the logits is precise, but takes two more passes.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
@@ -176,7 +176,7 @@ class _Output:
         )
 
     def add_remaining(self, totals, upstream, num_chunks, size):
-        """Recompute the probabilities of rows whose upstream gradient (R,) is nonzero, and add their gradients."""
+        """Recompute the probabilities of rows with a nonzero upstream gradient, and add the gradients of these rows."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
@@ -189,12 +189,12 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit of every row, (r,), and its log p, which is precise because this p is at least 1 / V."""
+    """Return each row's largest logit and the log of its probability, (r,). The log is precise, because p >= 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return row indices in chunks (n, size), selected rows first, padded with 0, and the number of selected rows."""
+    """Return row indices in chunks (n, size), selected rows first, padded with 0; and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
@@ -207,7 +207,7 @@ def _argsort(values):
 
 
 def _loop(is_needed, condition, body, start, *variables):
-    """Run `tf.while_loop` if `is_needed`, because XLA copies the loop variables even if no iteration runs."""
+    """Run `tf.while_loop` only if `is_needed`, because XLA copies the loop variables even if no iteration runs."""
     return tf.cond(
         is_needed,
         lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),

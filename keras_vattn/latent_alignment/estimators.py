@@ -1,8 +1,8 @@
 """Compute the latent-alignment objectives and their gradients from the log-likelihoods of the candidates.
 
 All inputs are float32 (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` is log p(z_k), `log_posterior` is log
-q(z_k). All results are (B, T), in nats. If an estimator needs another gradient than the derivative of its value, it
-adds a term of value 0 with the missing gradient.
+q(z_k). All results are (B, T), in nats. If the gradient of an estimator is not the derivative of its value, the
+estimator adds a term of value 0 with the missing gradient.
 """
 
 from keras import ops

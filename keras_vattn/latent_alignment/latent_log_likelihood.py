@@ -16,10 +16,10 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 class LatentLogLikelihood(keras.layers.Layer):
     """Combines the log-likelihoods of a word under all candidate contexts into one objective per word, in nats.
 
-    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A sampled
-    position z depends on q, so a sampled value needs an additional gradient, which a term of value 0 provides. The
-    formula shows one sample and the baseline b; sg stops the gradient. In expectation, the formula has the gradient of
-    E_q log p(y | z) (eq. 1). You can therefore sum and mask the values, and pass them to `fit` with the loss
+    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Sampling
+    a position z from q is not differentiable, so a term of value 0 adds the gradient with respect to q. The formula
+    shows one sample and the baseline b; sg stops the gradient. In expectation, the formula has the gradient of E_q log
+    p(y | z) (eq. 1). You can therefore sum and mask the values, and pass them to `fit` with the loss
     `keras_vattn.NegativeBound`. They contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
 
     If each example has one query, the log-likelihoods may be (B, K), and the result is (B,). The results of the
@@ -36,7 +36,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
             with the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
         log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. It stores the objective of the attention,
-            which must equal `objective`. A slice stores no objective; then only the numbers of candidates must match.
+            which must equal `objective`. A slice stores no objective, so only the shapes are checked.
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
             log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
@@ -145,7 +145,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         return average
 
     def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
-        """Check the inputs and return the attention outputs, without the step axis if the log-likelihood lacks it."""
+        """Check the inputs and return the attention outputs, without the step axis if the log-likelihood has none."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"

@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# The default pairs at evaluation, without noise: the exact bound, or the marginal that sampled bounds estimate.
+# Default pairs at evaluation, without noise: the exact bound, or the marginal that a sampled bound estimates.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),
@@ -92,8 +92,8 @@ class LatentObjective:
             Defaults to `None`.
         baseline: The value that the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log
             p(y | z_k): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"`, the
-            average value in training; `None`, no value; or a function of the log-likelihoods (B, T, K) whose k-th
-            result does not depend on the k-th log-likelihood. Defaults to `"soft"`.
+            average value in training; `None`, 0; or a function of the log-likelihoods (B, T, K) whose k-th result does
+            not depend on the k-th log-likelihood. Defaults to `"soft"`.
         baseline_decay: Factor by which every training call decays `"moving_average"`. Defaults to 0.99.
         tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of Deng et al. 2018.
         detach_prior: Whether to stop the gradient from the KL to p. Defaults to `False`, as in Deng et al. 2018.
@@ -184,7 +184,7 @@ class LatentObjective:
         return self.in_training.draws or self.at_inference.draws
 
     def pair(self, training, marked, has_posterior):
-        """Return the objective and the estimator that a call uses. Both layers call this method.
+        """Return the objective and the estimator that a call of `CategoricalAttention` or `LatentLogLikelihood` uses.
 
         Args:
             training: The argument `training` of the call.

@@ -26,7 +26,7 @@ def is_possible(log_probability):
 
 
 def without_empty_rows(log_weights):
-    """Return log weights (B, T, K), in which rows whose candidates are all masked become uniform."""
+    """Return log weights (B, T, K), with uniform weights in rows whose candidates are all masked."""
     possible = ops.any(is_possible(log_weights), axis=-1, keepdims=True)
     return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
 
@@ -35,7 +35,7 @@ def draw(log_probability, num_samples, seed):
     """Sample indices, int64 (B, T, num_samples), independently from categorical distributions (B, T, S)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
     noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
-    # Use `tf.argmax`: Keras's argmax first checks the sign of every number, with a GPU in host memory.
+    # `keras.ops.argmax` is slower: it first checks the sign of every number, on a GPU even in host memory.
     return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 

@@ -76,7 +76,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # The log of a probability near 0 is imprecise. Log space is precise, with three more passes over the logits.
+    # log p is imprecise for p near 0. Summing in log space is precise, but takes three more passes over the logits.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,

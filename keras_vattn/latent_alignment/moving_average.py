@@ -1,5 +1,5 @@
-"""A moving average over training calls, the baseline of a score-function gradient. A float32 weight (2,) stores a
-decayed sum of values and a decayed sum of ones. Their quotient is the average, without a bias towards 0."""
+"""Compute a moving average over training calls, used as the baseline of a score-function gradient. A float32 weight
+(2,) stores a decayed sum of values and a decayed sum of ones. Their quotient is the average, not biased towards 0."""
 
 from keras import ops
 

@@ -22,7 +22,7 @@ class RewardToGo(keras.layers.Layer):
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
     on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t equals the
-    log-likelihood of word t; terms of value 0 add the gradient (sg stops a gradient).
+    log-likelihood of word t; terms of value 0 add the gradient. In the formula, sg stops a gradient.
 
     The sum of the result over the words has, in expectation, the gradient of sum_t E[log p(y_t | z_<=t) +
     entropy_weight H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound on log
@@ -38,9 +38,9 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead: its
-    reward is the log-likelihood of one word, which has less variance, and it offers more estimators. At inference the
-    decoder uses the expected context under p, and the result is the log-likelihood given this context. Under
+    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead. Its
+    reward, the log-likelihood of one word, has less variance, and it offers more estimators. At inference the decoder
+    uses the expected context under p, and the result is the log-likelihood given this context. Under
     `keras_vattn.posterior_draws` the result is the log-likelihood given sampled positions.
 
     Formula:
@@ -59,9 +59,9 @@ class RewardToGo(keras.layers.Layer):
         weights: (B, T, S), the one-hot weights that the decoder sampled.
         logits: (B, T, S), the logits that the decoder returns.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
-        baseline_log_likelihood: (B, T), another log-likelihood of the words, which must not depend on the positions
-            sampled in this call; or `None`. Its sum over the words from step t on replaces b_t. Self-critical training
-            (Rennie et al. 2017) computes it with the same layers and `training=False`. It receives no gradient.
+        baseline_log_likelihood: (B, T), log-likelihoods of the words that do not depend on the positions sampled in
+            this call, or `None`. Their sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017)
+            computes them with the same layers and `training=False`. They receive no gradient.
         log_likelihood_mask: Boolean (B, T), see `logits_mask`.
         logits_mask: Boolean (B, T). Keras usually propagates both masks. Words that either mask excludes have value and
             gradient 0.

@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default number of logits in a chunk. Training: 256 MB in float32, because rows of later chunks are computed twice.
-# Prediction: 32 MB, because larger chunks are not faster.
+# Default number of logits in a chunk. Training uses 256 MB in float32, because it computes rows of later chunks twice.
+# Prediction uses 32 MB, because larger chunks are not faster.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # Number of blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
@@ -24,9 +24,9 @@ NUM_BLOCKS = 8
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
-    """Output layer over a vocabulary: log p(y | z_k) of target words under each candidate z_k of a latent alignment.
+    """Output layer over a vocabulary: computes log p(y | z_k) of words for each candidate z_k of a latent alignment.
 
-    The layer is the last layer of f in Deng et al. 2018, section 2.1. With targets, the layer returns only the
+    It is the last layer of the network f in Deng et al. 2018, section 2.1. With targets, it returns only the
     log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The first
     chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
     gradient is 0, such as the soft baseline. Matrix products use the compute dtype, everything else is float32.
