@@ -43,8 +43,8 @@ class AttentionDecoder(RecurrentDecoder):
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`, or a class or an instance of `RecurrentCell`, of
-            which every layer creates a copy. Defaults to `"lstm"`.
+        cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`; or a class or an instance of `RecurrentCell`.
+            Every layer has its own cell of this type; an instance is copied. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
@@ -188,7 +188,7 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step, with the code that training runs. Pure: it uses no loss, metric or seed.
+        """Run one decoding step, with the code that training runs. The method is pure: it uses no loss, metric or seed.
 
         Args:
             inputs: (B, D), the input of this step.

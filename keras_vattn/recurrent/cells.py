@@ -8,7 +8,7 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of recurrent cells. All inputs exist before the loop over steps, but a context only inside the loop.
+    """Base class of recurrent cells. Inputs are projected before the loop over steps; contexts are added inside it.
 
     Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
     Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper
@@ -136,7 +136,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
-        """Return the output (B, units) and the list of new states. Pure.
+        """Return the output (B, units) and the list of new states, without side effects.
 
         Args:
             projected: Result of `project_inputs` for this step.
@@ -151,7 +151,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Run one step of an upper cell of a stack. Its inputs (B, D) are computed inside the loop. Pure."""
+        """Run one step of an upper cell of a stack, without side effects. The loop computes its inputs (B, D)."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
@@ -236,7 +236,7 @@ class LSTMCell(RecurrentCell):
 
     def upper_kernels(self):
         if type(self) is not LSTMCell:
-            # A subclass may override `step`, and only the `upper_step` of the base class calls `step`.
+            # A subclass may override `step`, and only `upper_step` of the base class calls `step`: use the base class.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),

@@ -23,7 +23,7 @@ class Feeding:
     feeds = True
 
     def context(self, attended, attention, memory):
-        """Return the context that the cell receives, (B, Dc). Pure.
+        """Return the context that the cell receives, (B, Dc), without side effects.
 
         Args:
             attended: Result of `Attention.attend` for one step, with (B, ...) tensors.
@@ -37,7 +37,7 @@ class Feeding:
         return attended["weights"]
 
     def width(self, context_width):
-        """Return the width of what `context` returns. The attention returns contexts of width `context_width`."""
+        """Return the width of the result of `context`, if the contexts of the attention have width `context_width`."""
         return context_width
 
     def get_config(self):

@@ -33,7 +33,7 @@ class Part:
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return a dictionary that is added to the memory. The arguments are `memory` and `memory_mask` of the call."""
+        """Return the entries that this part adds to `memory`. Arguments: `memory` and `memory_mask` of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
@@ -43,8 +43,8 @@ class Part:
 
     def draw_seeds(self, memory, training):
         """Return the seeds of a call. By default, training uses one seed of `seed_generator` for noise and dropout. If
-        a layer of the part samples, return `draw_seeds(training)` of the layer. `keras_vattn.Sampler(model,
-        dropout=True)` calls this with `training=True` and uses only the dropout seed."""
+        a layer of the part samples, return the layer's `draw_seeds(training)`. `keras_vattn.Sampler(model,
+        dropout=True)` calls this method with `training=True` and uses only the dropout seed."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 
@@ -59,11 +59,11 @@ class Part:
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return two dictionaries of (B, ...) tensors: the results and the next state of this part. Pure."""
+        """Return the results and next state of this part, dictionaries of (B, ...) tensors, without side effects."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results of this part for all steps, (B, T, ...). Pure. Called after the loop if `leaves_loop`."""
+        """Return the results for all steps, (B, T, ...), without side effects. Used after the loop if `leaves_loop`."""
         return {}
 
     def kept(self, inputs):
@@ -71,7 +71,7 @@ class Part:
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Call `add_loss` at most once, for all steps. `results`: the inputs and the `kept` results. `mask`: (B, T)."""
+        """Call `add_loss` at most once, for all steps. `results`: the inputs and the `kept` results; `mask`: (B, T)."""
 
 
 class CellsPart(Part):
@@ -83,7 +83,7 @@ class CellsPart(Part):
         dropout: Dropout rate for the inputs of cells after the first, in training. Defaults to 0.0.
         residual: Whether cells after the first add their input to their output. Defaults to `False`.
         seed_generator: `keras.random.SeedGenerator` for dropout, or `None`.
-        name: Key of the states in `state`. A name other than `"cells"` also prefixes the results: `"lower_hidden"`.
+        name: Key of the states in `state`. Any name but `"cells"` also prefixes the results, as in `"lower_hidden"`.
 
     Example:
 

@@ -85,7 +85,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step, with the code that training runs. Pure: it uses no loss, metric or seed.
+        """Run one decoding step, with the code that training runs. The method is pure: it uses no loss, metric or seed.
 
         Args:
             inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors, one of them `"inputs"`.
@@ -178,7 +178,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 def _run_step(parts, results, state, memory, noise, training):
-    """Run one step of all parts in order, and return their results and the next state. Pure."""
+    """Run one step of all parts in order, without side effects, and return their results and the next state."""
     new_state = {}
     for part in parts:
         outputs, updates = part.step(results, state, memory, noise, training)

@@ -27,9 +27,9 @@ class StochasticDecoder(RecurrentDecoder):
     auxiliary term allows.
 
     Concatenate the latent variable z_enc of the whole sentence with every input x_t. c_t does not enter the state, so
-    the memory influences the words only through z_t. If `prediction` is informed, the memory also influences them
-    through tilde(c)_t ~ Normal(c_t, diag(sigma^2)), which enters the state (c_t itself if nothing is sampled). Because
-    c_t depends on later words, the bound then includes the KL to p(tilde(c)_t | z_t). Without a memory, as in
+    the memory influences the words only through z_t. If `prediction` is informed, tilde(c)_t carries information about
+    the memory into the state: it is a sample of Normal(c_t, diag(sigma^2)), or c_t itself if nothing is sampled.
+    Because c_t depends on later words, the bound then includes the KL to p(tilde(c)_t | z_t). Without a memory, as in
     generation, z_t is sampled from its prior, tilde(c)_t is sampled from `prediction`, and no KL is added.
 
     After the loop, up to three calls of `add_loss` add KL(q || p), the auxiliary term or KL of `prediction`, and a KL
@@ -68,9 +68,9 @@ class StochasticDecoder(RecurrentDecoder):
 
     Returns:
         A dictionary with `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm) and, with a
-        memory, `"context"` (B, T, Dm). If requested, it also contains `"weights"` (B, T, S), with a memory;
-        `"latent_prior"` and, with a memory and `informed=True`, `"latent_posterior"`, two dictionaries of `"mean"` and
-        `"log_scale"` (B, T, Z); and `"state"`, a list like `initial_state`.
+        memory, `"context"` (B, T, Dm). If requested, it also contains `"state"`, a list like `initial_state`;
+        `"latent_prior"`, a dictionary of `"mean"` and `"log_scale"` (B, T, Z); and, with a memory, `"weights"` (B, T,
+        S) and, if `informed`, `"latent_posterior"`, a dictionary like `"latent_prior"`.
 
     Raises:
         ValueError: If an option is unknown, or if the decoder is built without a memory.
@@ -137,7 +137,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without q the latent layer is not used, and its weights would receive no gradient.
+            # Without q the latent layer is unused and its weights would receive no gradient, so do not build it.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
@@ -152,8 +152,8 @@ class StochasticDecoder(RecurrentDecoder):
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return an initial bias that gives p the initial log sigma of q. Different values would start with a larger
-        KL."""
+        """Return an initial bias that gives p the initial log sigma of q. Any other bias would make the initial KL
+        larger."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
