@@ -13,17 +13,17 @@ SCORES = ("lac", "aps")
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
     """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
 
-    The method is split conformal prediction. The set of a new example contains its true class with a probability from
-    1 - alpha to 1 - alpha + 1 / (n + 1), for any model, if the n calibration examples are exchangeable with the new
-    example, were not used in training, and all have different scores. This probability is a mean over examples and
+    The method is split conformal prediction, for any model. The set of a new example contains its true class with a
+    probability between 1 - alpha and 1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the
+    new example, were not used in training, and have different scores. This probability is a mean over examples and
     calibration sets; it may be lower for a single class or for hard examples.
 
     - `score="lac"` gives the smallest sets on average. A set is empty if no class is probable enough.
-    - `score="aps"` sums the probabilities of c and of all more probable classes; of two equally probable classes, the
-      first counts as more probable. Sets grow with the uncertainty of the prediction, so they contain the true class of
-      hard examples more often. The score is not randomized.
+    - `score="aps"` adds the probability of a class to the probabilities of all more probable classes; of two equally
+      probable classes, the first counts as more probable. Sets grow with the uncertainty of the prediction, so they
+      contain the true class of hard examples more often. The score is not randomized.
 
-    If k > n, because n is too small for alpha, every set contains all classes.
+    If n is too small for alpha (k > n), every set contains all classes.
 
     Formula:
         "set"(x) = {c : s(x, c) <= "threshold"}

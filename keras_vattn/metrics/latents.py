@@ -1,4 +1,4 @@
-"""Measure the information of a Gaussian latent variable about its input. After a posterior collapse it is 0."""
+"""Measure how much information a Gaussian latent variable has about its input: 0 after a posterior collapse."""
 
 import math
 
@@ -18,7 +18,7 @@ def active_units(means, threshold=0.01):
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: Variance of the posterior mean over inputs above which a unit is active. Defaults to 0.01.
+        threshold: A unit is active if the variance of its posterior mean over inputs is larger. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.
@@ -42,8 +42,8 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     """Return the mutual information between inputs x and their Gaussian latent variable z under q, in nats.
 
     The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
-    although the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all that you
-    have. `keras_vattn.metrics.mutual_information` measures the disagreement of sampled predictions instead.
+    although the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all inputs if
+    there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement of samples instead.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
@@ -77,7 +77,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
         )
     # The squares are expanded below. Centred means reduce the rounding error of the expansion.
     means = means - means.mean(axis=0)
-    # With the seed alone, the noise could equal the random numbers from which a user generated toy inputs.
+    # Do not use `seed` alone: the noise could equal toy inputs that a user generated with the same seed.
     generator, total = np.random.default_rng((seed, len(means))), 0.0
     precisions = np.exp(-2.0 * log_scales)
     # The terms of log q(z | x_i) that do not depend on z, without the constant -Z/2 log(2 pi), which cancels.

@@ -9,7 +9,7 @@ def out_of_distribution_detection(in_scores, out_scores):
     """Measure how well a score detects out-of-distribution examples, whose scores should be larger.
 
     Possible scores are `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
-    (Hendrycks and Gimpel 2017), and `energy` of logits. No threshold separates equal scores.
+    (Hendrycks and Gimpel 2017), and `energy` of logits. Equal scores are on the same side of every threshold.
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
@@ -60,7 +60,7 @@ def out_of_distribution_detection(in_scores, out_scores):
 def energy(logits, temperature=1.0):
     """Return the energy of logits. It is larger for examples that resemble none of the classes.
 
-    The energy depends on the size of the logits, which a softmax ignores. For several samples, average the energies.
+    Adding a constant to all logits changes the energy, but not the softmax. For several samples, average the energies.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"

@@ -60,12 +60,12 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
 
     - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
       the probabilities of the two classes as independent. `test="paired"` tests their difference in every sample.
-    - `on="log_probabilities"` tests logarithms. In a difference the normalizer cancels, so with `test="paired"` this is
-      the paired test on *logits* of the code of Fan et al., which also selects the classes by their mean probabilities.
-      Probabilities below 2^-126, the smallest normal float32, are replaced by it.
-    - If both probabilities (for "paired": their difference) are equal in all samples, t does not exist. Then p is 0 if
-      the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
-    - Of classes with equal mean probability, the lower index ranks first. A tie for the first rank is uncertain.
+    - `on="log_probabilities"` tests logarithms. With `test="paired"` the normalizer cancels in the difference, so this
+      is the paired test on *logits* of the code of Fan et al., which also selects the classes by their mean
+      probabilities. Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
+    - If both probabilities (for "paired": their difference) are constant over the samples, t is undefined. Then p is 0
+      if the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
+    - Classes with equal mean probability rank by index. If two classes tie for rank 1, the prediction is uncertain.
 
     Formula:
         "PAvPU" = (n_("ac") + n_("iu")) / (n_("ac") + n_("au") + n_("ic") + n_("iu"))
@@ -163,7 +163,7 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Return exactly 0 for equal numbers. With a rounded mean, `var` may be above 0.
+    # Return exactly 0 for equal numbers, because `var` subtracts a rounded mean and may be above 0.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 

@@ -18,7 +18,7 @@ class Perplexity(keras.metrics.Metric):
 
     | kind | log p(y given x) |
     |---|---|
-    | "plug-in" | with mean attention weights, as the model computes it at inference |
+    | "plug-in" | log-likelihood with mean attention weights, as the model computes it at inference |
     | "predictive" | log of the mean p over samples from a posterior that does not read y: `predictive_log_likelihood` |
     | "exact" | log of the sum over all latent alignments |
     | "elbo" | evidence lower bound |
@@ -31,8 +31,8 @@ class Perplexity(keras.metrics.Metric):
         kind: A kind in the table. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` contains logits (`True`) or probabilities. Defaults to `True`.
         ignore_class: Integer label, such as the padding, whose steps do not count. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. During training,
-            noise and dropout are active, so the value fits no kind in the table.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. The value in
+            training fits no kind in the table, because noise and dropout are active.
         dtype: Dtype of the result. Defaults to float32 for every dtype policy. The internal sums are float64.
 
     Call arguments:

@@ -74,7 +74,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         num_samples = positive_integer("num_samples", num_samples)
     with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
         num_samples = tf.identity(tf.cast(num_samples, "int32"))
-    # Replace ids at padding, which may lie outside the vocabulary.
+    # Replace padding ids, which may lie outside the vocabulary.
     targets = tf.where(mask, as_integers("targets", targets, "int32"), 0)
 
     def body(number, total, entropies, log_likelihoods):

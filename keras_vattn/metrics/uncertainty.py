@@ -147,7 +147,7 @@ def mutual_information(draws):
     """Return the mutual information between class and sample (BALD) for each example: how much the samples disagree.
 
     Mutual information is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy
-    if every sample gives one class probability 1.
+    if every sample assigns probability 1 to one class.
 
     Formula:
         I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -179,8 +179,8 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
     among the first k examples. If all examples are equally uncertain, the area is the error rate.
 
-    For equally uncertain examples, the area is the mean over all their orders, so each of j tied examples counts as
-    1 / j of the mistakes among them.
+    If j examples are equally uncertain, the area is the mean over all their orders, so the mistakes among them are
+    spread evenly over the j examples.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
@@ -232,6 +232,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return the largest mean probability, (N,), and errors (N,): 1.0 if its class (in a tie the first) is wrong."""
+    """Return the largest mean probability and the error, (N,) each: 1.0 if that class (in a tie the first) is wrong."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")
