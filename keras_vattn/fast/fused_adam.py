@@ -27,11 +27,11 @@ class FusedAdam(keras.optimizers.Adam):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        # A namespace, because Keras and TensorFlow would track dictionaries that are attributes of an optimizer.
+        # Use a namespace, because Keras and TensorFlow would track dictionaries that are attributes of an optimizer.
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # Keras does not clip if its `global_clipnorm` is `None`. `apply` clips instead.
+            # Set this to `None`, so that Keras does not clip. `apply` clips instead.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -51,14 +51,14 @@ class FusedAdam(keras.optimizers.Adam):
         return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
 
     def update_step(self, gradient, variable, learning_rate):
-        # The kernel lacks `amsgrad`. If a row occurs twice in a sparse gradient, Keras sums the two squares.
+        # The kernel supports neither `amsgrad` nor sparse gradients, in which Keras sums the squares of repeated rows.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
         variable = variable.value if isinstance(variable, keras.Variable) else variable
         dtype, key = variable.dtype, variable.ref()
         step = tf.cast(self.iterations + 1, dtype)
-        # In float32 the kernel computes 1 - beta_2 as 0.00100005, but Keras uses 0.001. This ratio scales the
+        # In float32 the kernel computes 1 - beta_2 as 0.00100005, but Keras uses 0.001. Their ratio scales the
         # velocities of the kernel, so scale the learning rate and epsilon by its square root.
         one, beta_2 = np.asarray([1.0, self.beta_2], tf.as_dtype(dtype).as_numpy_dtype)
         growth = math.sqrt(float(one - beta_2) / (1.0 - self.beta_2))

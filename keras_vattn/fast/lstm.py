@@ -12,7 +12,7 @@ from keras_vattn.support.products import product
 class LSTM(keras.layers.LSTM):
     """Replacement for `keras.layers.LSTM` that trains faster on a CPU.
 
-    Arguments, weights, masks and results are those of the Keras layer, so it also works inside
+    Arguments, weights, masks and results are those of the Keras layer, so this layer also works inside
     `keras.layers.Bidirectional`. One product before the loop multiplies all inputs. After the backward loop, one
     product per kernel computes the gradient of the kernel. The code of Keras still runs with cuDNN on a GPU, with
     `unroll=True`, `recurrent_dropout`, non-default activations, another cell, and `implementation=1` with dropout. In

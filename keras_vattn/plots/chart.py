@@ -2,7 +2,7 @@
 
 from keras_vattn.plots.text import visible
 
-# The text colour of the page around the chart.
+# Use the text colour of the page that contains the chart.
 INK = "currentColor"
 _QUIET = {f"{part}Color": INK for part in ("label", "title", "tick", "domain", "grid")}
 CONFIG = {

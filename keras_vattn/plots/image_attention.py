@@ -27,7 +27,7 @@ def image_attention(
     The weight of a pixel is the sum of the weights of all regions that contain the pixel, not divided by their areas.
     It is the probability that the attended region contains the pixel. The fog decreases with the square root of this
     weight, and vanishes at the largest weight in the figure, so you can compare panels. An outline marks the region
-    with the largest weight, unless several regions tie. The weight is printed below the image.
+    with the largest weight, unless several regions tie. This largest weight is printed below the image.
 
     Args:
         images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
@@ -36,8 +36,8 @@ def image_attention(
             The box of a region of weight 0, such as padding, may be empty.
         titles: List of strings, or `None`: one per panel, such as the generated word; with `row_labels`, one per
             column. Defaults to `None`.
-        row_labels: List of L strings, or `None`. With labels, the panels form L rows of P / L panels each, first row
-            first; for instance weights of the prior above weights of the posterior. Defaults to `None`.
+        row_labels: List of L strings, or `None`. With labels, the panels fill L rows of P / L panels each, row by row;
+            for instance, weights of the prior above weights of the posterior. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
         spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The deviation
             of the largest weight is printed beside the weight. Defaults to `None`.

@@ -9,7 +9,7 @@ from keras_vattn.plots.figure import COLORS
 _CELL = 24
 # Maximum width of a row of panels in pixels.
 _ROW = 960
-# The chart has a drop-down list for each of these fields with several values.
+# The chart has a drop-down list for each of these fields that has several values.
 _CHOICES = ("example", "layer", "head")
 
 
@@ -102,11 +102,11 @@ def alignment_chart(pairs):
     layers = [layer.encode(tooltip=tooltip) for layer in layers]
     cells = alt.layer(*layers, data=alt.NamedData("cells")).properties(width=alt.Step(_CELL), height=alt.Step(_CELL))
     panels = list(dict.fromkeys(row["panel"] for row in rows))
-    # At least two columns, so that p and q are side by side.
+    # Use at least two columns, so that p and q are side by side.
     columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
     chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
     for name, values in choices.items():
-        # Show a panel without heads whatever head is selected.
+        # Show a panel without heads whichever head is selected.
         chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
         chart = chart.add_params(selector(name, values))
     chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])

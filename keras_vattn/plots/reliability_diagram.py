@@ -11,8 +11,8 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
     mean distance to the diagonal, weighted by the number of examples.
 
     Args:
-        draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
-            such arrays, to plot one curve per model.
+        draws: Probabilities (num_samples, N, C), where a single prediction p is p[None]; or a dictionary from model
+            names to such arrays, to plot one curve per model.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.

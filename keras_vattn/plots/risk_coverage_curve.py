@@ -11,8 +11,8 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
     `keras_vattn.metrics.risk_coverage_area`.
 
     Args:
-        draws: Probabilities (num_samples, N, C), a single prediction p as p[None]; or a dictionary from model names to
-            such arrays, to plot one curve per model.
+        draws: Probabilities (num_samples, N, C), where a single prediction p is p[None]; or a dictionary from model
+            names to such arrays, to plot one curve per model.
         labels: Integers (N,).
         uncertainty: Function of the probabilities of a model that returns an array (N,), larger for less certain
             examples, such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
