@@ -43,7 +43,7 @@ def repeated(inputs, count):
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # With autotuning, an iteration ends only at the next tuning step, which can double the time of a short one.
+    # With autotuning, an iteration ends only at the next tuning step, which can double the time of a short iteration.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec

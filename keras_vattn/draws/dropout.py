@@ -1,4 +1,4 @@
-"""Apply dropout at inference: find the layers with dropout, and make them read the request to apply it.
+"""Apply dropout at inference: find the layers with dropout, and make them apply it when it is requested.
 
 Layers of this library read the request in `draw_seeds`. Keras layers have only the argument `training`, and Keras has
 no public way to set it for an inner layer. So `follow_requests` permanently replaces the `call` of a Keras layer. The
@@ -41,7 +41,7 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Make a layer use the requested `training`. Layers without this argument, or that read requests, do not change."""
+    """Make a layer use the requested `training`, unless it lacks this argument or already reads requests."""
     signature = inspect.signature(layer.call)
     reads_requests = getattr(layer, "reads_dropout_requests", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:

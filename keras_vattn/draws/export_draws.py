@@ -33,8 +33,8 @@ def export_draws(
     """Write a SavedModel that returns the mean of several draws and the uncertainty of each prediction.
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
-    model by name, and `seed`, an int32 scalar. TensorFlow loads it without this library. The same batch and seed give
-    the same results. The result of an example changes with the seed and with the batch that contains it.
+    model by name, and `seed`, an int32 scalar. TensorFlow loads the SavedModel without this library. The same batch and
+    seed give the same results. The result of an example changes with the seed and with the batch that contains it.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,
@@ -44,11 +44,11 @@ def export_draws(
         model: A built `keras.Model` with one output.
         path: Folder of the SavedModel.
         num_samples: Number of draws per request. Defaults to 20.
-        outputs: Type of the model's output. For `"probabilities"` over the last axis, or `"logits"`, as in a KerasHub
-            task without an activation, the signature returns `mean`, the mean probabilities (B, ..., C), and `entropy`
-            and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. For `"values"` it returns `mean` and
-            `sd`, the standard deviation over draws, (B, ...). The export checks that probabilities sum to 1 on one row
-            of ones, and the signature checks every request. Defaults to `"probabilities"`.
+        outputs: Type of the model's output: `"probabilities"` over the last axis, `"logits"` (as in a KerasHub task
+            without an activation) or `"values"`. For probabilities and logits, the signature returns the `mean`
+            probabilities (B, ..., C), `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`.
+            For values it returns `mean` and `sd`, the standard deviation over draws, (B, ...). The export (on one row
+            of ones) and every request check that probabilities sum to 1. Defaults to `"probabilities"`.
         temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
             Only for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
@@ -87,7 +87,7 @@ def export_draws(
         raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
-    # Fail early if the model declares its outputs before a call.
+    # Check the number of outputs early, if the model lists its outputs before it is called.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)

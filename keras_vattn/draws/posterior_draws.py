@@ -113,8 +113,8 @@ class CompiledFunction:
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last request, restore the original function of the model, if it is compiled.
-        Otherwise this object remains and compiles it, because `predict` in another thread may be about to call it."""
+        """Remove a request. After the last request, restore the original function of the model if it is compiled.
+        Otherwise keep this object, which compiles it, because `predict` in another thread may be about to call it."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])

@@ -10,8 +10,8 @@ def posterior_predictive(
 
     Every draw is one pass through the model with new noise. Stochastic layers sample from their posterior. With
     `dropout=True`, dropout layers are active too (MC dropout, Gal and Ghahramani 2016). With `posterior=False` only
-    dropout is random, even in a stochastic model; the difference is the uncertainty of the attention. Fan et al. 2020,
-    section 4.2, use dropout alone for deterministic models, and dropout with the posterior for stochastic models.
+    dropout is random, even in a stochastic model; `posterior=True` adds the uncertainty of the attention. Fan et al.
+    2020, section 4.2, use dropout alone for deterministic models, and dropout with the posterior for stochastic models.
 
     To sample attention weights, make them an output of the model: `keras.Model(model.inputs, [model.output, weights])`.
     The first call of the attention must already use `return_attention_scores=True`, because a second call only for the
@@ -20,7 +20,7 @@ def posterior_predictive(
     `dropout=True` differs from `training=True`: the model runs in inference mode, and batch normalization uses its
     moving averages. Dropout is active only in layers with a seed generator and a `rate`, `dropout`,
     `recurrent_dropout`, `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. No Keras
-    variable changes: neither moving averages, nor counts of training calls, the logged KL or seed generators.
+    variable changes, such as a moving average, a count of training calls, the logged KL or a seed generator.
 
     Operations that do not depend on the noise run once per batch. All other operations run for several draws at a time,
     up to `max_rows` rows, so the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs

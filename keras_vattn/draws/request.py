@@ -38,12 +38,12 @@ class Draws:
 
 
 class Seeds(NamedTuple):
-    """Seeds of one call of a layer, determined once at its start.
+    """Seeds of one call of a layer, determined once, when the call starts.
 
     Attributes:
         noise: Seed of the noise, int32 (2,), or `None` if the call uses the mean.
         dropout: Seed of the dropout masks, int32 (2,), or `None` without dropout.
-        training: Whether the call is in training mode. A warm start depends on it.
+        training: Whether the call is in training mode. A warm start (`warm_start_steps`) applies only in training.
     """
 
     noise: object = None

@@ -25,10 +25,10 @@ class Sampler:
     """Samples outputs of a model repeatedly, for instance in a server, with functions that are traced once.
 
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
-    returns the same arrays. The first call traces the model. Inputs of another dtype or shape trace it again, but
-    another number of examples does not. Every call reads the current values of variables, such as weights and counts of
-    training calls. After tracing, changes of other attributes of a layer, such as a dropout rate, have no effect:
-    create a new sampler. Threads may share a sampler.
+    returns the same arrays. The first call traces the model. A call traces it again if the dtype or shape of the inputs
+    changes, but not if only the number of examples changes. Every call reads the current values of variables, such as
+    weights and counts of training calls. After tracing, changes of other attributes of a layer, such as a dropout rate,
+    have no effect: create a new sampler. Threads may share a sampler.
 
     To write your own endpoint, use `drawn_from(seed)`, a context in which the model samples in this thread, or
     `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
@@ -109,8 +109,8 @@ class Sampler:
         """Make every call of the model in this thread sample from a seed, without changing variables of the model.
 
         The seed is an integer or an int32 tensor of shape () or (2,). Do not call `predict` or `evaluate` inside,
-        because their compiled functions would sample forever after. Do not `await` inside, because the scope of Keras
-        belongs to the thread.
+        because their compiled functions would continue to sample after the context. Do not `await` inside, because the
+        scope of Keras belongs to the thread.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield
@@ -189,7 +189,7 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # Trace one graph here, under the lock: eager operations around the pruned function would take 2.5% longer.
+        # Trace one graph here, under the lock. Eager operations around the pruned function take 2.5% longer.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder

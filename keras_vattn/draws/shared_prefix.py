@@ -5,9 +5,9 @@ remainder contains all other operations, and runs for several draws at a time. A
 prefix that the remainder reads, is repeated for each draw if its axis 0 is the batch axis, and passed unchanged if it
 does not depend on the batch size.
 
-Before a change: if a tensor is shared by mistake, draws that should differ are equal, or contain rows of other
-examples, and no error is raised. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also has
-one number per example. So `_has_rows` compares the values of a tensor for a batch and for this batch repeated twice.
+Before you change this module: if a tensor is shared by mistake, draws that should differ are equal, or contain rows of
+other examples, and no error is raised. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also
+has one number per example. So `_has_rows` compares a tensor for a batch and for the batch repeated twice.
 """
 
 import re
