@@ -48,15 +48,15 @@ def to_bayesian(
     """Return a copy of a model, with the same weights, whose attention layers sample their attention weights.
 
     By default, the last third of the attention layers samples Weibull weights with k = 1, without a KL. Fan et al.
-    2020, section 4.5, sample in every attention layer and use a prior; docs/pretrained_models.md compares the two.
+    2020, section 4.5, sample in every attention layer and use a prior; docs/pretrained_models.md compares both choices.
 
     The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and
     `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
     that is called several times, such as the attention of ALBERT, remains one layer. Subclasses are converted unless
     they change how the weights are computed. In other layers whose class name contains Attention, as in Llama and T5,
     the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model has the class of
-    the original. Until you train it, it makes the same predictions, with the mean weights. `fit` samples the weights
-    and adds the KLs to the loss. The new model is not compiled.
+    the original. Until you train it, it makes the same predictions as the original, with the mean weights. `fit`
+    samples the weights and adds the KLs to the loss. The new model is not compiled.
 
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
     self-attention, a position that no query can attend to is padding, and the query at this position adds no KL. In
@@ -75,9 +75,9 @@ def to_bayesian(
         kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention layer.
         seed: Integer or `None`. The attention layers use the seeds seed, seed + 1, and so on. Defaults to `None`.
         skip_unknown: Whether to skip attention that cannot be converted. Defaults to `False`.
-        layers: The attention layers to convert. `None`: all. An integer n: the last n. A fraction below 1: this
-            fraction of the layers at the end, at least one (ALBERT shares one attention layer). A regular expression:
-            layers whose path matches. A function of a layer: layers for which it returns `True`. Defaults to 1/3.
+        layers: The attention layers to convert: `None` for all; an integer n for the last n; a fraction below 1 for
+            this fraction at the end, but at least one (ALBERT has only one); a regular expression for the layers whose
+            path matches; or a function that returns `True` for layers to convert. Defaults to 1/3.
         verbose: Whether to print how many attention layers are converted, and which are skipped. Defaults to `False`.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention with a `StochasticSoftmax` always computes
             all weights at once: a number raises an error, and `"auto"` has no effect. Defaults to `None`.
@@ -254,7 +254,7 @@ def _convert(layer, conversion):
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Make an attention layer sample, in place: its class changes, and its weights do not change."""
+    """Make an attention layer sample, in place: change its class, but not its weights."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_for(conversion, layer)
@@ -280,7 +280,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
 
 
 def _build_prior(layer):
-    """Create the weights of the prior of a built attention layer. A frozen layer gets a frozen prior."""
+    """Create the weights of the prior of a built attention layer. If the layer is frozen, freeze the prior too."""
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):

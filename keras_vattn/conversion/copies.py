@@ -81,7 +81,7 @@ def refuse_changed_layers(model, lora=True):
 
 
 def copy_weights(sources, targets):
-    """Copy weights and their `trainable` flags. Raises ValueError if their number or shapes differ."""
+    """Copy weights and their `trainable` flags. Raise ValueError if the number or the shapes of the weights differ."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
             "The rebuilt model has different weights: `get_config` of the original does not describe it completely. "
@@ -93,7 +93,7 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy the state of a model that is not a weight: frozen layers, vocabularies, statistics computed from weights.
+    """Copy all state of a model but its weights: `trainable` flags, vocabularies, statistics computed from weights.
 
     Args:
         model: A model.

@@ -1,4 +1,4 @@
-"""Find padding in converted self-attention: positions that no query can attend to. Queries there add no KL."""
+"""Find padding in converted self-attention: positions that no query can attend to. Queries at padding add no KL."""
 
 import contextvars
 import functools
@@ -56,6 +56,6 @@ class HeadsWithPadding:
 
 
 def _visible_positions(mask, query):
-    """Return a boolean (B, T), `True` for positions that a query can attend to, for projected queries (B, T, H, D)."""
+    """Return a boolean (B, T): whether any query can attend to the position. Projected queries: (B, T, H, D)."""
     visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
     return ops.broadcast_to(visible, ops.shape(query)[:2])

@@ -1,7 +1,7 @@
 """Redirect calls of Keras's softmax in attention layers to a softmax layer that samples.
 
 Most attention layers are classes of Keras or have a `keras.layers.Softmax`, and do not need this module. Other classes
-call `keras.ops.softmax` or `keras.ops.dot_product_attention` in their functions, so this module changes the functions.
+call `keras.ops.softmax` or `keras.ops.dot_product_attention` in their functions, and this module redirects these calls.
 In KerasHub 0.32 these classes are:
 
 Attention2d, DFineMultiheadAttention, DFineMultiscaleDeformableAttention, DINOV3Attention, EsmSelfAttention,
@@ -10,15 +10,15 @@ GptOssAttention, MultiHeadAttentionWithDownsampling, MultiHeadAttentionWithRelat
 PaliGemmaVitAttention, Qwen3_5VisionAttention, RoformerAttention, SAM3Attention, SAM3RoPEAttention,
 SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAttention.
 
-The module copies the functions with new globals, in which the two functions of Keras call the softmax layer. Keras
-itself and other classes do not change.
+The module copies the functions that call one of the two functions of Keras, and gives the copies globals that call the
+softmax layer instead. Keras itself and other classes do not change.
 
-Before a change: only globals are replaced. If an attention layer reads Keras's softmax from a closure or an attribute,
-the call is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at every call,
-because a module may assign them later. A context variable stores the softmax layer, because layers of one class share
-the functions, and several threads may call them. If a call never reaches the softmax layer, the attention does not
-sample, and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones of
-KerasHub, tests/test_hub_models.py.
+Before you change this module: only globals are replaced. If an attention layer reads Keras's softmax from a closure or
+an attribute, the call is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at
+every call, because a module may assign them later. A context variable stores the softmax layer, because layers of one
+class share the functions, and several threads may call them. If a call never reaches the softmax layer, the attention
+does not sample, and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones
+of KerasHub, tests/test_hub_models.py.
 """
 
 import contextvars

@@ -94,7 +94,7 @@ def swap_softmax(layer):
             setattr(layer, SOFTMAX_NAME, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
-    # Run `__init__` again, in which Keras reads the signature of the new `call`.
+    # Run `__init__` again, because it reads the signature of `call`, which is new.
     keras.layers.Softmax.__init__(softmax, **options)
     return softmax
 
@@ -105,7 +105,7 @@ def softmax_of(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Without dropout, Keras's functions do not use this softmax. A subclass may call the method that uses it.
+        # Without dropout, Keras's attention does not call this softmax, but a subclass may call a method that does.
         names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None
