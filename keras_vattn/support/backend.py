@@ -10,7 +10,7 @@ MESSAGE = (
 
 
 def require_tensorflow():
-    """Raise ImportError if Keras uses, or will use, another backend than TensorFlow. Warn if `tf.keras` is Keras 2."""
+    """Raise ImportError if Keras uses, or will use, a backend other than TensorFlow. Warn if `tf.keras` is Keras 2."""
     requested = os.environ.get("KERAS_BACKEND", "tensorflow")
     if requested != "tensorflow":
         raise ImportError(MESSAGE.format(requested))

@@ -16,7 +16,7 @@ class FeatureInputs:
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis contains features.
-        width_arguments: Names of the feature arguments whose width affects the shape of weights. Defaults to all.
+        width_arguments: Names of the feature arguments whose width affects weight shapes. Defaults to all of them.
     """
 
     feature_arguments = ()
@@ -36,7 +36,7 @@ class FeatureInputs:
         return super().__call__(*arguments, **{name: inputs[name] for name in options})
 
     def _check_widths(self, inputs):
-        """Raise ValueError for an input whose width differs from `build`."""
+        """Raise ValueError if the width of an input differs from its width in `build`."""
         built = super().get_build_config() or {}
         # For a single shape, Keras stores no argument name.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})

@@ -5,10 +5,10 @@ each kernel step by step. In training, `scan` uses its own backward loop instead
 the products with kernels (`products.py`) of every step. The backward loop recomputes the other values of a step, which
 is cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
 
-Before a change: in training a step is traced once (`traced_step.py`), and both loops copy its operations. Variables are
-read before the loop, and both loops use these values. If a step samples, assigns, prints, or reads a variable in a
-branch or an inner loop, `scan` uses TensorFlow's gradient. It is correct but slower, so tests of values do not notice.
-Under XLA, a loop without `maximum_iterations` has no gradient.
+Before you change this module: in training a step is traced once (`traced_step.py`), and both loops copy its operations.
+Variables are read before the loop, and both loops use these values. If a step samples, assigns, prints, or reads a
+variable in a branch or an inner loop, `scan` uses TensorFlow's gradient, which is correct but slower, so tests of
+values do not notice. Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 
 import tensorflow as tf

@@ -4,10 +4,10 @@ Two nested `tf.map_fn` loop over groups (examples or heads) and over the query c
 once, and the backward pass calls this trace again, so TensorFlow stores only the inputs of each chunk. The inputs of
 all chunks together are as large as the inputs of the call.
 
-Before a change: a variable may change before the backward pass reads it again, so the caller passes values of variables
-(`ChunkedAttention.over_chunks`). Under XLA, random numbers and `tf.range` need static shapes, and a slice with a
-dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which TensorFlow
-differentiates itself, and checks which tensors are stored for the gradient.
+Before you change this module: a variable may change before the backward pass reads it again, so the caller passes
+values of variables (`ChunkedAttention.over_chunks`). Under XLA, random numbers and `tf.range` need static shapes, and a
+slice with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which
+TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
 """
 
 import tensorflow as tf

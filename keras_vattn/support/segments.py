@@ -1,4 +1,4 @@
-"""Compute segment sums and gathers. The gradient of a segment sum is a gather, and the reverse.
+"""Compute segment sums and gathers. The gradient of a segment sum is a gather, and vice versa.
 
 TensorFlow's gradient of a segment sum first searches for negative ids, with temporary arrays as large as the gathered
 rows. The ids of this module are never negative, so its gradients skip the search.

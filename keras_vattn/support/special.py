@@ -10,8 +10,8 @@ from keras_vattn.support.gradients import custom_gradient
 # in float32.
 LARGEST_EXPONENT = 60.0
 
-# Fitted by tests/helpers/coefficients.py. Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7: log
-# Gamma(1 + x) and its first two derivatives, minus the leading terms of Stirling's formula; and the polynomial of
+# Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7, fitted by tests/helpers/coefficients.py: log Gamma(1 +
+# x) and its first two derivatives, minus the leading terms of Stirling's formula; and the polynomial of
 # `log_gamma_curvature`.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
@@ -45,7 +45,7 @@ def bounded_exp(x):
 
 
 def bounded_square(x, largest=1e14):
-    """Return x^2 up to |x| = `largest`. Above it, return a function that grows with the logarithm of |x|."""
+    """Return x^2 up to |x| = `largest`. For larger |x|, return a function that grows with the logarithm of |x|."""
     size = ops.abs(x)
     excess = ops.log(ops.maximum(size, largest) / largest)
     return ops.square(ops.minimum(size, largest) * (1.0 + excess))

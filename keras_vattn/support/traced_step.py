@@ -116,7 +116,7 @@ class TracedStep:
 
 
 class StepGradient:
-    """The gradient of a step, in lists of tensors of its graph. A missing gradient is `None`.
+    """The gradient of a step, as lists of tensors in its graph. A missing gradient is `None`.
 
     Attributes:
         inputs: List of the gradients of the inputs.

@@ -10,14 +10,14 @@ import numpy as np
 
 
 def boolean(name, value):
-    """Return `True` or `False`; raise ValueError otherwise."""
+    """Return `True` or `False`. Raise ValueError for any other value."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
     return bool(value)
 
 
 def integer(name, value, minimum=None, optional=False, expected=None):
-    """Return an integer of at least `minimum`, or `None` if `optional`; raise ValueError otherwise.
+    """Return an integer of at least `minimum`, or `None` if `optional`. Raise ValueError for any other value.
 
     Args:
         name: Name of the argument, for the error message.
@@ -35,18 +35,18 @@ def integer(name, value, minimum=None, optional=False, expected=None):
 
 
 def positive_integer(name, value, optional=False):
-    """Return a positive integer, or `None` if `optional`; raise ValueError otherwise."""
+    """Return a positive integer, or `None` if `optional`. Raise ValueError for any other value."""
     return integer(name, value, minimum=1, optional=optional, expected="a positive integer")
 
 
 def whole_number(name, value):
-    """Return an integer of at least 0; raise ValueError otherwise."""
+    """Return an integer of at least 0. Raise ValueError for any other value."""
     return integer(name, value, minimum=0)
 
 
 def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, below=math.inf, optional=False):
     """Return a finite float with `minimum` <= value <= `maximum` and `above` < value < `below`, or `None` if
-    `optional`; raise ValueError otherwise."""
+    `optional`. Raise ValueError for any other value."""
     if optional and value is None:
         return None
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -59,22 +59,22 @@ def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, be
 
 
 def positive_number(name, value):
-    """Return a finite number above 0; raise ValueError otherwise."""
+    """Return a finite number above 0. Raise ValueError for any other value."""
     return number(name, value, above=0)
 
 
 def nonnegative_number(name, value):
-    """Return a finite number of at least 0; raise ValueError otherwise."""
+    """Return a finite number of at least 0. Raise ValueError for any other value."""
     return number(name, value, minimum=0)
 
 
 def fraction(name, value):
-    """Return a number of at least 0 and below 1; raise ValueError otherwise."""
+    """Return a number of at least 0 and below 1. Raise ValueError for any other value."""
     return number(name, value, minimum=0, below=1)
 
 
 def one_of(name, value, options):
-    """Return a value that is one of the options; otherwise raise a ValueError that lists the options."""
+    """Return `value` if it is one of `options`. Otherwise raise a ValueError that lists the options."""
     if not isinstance(value, str) or value not in options:
         names = ", ".join(f'"{option}"' for option in options)
         raise ValueError(f"`{name}` must be one of {names}. Received: {name}={value!r}")
@@ -82,7 +82,7 @@ def one_of(name, value, options):
 
 
 def refuse_ignore_class(name, weights, ignore_class):
-    """Raise ValueError if `ignore_class` is set although the targets are weights of all words."""
+    """Raise ValueError if `ignore_class` is set, but the targets are weights of all words."""
     if ignore_class is not None:
         raise ValueError(
             "`ignore_class` has no effect on weights of all words: give weight 0 to ignored words, or mask them. "
