@@ -21,9 +21,9 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         num_steps: Positive integer. Number of steps from `initial_value` to `final_value`.
-        start_step: Integer of at least 0. Last step at which the weight is `initial_value`. Defaults to 0.
-        initial_value: Number of at least 0. Defaults to 0.0.
-        final_value: Number of at least 0. Inference uses this weight too. Defaults to 1.0.
+        start_step: Integer, at least 0. Last step at which the weight is `initial_value`. Defaults to 0.
+        initial_value: Number, at least 0. Defaults to 0.0.
+        final_value: Number, at least 0. Inference uses this weight too. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.
@@ -130,7 +130,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
         ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
         num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
             forever. Defaults to `None`.
-        final_value: Number of at least 0. Weight at the end of every ramp, and at inference. Defaults to 1.0.
+        final_value: Number, at least 0. Weight at the end of every ramp, and at inference. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.

@@ -1,4 +1,4 @@
-"""Alignments, which map logits to distributions over source positions, and their priors."""
+"""Alignments and their priors. An alignment maps logits to a distribution over source positions."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys

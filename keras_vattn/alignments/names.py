@@ -29,5 +29,5 @@ def get(identifier):
 
 
 def get_prior(identifier, alignment, **kwargs):
-    """Return a `Prior` for an alignment from a name, class, config dictionary or instance, or `None` for `None`."""
+    """Return a `Prior` for `alignment`. The identifier is a name, class, config dictionary, instance or `None`."""
     return None if identifier is None else resolve(identifier, alignment.priors, Prior, "prior", **kwargs)

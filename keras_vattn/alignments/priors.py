@@ -169,7 +169,7 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of Gamma, lognormal and Dirichlet priors: fixed if the first argument is a number, else contextual.
+    """Base class of priors that are fixed if their first argument is a number, and contextual if it is `None`.
 
     A subclass sets `fixed_by` to the name of this argument, stores its value and calls `_refuse_if_fixed`.
     """

@@ -18,7 +18,7 @@ from keras_vattn.support.validation import whole_number
 
 # The largest float16, which replaces infinite posterior logits.
 LARGEST = 65504.0
-# Number of draws at inference that estimate a KL without a closed form.
+# At inference, a KL without a closed form is estimated from this many draws.
 EVALUATION_DRAWS = 16
 # Maximum number of weights that `statistics` draws at once.
 STATISTICS_ENTRIES = 2**24
@@ -56,7 +56,7 @@ class VariationalAlignment:
         prior: `None`, or name, class, config or instance of a `Prior`.
         warm_start_steps: Number of initial training calls that draw from p, without a KL, even if posterior logits are
             passed. Defaults to 0.
-        num_heads: Number of heads of the attention, or `None` without heads. Defaults to `None`.
+        num_heads: Number of heads, or `None` for an attention without heads. Defaults to `None`.
         per_head_prior: Whether to create a contextual prior with one network per head. Defaults to `False`.
         dtype: Dtype policy for a prior that is created from a name or class. Defaults to `None`.
 
@@ -157,7 +157,7 @@ class VariationalAlignment:
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
     def divergence(self, scored, noise, step, seed, chunk_number=None):
-        """Return KL(q || p) of each row in nats, float32, or `None` without p.
+        """Return KL(q || p) of each row in nats, float32, or `None` if there is no p.
 
         Args:
             scored: An `AlignmentInputs`.

@@ -34,14 +34,14 @@ class Weibull(Alignment):
 
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
-    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the bound is tighter
+    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the ELBO is tighter
     than with `kl_of="draws"`, but no published system uses this KL. The KL is estimated at the draw, or averaged over
     16 fixed draws if the call does not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other
     than the default raises an error.
 
-    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha), where
-    gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at least n
-    f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
+    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha); in
+    its formula, gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at
+    least n f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
 
     Formula:
         S_(t,s) ~ "Weibull"(k, lambda_(t,s)), quad lambda_(t,s) = m_(t,s) / (Gamma(1 + 1/k))
@@ -54,8 +54,8 @@ class Weibull(Alignment):
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL by log q(S) - log p(S) at the draw (an ablation in
-            Fan et al. 2020). The estimate has the same mean and more variance. A call that does not draw always uses
-            the analytic KL. Defaults to `"analytic"`.
+            Fan et al. 2020). The estimate is unbiased, but noisy. A call that does not draw always uses the analytic
+            KL. Defaults to `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:

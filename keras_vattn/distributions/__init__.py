@@ -1,4 +1,4 @@
-"""Distributions of the attention weights of each query (a row), with parameters in log space, and their KLs."""
+"""Distributions of attention weights, and their KLs. A row is the weights of one query. Parameters are in log space."""
 
 from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
 from keras_vattn.distributions.dirichlet import Dirichlet

@@ -126,7 +126,7 @@ class Dirichlet(RowDistribution):
         return self.keys.log_softmax(ops.log(self.concentration))
 
     def relative_variance(self):
-        # For a mean m and the row's total concentration A, this is (1 - m) / (m (A + 1)), or 0 if m is 0.
+        # The result is (1 - m) / (m (A + 1)) for a mean m and the row's total concentration A, or 0 if m is 0.
         mean = self._mean()
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)

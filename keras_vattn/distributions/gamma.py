@@ -71,7 +71,7 @@ def divergence_at_equal_means(k, log_concentration):
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
         return _divergence_from_products(q, p)
-    # The mean of q enters only the gap term, alpha (e^d - 1 - d) with d = log E_q[S] - log E_p[S], which is at least 0.
+    # With d = log E_q[S] - log E_p[S], the mean of q enters only alpha (e^d - 1 - d), a gap that is at least 0.
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
     return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 

@@ -11,7 +11,7 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, distances of more than 1e14 standard deviations are bounded smoothly.
+    If `scale` is below 1e-9, a distance from `loc` of more than 1e14 standard deviations grows only logarithmically.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -120,7 +120,7 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # With a scale of at least 1e-9, logits up to 1e4 stay below the bound, so a plain square is enough.
+    # Only a scale below 1e-9 needs the bound: with a larger scale, logits up to 1e4 give quotients below 1e14.
     return bounded_square if scale < 1e-9 else ops.square
 
 

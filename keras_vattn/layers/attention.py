@@ -48,7 +48,7 @@ class Attention(AttentionSteps):
         alignment: A name in `keras_vattn.alignments.ALIGNMENTS`, such as `"weibull"`, or an `Alignment`. Defaults to
             `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
-        prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
+        prior: `None` for an alignment without a KL, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
         warm_start_steps: Number of initial training calls that ignore posterior logits, draw from p and have a KL of 0.
             The objective of these calls is the Jensen bound E_p[log p(y | z)], as in Deng et al. 2018 (algorithm 2).
@@ -62,12 +62,12 @@ class Attention(AttentionSteps):
         value: (B, S, D).
         key: (B, S, Dk), or `None` to use `value`.
         query_mask: Boolean (B, T). A masked query adds no KL, but must be finite.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, for any value.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever it contains.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), (T, S) for all examples, or a shape that broadcasts to these. It is combined
-            with the other masks.
+        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or any shape that broadcasts to these. It is
+            combined with the other masks.
         return_attention_scores: Whether to return the weights as well. Defaults to `False`.
-        training: Whether to draw and to apply dropout. At inference the context is the posterior mean, except under
+        training: Whether to draw samples and apply dropout. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to
@@ -214,7 +214,7 @@ class Attention(AttentionSteps):
         check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
 
     def check_posterior_logits(self, posterior_logits, expected):
-        """Raise ValueError if posterior logits are not allowed or have the wrong shape; `None` is allowed."""
+        """Raise ValueError if posterior logits are passed but not supported, or have the wrong shape."""
         if posterior_logits is None:
             return
         self.variational.require_place_for_posterior_logits(posterior_logits)

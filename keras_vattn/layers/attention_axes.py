@@ -54,8 +54,8 @@ class AttentionAxes:
         return x if self.count == 1 else ops.reshape(x, shape)
 
     def expand_mask(self, mask):
-        """Expand a boolean mask to the rank of the logits, with axes of length 1 before the attention axes. Return
-        `None` for `None`."""
+        """Expand a boolean mask to the rank of the logits, with axes of length 1 before the attention axes. Without a
+        mask, return `None`."""
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")
@@ -80,7 +80,7 @@ class AttentionAxes:
         return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
-        """Fold a mask with the rank of the logits, so that it broadcasts to (..., H, T, S). Return `None` for
+        """Fold a mask with the rank of the logits, so that it broadcasts to (..., H, T, S). Without a mask, return
         `None`."""
         if mask is None or self.count == 1:
             return mask

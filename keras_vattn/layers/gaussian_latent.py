@@ -41,7 +41,7 @@ class GaussianLatent(GaussianLayer):
     Call arguments:
         inputs: (B, ..., D); the axes between the first and the last are the queries of the KL.
         mask: Boolean (B, ...) or `None`; masked entries add no KL.
-        training: Whether to draw.
+        training: Whether to draw samples.
 
     Returns:
         z, (B, ..., units).

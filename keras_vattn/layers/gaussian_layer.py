@@ -30,8 +30,8 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels too, because a
-        small sigma increases the KL of two distant means."""
+        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels too: with a
+        small sigma, a distance between two means adds more KL."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):

@@ -66,16 +66,16 @@ class GraphAttention(AlignmentLayer):
             last node under XLA.
         nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and is not an
             example of the KL.
-        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, for any
-            indices.
+        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
+            indices are.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
-        training: Whether to draw and to apply dropout. At inference the weights are softmax(phi), except under
+        training: Whether to draw samples and apply dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:
-        The output (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights
-        (H, E). With self-loops the shape is (H, E + N), with the self-loops last, in the order of the nodes. The output
-        of a node without an edge is activation(b).
+        The output (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights (H,
+        E). With self-loops the shape is (H, E + N): the weights of the self-loops come last, in the order of the nodes.
+        The output of a node without an edge is activation(b).
 
     Raises:
         ValueError: If a name is unknown, a number is out of range, shapes do not match, or the prior is combined with a

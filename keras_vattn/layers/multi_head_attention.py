@@ -51,17 +51,17 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             `flash_attention` computes no weights and needs `alignment="softmax"`.
 
     Call arguments:
-        query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
+        query: (B, T, Dq), or (B, ..., Dq) with `attention_axes`, which selects the axes to attend over.
         value: (B, S, Dv).
         key: (B, S, Dk), or `None` to use `value`.
         query_mask: Boolean, (B, T) or the shape of the query without its last axis. A masked query adds no KL.
         value_mask: Boolean, (B, S) or the shape of the value without its last axis. A masked position has weight,
             gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), (B, H, T, S) for a mask per head, (T, S) for all examples, or a shape that
-            broadcasts to these. It is combined with the other masks.
+        attention_mask: Boolean (B, T, S), (B, H, T, S) for one mask per head, (T, S) for all examples, or any shape
+            that broadcasts to these. It is combined with the other masks.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
-        training: Whether to draw and to apply dropout. At inference the weights are softmax(phi), except under
+        training: Whether to draw samples and apply dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. This needs a single attention axis.
             Defaults to `False`.

@@ -254,7 +254,7 @@ class MultiHeadMixin(ChunkedAttention):
         return self.score_heads(*projected, mask, posterior_logits)[1]
 
     def check_posterior_logits(self, posterior_logits, query, value):
-        """Raise ValueError if posterior logits are not allowed or have the wrong shape; `None` is allowed."""
+        """Raise ValueError if posterior logits are passed but not supported, or have the wrong shape."""
         if posterior_logits is None:
             return
         self.variational.require_place_for_posterior_logits(posterior_logits)

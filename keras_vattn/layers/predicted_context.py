@@ -43,9 +43,9 @@ class PredictedContext(GaussianLayer):
 
     Call arguments:
         inputs: z, (B, ..., D).
-        target: c, (B, ..., units), or `None` for no auxiliary term.
+        target: c, (B, ..., units), or `None` to add no auxiliary term.
         mask: Boolean (B, ...) or `None`; masked entries add nothing to the loss.
-        training: Whether to draw, and to add the auxiliary term.
+        training: Whether to draw samples and add the auxiliary term.
 
     Returns:
         tilde(c), (B, ..., units).

@@ -110,7 +110,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
                 "`kl_annealing` must be None or a keras.optimizers.schedules.LearningRateSchedule, for instance "
                 f"keras_vattn.LinearAnnealing(1000). Received: kl_annealing={kl_annealing!r}"
             )
-        final_value(kl_annealing)  # raises ValueError for a schedule without an end
+        final_value(kl_annealing)  # raises ValueError if the schedule has no end
         self.kl_weight = nonnegative_number("kl_weight", kl_weight)
         self.kl_annealing = kl_annealing
         self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
@@ -214,8 +214,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
-            penalised: Value that replaces the KL in the loss, for example with free bits, of the shape of `divergence`,
-                or `None`.
+            penalised: `None`, or a tensor of the shape of `divergence` that replaces the KL in the loss, for example a
+                KL with free bits.
             floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL above the
                 floor; the loss contains the whole KL.
             examples: Number of examples by which the sum is divided, a number or scalar tensor; `None` for the length
@@ -291,8 +291,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer added in the last call of the model, a float32 scalar, or `None` if it added no
-        KL. The KL is in nats and averaged over the batch, or, if `weighted`, as it enters the loss. The log is not
-        changed."""
+        KL. The KL is in nats and averaged over the batch. With `weighted`, it is the value that enters the loss. The
+        log does not change."""
         added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
         return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None
 

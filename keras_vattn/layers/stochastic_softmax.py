@@ -35,7 +35,7 @@ class StochasticSoftmax(AlignmentLayer):
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
         key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Each axis before the last two has the same
             length as in the logits, or length 1.
-        training: Whether to draw.
+        training: Whether to draw samples.
 
     Returns:
         Weights of the shape of the logits.

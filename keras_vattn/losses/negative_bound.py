@@ -21,8 +21,8 @@ class NegativeBound(SequenceLoss):
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)
 
     Args:
-        ignore_class: Integer label, for instance of the padding: steps with this label in `y_true` are excluded.
-            Defaults to `None`.
+        ignore_class: Integer label in `y_true` of steps to exclude, for instance the label of the padding. Defaults to
+            `None`.
         reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence. Defaults to
             `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"negative_bound"`.

@@ -27,7 +27,7 @@ class SequenceCrossentropy(SequenceLoss):
 
     Args:
         from_logits: Whether `y_pred` contains logits instead of probabilities. Defaults to `True`.
-        ignore_class: Integer label, for instance of the padding: steps with this label are excluded. Must be `None` if
+        ignore_class: Integer label of steps to exclude, for instance the label of the padding. Must be `None` if
             `y_true` contains weights of all words. Defaults to `None`.
         label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. Above 0,
             the loss is not a likelihood. Defaults to 0.0.
@@ -98,7 +98,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
         logits: (B, T, V), of any float dtype.
         mask: Boolean (B, T), `False` for steps to exclude. `None` uses the Keras mask of `logits`, if there is one.
             Defaults to `None`.
-        ignore_class: Integer label: steps with this label are excluded. Defaults to `None`.
+        ignore_class: Integer label of steps to exclude. Defaults to `None`.
 
     Returns:
         Float32 (B,), in nats.

@@ -19,8 +19,8 @@ class Local(Score):
     `"predictive"` ("local-p") computes the centre from the query (eq. 9). Its weights are the weights of eq. 10,
     softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), divided by their sum, which is below 1.
 
-    In the formula, S is the length of the source without padding, the position after the last valid key. If you call
-    the score without `keys`, there is no mask, so S is the number of keys.
+    In the formula, S is the length of the source without padding, that is, the position after the last valid key. If
+    you call the score without `keys`, there is no mask, so S is the number of keys.
 
     Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. If p_t is more
     than `window` past the last key, the window is empty and the context is zero. A contextual prior is normalised over
