@@ -67,7 +67,7 @@ class Attention(AttentionSteps):
         attention_mask: Boolean (B, T, S), or (T, S) for all examples, or any shape that broadcasts to these. It is
             combined with the other masks.
         return_attention_scores: Whether to return the weights as well. Defaults to `False`.
-        training: Whether to draw samples and apply dropout. At inference the context is the posterior mean, except under
+        training: Whether to draw samples and use dropout. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to

@@ -69,7 +69,7 @@ class GraphAttention(AlignmentLayer):
         edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
             indices are.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
-        training: Whether to draw samples and apply dropout. At inference the weights are softmax(phi), except under
+        training: Whether to draw samples and use dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:

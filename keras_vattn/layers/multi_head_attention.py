@@ -61,7 +61,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         attention_mask: Boolean (B, T, S), (B, H, T, S) for one mask per head, (T, S) for all examples, or any shape
             that broadcasts to these. It is combined with the other masks.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
-        training: Whether to draw samples and apply dropout. At inference the weights are softmax(phi), except under
+        training: Whether to draw samples and use dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. This needs a single attention axis.
             Defaults to `False`.
