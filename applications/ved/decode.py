@@ -19,7 +19,7 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """A `PairModule` that decodes greedily, from the posterior means of z and the attention or from samples."""
+    """A `PairModule` that decodes greedily, with z and the attention at their posterior means or sampled."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)
@@ -57,7 +57,7 @@ class Generator(PairModule):
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
     def _decode(self, source, draws=False):
-        """Decode greedily. `draws` samples z and the attention; the caller must enter `posterior_draws`."""
+        """Decode greedily. If `draws` is true, sample z and the attention; the caller must enter `posterior_draws`."""
         models, num_steps = self._models.value, self._max_target_length + 1
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)

@@ -26,8 +26,8 @@ class Model(typing.NamedTuple):
 
     Attributes:
         latent: Whether the model has a latent variable z.
-        attention: `None` or "deterministic". "standard", "mean": a Gaussian context vector with this prior. "weibull",
-            "lognormal", "dirichlet": random weights with a contextual prior. "position": a latent source position.
+        attention: `None` (no attention), "deterministic". "standard", "mean": Gaussian context vector with this prior.
+            "weibull", "lognormal", "dirichlet": random weights, contextual prior. "position": latent source position.
     """
 
     latent: bool
@@ -49,7 +49,7 @@ MODELS = {
 
 
 class Output:
-    """Computes logits = W_out W_att [h; a]. W_att is stored as two kernels: one multiplies h, the second one a."""
+    """Computes logits = W_out W_att [h; a]. W_att is stored as two kernels, one for h and one for a."""
 
     def __init__(self, options, vocabulary_size, attention):
         self.latent = None
@@ -73,8 +73,8 @@ class Output:
         return self.out(sum(context, hidden))
 
     def candidates(self, latent, decoded, values, mask):
-        """Return W_att [h; x_s] of K candidate positions s, (B, T, K, A), and the outputs of the layer `latent`. The
-        argument `values` (B, S, A) is the projected memory."""
+        """Return W_att [h; x_s] (B, T, K, A) for K candidate positions s, and the outputs of the layer `latent`.
+        `values` (B, S, A) is the projected memory."""
         latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 
@@ -91,11 +91,11 @@ class Models:
     """The training model, and the submodels that decoding calls. All share their layers.
 
     Attributes:
-        encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). If the model uses them, the dictionary
+        encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). Depending on the model, the dictionary
             also has "z" (B, Z) and the initial states of the decoder.
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
-        logits: The `Output`.
+        logits: The `Output` layer.
         training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). `ved_position` also reads
             "target" (B, T), and returns the objective of each target word in nats, (B, T).
     """
@@ -117,7 +117,7 @@ class Models:
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def log_likelihood(self, target_input, target, encoded, source):
-        """Return log p(target | encoded) in nats, (B,); the padding of `source` (B, S) masks the memory."""
+        """Return log p(target | encoded) in nats, (B,); padding in `source` (B, S) is masked in the memory."""
         decoded, logits = self.decode(source, encoded, self.target_embedding(target_input), target_input), self.logits
         if logits.latent is None:
             return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)

@@ -28,7 +28,7 @@ class TextOptions(PairOptions):
     max_valid_pairs: common.Positive | None = 2000
     """Maximum number of validation pairs to split off the training data."""
     max_test_sources: common.Positive | None = None
-    """Report on at most this many distinct test sources, the first in the file."""
+    """Report on at most this many distinct test sources, in the order of the file."""
     autoencoder: bool = False
     """Use the target as the source, as in the pilot study of Bahuleyan et al. 2018."""
     source_vocabulary_size: VocabularySize = 8000
@@ -62,9 +62,9 @@ class NetworkOptions:
     attention_size: common.Positive = 96
     """Width of W_att, which combines the decoder's output with the context."""
     initial_state: bool = False
-    """Start the decoder from the encoder's last state; ded and ded_dattn always do."""
+    """Start the decoder from the encoder's last state; the models ded and ded_dattn always do so."""
     residual_stack: bool = False
-    """Decode with three residual layers and additive attention; its query is the previous state, as in RNNsearch."""
+    """Use a decoder with three residual layers, and additive attention with the previous state as query (RNNsearch)."""
     word_dropout: common.Dropout = 0.25
     """Fraction of the decoder's input words that training replaces by the unknown token."""
     encoder_dropout: common.Dropout = 0.0
@@ -76,11 +76,11 @@ class VariationalOptions:
     """Random variables"""
 
     gamma_a: common.NotNegativeFloat = 0.1
-    """Weight of the attention's KL, as in eq. 8; applies to random weights and to random context vectors."""
+    """Weight of the attention's KL in eq. 8, for random attention weights and for random context vectors."""
     objective: Literal["marginal", "hard"] = "marginal"
-    """Objective of ved_position. marginal: the exact log E_p[p(word)]; hard: E_p[log p(word)], sampled."""
+    """Objective of the model ved_position. marginal: the exact log E_p[p(word)]; hard: E_p[log p(word)], sampled."""
     free_bits: common.NotNegativeFloat = 0.5
-    """KL in nats per dimension of z that is not penalised; at 0.1 the default model hardly uses z."""
+    """Free bits: unpenalised KL per dimension of z, in nats. With 0.1, the default model hardly uses z."""
     annealing_center: float = 300.0
     """Step at which the logistic schedule of lambda_KL, the weight of all KLs, reaches 0.5."""
     annealing_slope: common.PositiveFloat = 0.02

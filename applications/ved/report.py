@@ -24,7 +24,7 @@ from applications.ved.model import MODELS
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
-# Metrics in the tables of Bahuleyan et al. 2018; Table 1 is the pilot study.
+# Metrics in the tables of Bahuleyan et al. 2018; Table 1 reports the pilot study.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
 # Metrics in Figures 4 and 5 of Bahuleyan et al. 2018.
 CURVES = {
@@ -64,7 +64,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def diversity(draws, references, lowercase):
-    """Return the metrics of sampled sentences (Table 2): mean BLEU, entropy in nats, Dist-n, self-BLEU."""
+    """Return mean BLEU, entropy in nats, Dist-n and self-BLEU of samples (Table 2 of Bahuleyan et al. 2018)."""
     drawn = progress(list(zip(*draws, strict=True)), "BLEU of the draws")
     by_draw = [quality(hypotheses, references, lowercase) for hypotheses in drawn]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
@@ -97,8 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Count the correct questions among the greedy ones and the sampled ones (`draws`). "different" is the mean number
-    of distinct correct samples per source."""
+    """Count the correct questions in `greedy` and, if there are samples, in `draws`. "different" is the mean number of
+    distinct correct samples per source."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [
@@ -122,12 +122,12 @@ def summary(report):
     """Return sentences on the quality of the output, and on how much the decoder uses z and the attention."""
     count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
     if judged is None:
-        sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} at the means, on {count:,} sources."]
+        sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} without sampling, on {count:,} sources."]
     else:
-        sentences = [f"{judged['map']:,} of {count:,} questions decoded at the means have the right names."]
+        sentences = [f"{judged['map']:,} of {count:,} questions decoded without sampling are correct."]
         if "draws" in judged:
-            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} sampled questions do"
-            sentences.append(f"{drawn}; a statement has {judged['different']:.1f} different right samples on average.")
+            drawn = f"{judged['draws']:,} of {judged['num_draws']:,} sampled questions are correct"
+            sentences.append(f"{drawn}; a statement has {judged['different']:.1f} distinct correct samples on average.")
     for name, label in (("z", "z"), ("attended", "attention")):
         if name in controls:
             drop = f"{controls[name]['nats']:.2f} nats per sentence"
@@ -146,7 +146,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity; for models with z also active units and the `bound_report` of one sample."""
+    """Return the plug-in perplexity and, for models with z, the active units and the `bound_report` of one sample."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -168,8 +168,8 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return by how many nats per sentence log p(target | posterior means) drops if z, the attended memory or the
-    whole source comes from another sentence: means with standard errors.
+    """Return the drop of log p(target | posterior means) if z, the attended memory or the whole source comes from
+    another sentence: mean and standard error, in nats per sentence.
 
     A drop of 0 shows that the decoder ignores the variable, or that its posterior has collapsed onto the prior.
     """
@@ -251,7 +251,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return two tables, for greedy decoding and for samples: our results beside those of Bahuleyan et al. 2018."""
+    """Return two tables, for greedy decoding and for samples: our results beside the published ones."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -68,12 +68,12 @@ def test_summary_counts_right_questions():
     assert counts == {"map": 1, "draws": 4, "num_draws": 6, "different": 1.5}
     controls = {"z": {"nats": 2.345}, "source": {"nats": 9.0}}
     assert summary({"num_sources": 2, "judged": counts, "controls": controls}) == [
-        "1 of 2 questions decoded at the means have the right names.",
-        "4 of 6 sampled questions do; a statement has 1.5 different right samples on average.",
+        "1 of 2 questions decoded without sampling are correct.",
+        "4 of 6 sampled questions are correct; a statement has 1.5 distinct correct samples on average.",
         "With another sentence's z, log p drops by 2.35 nats per sentence.",
     ]
     assert summary({"num_sources": 2, "map": {"bleu_4": 3.14}, "controls": {}}) == [
-        "BLEU-4 of 3.1 at the means, on 2 sources."
+        "BLEU-4 of 3.1 without sampling, on 2 sources."
     ]
 
 
