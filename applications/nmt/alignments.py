@@ -86,7 +86,7 @@ class AlignmentScores(typing.NamedTuple):
 
 
 def alignment_scores(predicted, gold):
-    """Score predicted `Links` A against gold links, sure S and possible P.
+    """Score predicted `Links` A against the sure gold links S and the possible gold links P.
 
     Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
     ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Each count is the sum over all sentence pairs.

@@ -45,7 +45,7 @@ class Translator(PairModule):
 
     @in_graph(TEXTS)
     def generate(self, texts):
-        """Return the best translation (B,) of each text (B,)."""
+        """Return the best translation of each text, (B,)."""
         return self.target_encoder.decode(self._search(self._encode(texts), 1)["ids"][:, 0])
 
     @in_graph(TEXTS)
@@ -84,7 +84,7 @@ class Translator(PairModule):
         """Return log p of each word of `target` given the previous words, (B, T) nats, 0 at padding."""
         hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
-        # An empty source masks all candidates; give them equal weights.
+        # If the source is empty, all candidates are masked; give them equal weights.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
         value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
         return ops.where(ops.not_equal(target, PAD), value, 0.0)

@@ -7,8 +7,8 @@ Let z_t be the alignment of word y_t, p its prior and q the inference network, i
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
     sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          all other models
 
-One exception is variational_wake_sleep, which maximises log p(y) by importance sampling from q. In wc, lc and dirichlet
-z_t is a vector of weights, in gaussian_0 and gaussian_mean a context vector. Their q does not depend on y.
+One exception is variational_wake_sleep, which maximises log p(y) by importance sampling from q. z_t is a vector
+of weights in wc, lc and dirichlet, and a context vector in gaussian_0 and gaussian_mean. In these models, q ignores y.
 """
 
 import dataclasses
@@ -58,12 +58,12 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether the decoder samples without an inference network and predicts at the mean, as in Fan et al. 2020."""
+        """Whether training samples without an inference network and prediction uses the mean, as in Fan et al. 2020."""
         return self.is_continuous and not self.needs_posterior
 
     @property
     def inference(self):
-        """Name of the inference that reports use by default; `relaxed` needs samples (Deng et al. 2018, section 4)."""
+        """Name of the inference that reports use by default; the model `relaxed` needs samples (Deng et al. 2018)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
@@ -74,7 +74,7 @@ class Model:
     def parse(self, name):
         """Return the `Inference` called `name`; raise `InputError` if the model does not support it."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: {self.title} predicts at the mean of its draws; use soft. Received: {name}")
+            raise InputError(f"--inference: {self.title} predicts with the mean attention; use soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
 
@@ -161,7 +161,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and number that only the inference network uses."""
+        """Number of parameters of the generative model, and of parameters that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -293,7 +293,7 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the annealing of the KL: logistic for Bayesian models, linear with an inference network, else `None`."""
+    """Return the KL annealing: logistic for Bayesian models, linear with an inference network, otherwise `None`."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
@@ -320,7 +320,7 @@ def _recurrent_stack(options, name, outputs, mask, index):
 def _word_initializer(options):
     """Return the argument `embeddings_initializer` of the word vectors."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # Keras's default deviation is too small: words with similar initial vectors can swap their alignments for good.
+        # Keras's default deviation is too small: words with similar initial vectors can permanently swap alignments.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 

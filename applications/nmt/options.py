@@ -135,7 +135,7 @@ class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
         UncertaintyOptions.check(self)
         _check_inference(self.inference)
         if self.links is not None and not self.names_other:
-            raise InputError("--links: expected other pairs; the links of the training run are set by --test-links.")
+            raise InputError("--links: expected other pairs; to set the links of a run, train with --test-links.")
 
 
 @dataclasses.dataclass

@@ -135,7 +135,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report`, in BLEU and chrF, of results of `translate_with_uncertainty`."""
+    """Return the `coverage_report`, in BLEU and chrF, of the results of `translate_with_uncertainty`."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -144,7 +144,7 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the perplexity of the references, and as "kind" the label of the inference that computed it.
+    """Return the perplexity of the references, and "kind": the label of the inference used to compute it.
 
     If continuous alignments are sampled, log p of a word is the log of its mean probability over the samples.
     """
@@ -177,9 +177,9 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return by how many nats per sentence log p drops if the source comes from another pair: mean, standard error.
+    """Return the drop of log p (mean and standard error, nats per sentence) if the source comes from another pair.
 
-    The decoder reads the source only through its attention, so a drop of 0 means that it ignores the attention.
+    The decoder reads the source only through its attention. A drop of 0 shows that the attention has no effect.
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
@@ -192,8 +192,8 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the mean entropy of each of the `Translator.alignments`, in nats per word. With gold links, also link each
-    target word to its most probable source word and score these links; subwords are merged into words first."""
+    """Return the mean entropy of each of the `Translator.alignments`, in nats per word. With gold links, also
+    merge subwords into words, link each target word to its most probable source word, and score these links."""
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:
@@ -215,7 +215,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return the `Translator.alignments` of sentence pairs, given as ids: for each name a list of arrays (T, S)."""
+    """Return the `Translator.alignments` of encoded sentence pairs: a list of arrays (T, S) for each name."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
@@ -225,7 +225,7 @@ def align(translator, sources, targets):
 
 
 def attention(run, part):
-    """Return the `Alignment`s of random pairs, as in Figures 3 and 4 of Deng et al. 2018 (prior, posteriors)."""
+    """Return `Alignment`s (prior and posteriors) of random pairs, as in Figures 3 and 4 of Deng et al. 2018."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     weights = align(Translator(run), sources, targets)

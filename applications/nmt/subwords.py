@@ -27,7 +27,7 @@ class PieceTokenizer(Tokenizer):
     """Normalise sentences and split them at white space, or into the pieces of a SentencePiece model.
 
     Invalid UTF-8 becomes U+FFFD, text is normalised to NFKC, each run of white space or control characters becomes
-    one space, and both ends are stripped. Unlike `Tokenizer`, it keeps treebank escapes such as -LRB-.
+    one space, and both ends are stripped. Treebank escapes such as -LRB- are kept, unlike in `Tokenizer`.
 
     Args:
         lowercase: Whether to lower-case text.
@@ -47,7 +47,7 @@ class PieceTokenizer(Tokenizer):
         # Replace white space twice: before lower-casing, which truncates at NUL, and after NFKC, which creates spaces.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
-            # NFKC turns a trademark sign into capitals, so it comes first; lower-casing can decompose a letter.
+            # The first NFKC turns a trademark sign into TM; this one recomposes letters that lower-casing decomposed.
             strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 
@@ -139,7 +139,7 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return sentences (...) for int ids (..., T), with `<unk>` but no other special token and no space mark."""
+        """Return sentences (...) for int ids (..., T). Special tokens except `<unk>` and space marks are removed."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 

@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Evaluate models with exact inference again with `kmax:5`; return their records with these reports as "kmax"."""
+    """Evaluate models with exact inference once more, with `kmax:5`; return records with this report in "kmax"."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":
@@ -95,7 +95,7 @@ def fan(comparison):
     """Return Tables 4 and 8 of Fan et al. 2020 for the compared models, with our results beside the published ones."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
-    cost = "Table 8 of Fan et al. 2020; seconds measured in training, perhaps beside other processes"
+    cost = "Table 8 of Fan et al. 2020; seconds measured in training, possibly while other programs ran"
     for title, paper, lines, columns in (
         ("Table 4 of Fan et al. 2020", "fan_4", FAN_QUALITY, (BLEU,)),
         (cost, "fan_8", FAN_COST, (STEP, parameters)),

@@ -51,8 +51,8 @@ def test_options_of_commands(run_of, words, message):
     "model, inference, message",
     [
         ("relaxed", "kmax:3", "--inference: the alignments of this model"),
-        ("wc", "exact", "--inference: BAM-WC predicts at the mean"),
-        ("lc", "sample:3", "--inference: BAM-LC predicts at the mean of its draws"),
+        ("wc", "exact", "--inference: BAM-WC predicts with the mean attention"),
+        ("lc", "sample:3", "--inference: BAM-LC predicts with the mean attention"),
     ],
 )
 def test_unsupported_inferences(model, inference, message):
