@@ -18,7 +18,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# Types of questions that can be answered from one region, because updown attends to one region.
+# The model updown attends to one region, so use only types of questions that one region can answer.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
@@ -105,7 +105,7 @@ def words_of(questions):
 @dataclasses.dataclass(kw_only=True)
 class EncodedPart(Part):
     """An encoded `Part` of N questions. `rows`, int64 (N,), index the images; `words`, int32 (N, L), are word ids;
-    `votes`, sparse (N, V), count the answers of people; `report` contains counts for the log."""
+    `votes`, sparse (N, V), count the votes for each answer; `report` contains counts for the log."""
 
     codec: Codec
     rows: np.ndarray
@@ -144,7 +144,7 @@ class EncodedPart(Part):
         votes = self.votes[usable]
         with tf.device("CPU:0"):
             columns = [tf.constant(self.rows[usable]), tf.constant(self.words[usable])]
-            # For each question the sorted answer ids and the number of votes for each, padded with 0.
+            # Sorted ids of the answers to each question, and the number of votes for each answer, padded with 0.
             columns += [
                 tf.RaggedTensor.from_row_splits(values, votes.indptr).to_tensor()
                 for values in (votes.indices, votes.data)
@@ -205,7 +205,7 @@ def encode(options, codec, part, training=False):
     if not votes.nnz:
         raise InputError(
             f"none of {len(questions)} questions has one of the {len(codec.answers)} known answers, which occur "
-            f"{options.questions.min_answer_count} times or more in training; name other questions, for validation "
-            "with --valid-questions, or hold out more with --valid-fraction."
+            f"{options.questions.min_answer_count} times or more in training; name other questions (for "
+            "validation, with --valid-questions), or increase --valid-fraction to hold out more."
         )
     return EncodedPart(**vars(part), codec=codec, report=report, **columns)

@@ -92,7 +92,7 @@ class Models:
             (B, V), to the bound (B,) in nats.
         prediction: Maps these inputs without "answer" to "log_probabilities" (B, V) and "weights" (B, R). It sums over
             all alignments, or uses their mean.
-        drawn: As `prediction`, but `posterior_draws` makes it sample; `None` if the attention is deterministic.
+        drawn: Like `prediction`, but samples under `posterior_draws`; `None` if the attention is deterministic.
         weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each; `None` for
             updown.
         embedding: The word embedding.
@@ -118,7 +118,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and number that only the inference network uses."""
+        """Number of parameters of the generative model, and of parameters that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -151,7 +151,7 @@ def _updown(options, inputs, embedding, num_answers):
     # Layers of every updown model.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Build the score here, so that weights have the same paths in all models, and a model can start from another.
+    # Build the score here, so that weight paths are equal in all models and one model can initialise another.
     score.build((None, 1, units), (None, max_regions, width))
     # The two kernels of V [x; q] are separate, so that each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
@@ -176,7 +176,7 @@ def _updown(options, inputs, embedding, num_answers):
         relaxed = alignment.with_published({}).alignment(alignment.relaxed, alignment.tau)
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
-        # Both calls return the scores: Keras drops the second output of a call after a call with a single output.
+        # Request the scores in both calls, because Keras drops a second output if an earlier call returned only one.
         attend = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
         bound = answers(hidden_of(attend(**posterior)[0][:, :, None]), answer[:, None])[:, 0, 0]
         context, weights = attend()
@@ -223,8 +223,8 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 
 
 def _mcan(options, inputs, embedding, num_answers):
-    """Build mcan. Words attend to words; regions attend to regions and then to words. Attention pools the words and the
-    regions to one vector each, and the answer is predicted from the sum of both vectors."""
+    """Build mcan. Words attend to words; regions attend to regions and then to words. Attention pools the words into
+    one vector and the regions into another, and the sum of both vectors predicts the answer."""
     # Layers outside the stacks of attention units.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
@@ -297,8 +297,8 @@ class _Unit:
         return self._added(name, x, hidden)
 
     def reduced(self, name, x, mask):
-        """Pool `x` (B, T, units) by attention, sum_t softmax(w^T relu(W x))_t x_t; return its projection
-        (B, fused_units) and the weights (B, T)."""
+        """Pool `x` (B, T, units) by attention, sum_t softmax(w^T relu(W x))_t x_t; return the
+        projected vector (B, fused_units) and the weights (B, T)."""
         hidden = keras.layers.Dense(self.options.network.units, "relu", name=f"{name}_reduction_hidden")(x)
         logits = keras.layers.Dense(1, name=f"{name}_reduction")(self._dropped(f"{name}_reduction", hidden))[..., 0]
         weights = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)

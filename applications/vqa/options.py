@@ -38,7 +38,7 @@ class QuestionOptions:
     """Fraction of the validation images whose questions become test questions; 0.5 is the split of Deng et al. 2018.
     The question ids are written to split.json. Built-in questions already have a test split."""
     min_answer_count: common.Positive = 1
-    """The model predicts answers that are the most common answer to at least this many training questions. 9 results in
+    """The model predicts only answers that are the most common one for at least this many training questions. 9 yields
     3,129 answers for VQA v2's training and validation questions together."""
     max_answers: common.Positive = 3129
     """Maximum number of answers that the model predicts."""
@@ -98,9 +98,9 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 20
-    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; results depend on this number."""
     feature_noise: common.NotNegativeFloat = 5.0
-    """Variance of Gaussian noise on region features for the columns "noisy", 5 in Fan et al. 2020; 0 skips them."""
+    """Variance of Gaussian noise on region features for the "noisy" metrics (5 in Fan et al. 2020); 0 skips them."""
     noise_scale: bool = True
     """Multiply the noise by the standard deviation of the training features."""
 
@@ -139,7 +139,7 @@ class Options:
     def check(self):
         network = self.network
         if self.model not in {"updown": UPDOWN, "mcan": MCAN}[self.architecture]:
-            raise InputError(f"--architecture: {self.architecture} has no model {self.model}; use another.")
+            raise InputError(f"--architecture: {self.architecture} has no model {self.model}; choose another.")
         if self.architecture == "mcan" and network.units % network.num_heads:
             raise InputError(
                 f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"
@@ -161,7 +161,7 @@ class EvaluateVqa(common.EvaluateOptions):
     annotations: common.File | None = None
     """VQA v2's annotations of the questions in --questions."""
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty metrics; the default is the value of the run."""
+    """Number of samples for the uncertainty metrics; the default is the value of the run."""
     feature_noise: common.NotNegativeFloat | None = None
     """Variance of the noise on region features; the default is the value of the run."""
 
@@ -188,7 +188,7 @@ class OtherQuestions:
 
 @dataclasses.dataclass
 class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
-    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

@@ -21,8 +21,8 @@ NUM_VOTES = 10
 
 @dataclasses.dataclass
 class Questions:
-    """Questions as columns. `votes` are lists of people's answers, normalised; `types` are from `TYPES`. `cells`, if
-    known, is the region that answers each question, or -1 if there is no such region."""
+    """Questions as columns. `votes` lists the normalised answer of each person; `types` are from `TYPES`. `cells`,
+    if known, is the region that answers each question, or -1 if there is no such region."""
 
     ids: list
     images: list
@@ -35,7 +35,7 @@ class Questions:
         return len(self.ids)
 
     def rows(self, rows):
-        """Select questions by row."""
+        """Select questions by index."""
         columns = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return Questions(*(column and [column[row] for row in rows] for column in columns))
 
@@ -86,7 +86,7 @@ def _annotated(path, questions, annotations):
     missing = [str(question["question_id"]) for question in questions if question["question_id"] not in entry_of]
     if missing:
         raise InputError(
-            f"{annotations}: {len(missing)} questions of {path} have no annotation, {', '.join(missing[:5])}"
+            f"{annotations}: {len(missing)} questions of {path} have no annotation: {', '.join(missing[:5])}"
         )
     for question in questions:
         entry = entry_of[question["question_id"]]

@@ -54,7 +54,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return batches (inputs,) of the questions in order; `feature_noise` is the variance of noise on the regions."""
+    """Return batches (inputs,) of the questions in order; `feature_noise` is the variance of region noise."""
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
@@ -107,16 +107,16 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
 
 
 def rows_by_type(part):
-    """Return boolean masks (N,) by name: "all" selects all questions, the name of a type the questions of this type."""
+    """Return a dictionary of boolean masks (N,): "all" for all questions, and a mask for each question type."""
     types = np.array(part.questions.types)
     rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
     return {name: selected for name, selected in rows.items() if selected.any()}
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
-    """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness of the model:
-    "dropout", "attention" and "both". Also return the p-values of the last source: a test compares the best two answers
-    to each question.
+    """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness in the model:
+    "dropout", "attention" and "both". For the last source, also return the p-value of each question, from a test
+    that compares the best two answers.
 
     A prediction is the mean over `num_draws` samples. Metrics are comparable only if `num_draws` is equal.
     """
@@ -147,7 +147,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of noise."""
+    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the noise variance."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),

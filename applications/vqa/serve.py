@@ -52,8 +52,8 @@ class Answerer(ImageModule):
         }
 
     def _sample(self, regions, num_regions, questions, num_samples, seed):
-        """Average the probabilities of S samples. Return the best answers, their entropy and mutual information (model
-        uncertainty) in nats, and as "draws" the best answer of each sample, (B, S)."""
+        """Average the probabilities of S samples. Return the best answers, the entropy and mutual information (model
+        uncertainty) in nats, and "draws": the best answer of each sample, (B, S)."""
         noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
         predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
         draws = noise.draws(predict, inputs, num_samples, seed)

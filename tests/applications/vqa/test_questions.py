@@ -82,7 +82,7 @@ def test_empty_answers_are_kept_and_empty_questions_are_errors(write):
     "questions, annotations, message",
     [
         (OFFICIAL, None, "require annotations"),
-        (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation, 7$"),
+        (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation: 7$"),
         (OFFICIAL, {"annotations": [{"question_id": 7, "answers": []}]}, r"Received at annotations.0.answers: \[\]"),
         ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "expected unique question ids. Received: 1 repeated"),
         ({"questions": [{"question_id": 7, "image_id": 1, "question": None}]}, ANNOTATIONS, "questions.0.question"),
