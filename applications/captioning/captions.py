@@ -26,8 +26,8 @@ SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 @dataclasses.dataclass
 class Captions:
-    """Image ids, and a list of captions for each image. `skipped` counts the captions without words that were skipped,
-    `uncaptioned` the skipped images without captions."""
+    """Image ids, and a list of captions for each image. `skipped` counts skipped captions, which had no words;
+    `uncaptioned` counts skipped images, which had no captions."""
 
     ids: list
     captions: list

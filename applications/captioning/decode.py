@@ -43,7 +43,7 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Decode ids (B, T) to captions of at most max_length words; an unfinished search returns one more id."""
+        """Decode ids (B, T) to captions. An unfinished search returns max_length + 1 ids; the last one is dropped."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
@@ -125,7 +125,7 @@ class Captioner(ImageModule):
 
     def _read(self, regions, num_regions, target_input, target):
         """Return the "log_likelihood" of each target word in nats, (B, T), 0 at padding, and the mean "weights"
-        (B, T, R). A latent region is marginalised; it adds "posterior" (B, T, R), p(region | word)."""
+        (B, T, R). For a latent region, which is marginalised, also return "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)

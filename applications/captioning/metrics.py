@@ -114,7 +114,7 @@ def pointing(weights, cells, words, kinds):
 
     Args:
         weights: For each caption, an array (T, R) with the weights of each word.
-        cells: For each caption, the region of each word, or -1 for words about no region.
+        cells: For each caption, the region of each word, or -1 if the word describes no region.
         words: For each caption, a list of words.
         kinds: Dictionary from the name of a set of words, such as "color", to these words.
 
@@ -149,7 +149,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return the METEOR of the corpus; the first call of Java returns statistics per caption, the second the score."""
+    """Return the METEOR of the corpus; the first Java call returns statistics per caption, the second the score."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)

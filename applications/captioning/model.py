@@ -130,7 +130,7 @@ def build(options, codec):
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
     elif kind.alignment == "hard":
-        # The state at the expected context is a second candidate, so that both share a dropout mask.
+        # Add the state at the expected context as a second candidate, so that both states share a dropout mask.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None
@@ -206,7 +206,7 @@ class Emission:
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
-    """A decoder that also returns `"expected"` (B, T, units), its states if it reads the expected contexts.
+    """A decoder that also returns `"expected"` (B, T, units): the states computed from expected contexts.
 
     For these states the decoder calls itself a second time, with `training=False`, because a functional model passes
     the same `training` to all layers.
@@ -234,5 +234,5 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
 
     def compute_output_spec(self, inputs, memory, **options):
         spec = super().compute_output_spec(inputs, memory, **options)
-        # Use a separate tensor: Keras identifies tensors by object.
+        # Use a new tensor, because Keras identifies tensors by object.
         return {**spec, "expected": keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)}

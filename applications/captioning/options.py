@@ -59,7 +59,7 @@ class ReportOptions(DecodeOptions):
     num_beams: common.Positive = 1
     """Number of beams for reported, generated and exported captions; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
-    """Samples for the uncertainty: of the attention or, if the attention is deterministic, of dropout; 0 for none."""
+    """Samples for the uncertainty, or 0 to skip it: of the attention or, if it is deterministic, of the dropout."""
     java: bool = True
     """Use Java, if installed, for METEOR and for tokenisation."""
 
@@ -94,11 +94,11 @@ class EvaluateCaptioning(common.EvaluateOptions):
     """Report on a split of a run's data, or on other captions of the same images or features."""
 
     captions: common.File | None = None
-    """Other captions, in the same formats as --train-captions; of a Karpathy file, only the test split is used."""
+    """Other captions, in the same formats as --train-captions; only the test split of a Karpathy file is used."""
     num_beams: common.Positive | None = None
     """Number of beams; the default is the value of the run."""
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty of captions; the default is the value of the run."""
+    """Number of samples for the uncertainty of captions; the default is the value of the run."""
     uncertainty: bool = False
     """Also report the uncertainty of the captions, and the quality of the most certain captions."""
 
@@ -108,7 +108,7 @@ class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
     """Caption images. An input line is an image id or, if the run computes features from images, a file."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty: of the attention or, if the attention is deterministic, of dropout; 0 for none. The
+    """Samples for the uncertainty, or 0 to skip it: of the attention or, if it is deterministic, of the dropout. The
     default is the value of the run."""
 
 

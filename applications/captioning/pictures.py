@@ -18,7 +18,7 @@ _SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Write a PNG per random image to pictures/, with the attention for each word of its caption. For BAM, it shows
+    """Write PNGs of random images to pictures/, with the attention for each word of the caption. For BAM, a PNG shows
     weights sampled from the prior above weights sampled from the posterior, as in Figure 1 of Fan et al. 2020."""
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
@@ -27,7 +27,7 @@ def draw_pictures(run, part, captions):
             image, boxes = picture
             words, weights = attended(run, part, row, captions[row])
             is_drawn = len(weights) > 1
-            title = " ".join(words) + ("; a draw for each word" if is_drawn else "")
+            title = " ".join(words) + ("; a new sample for each word" if is_drawn else "")
             rows = np.concatenate(list(weights.values()))
             labels = list(weights) if is_drawn else None
             path = run.folder.file(f"pictures/{part.captions.ids[row]}.png")
@@ -35,8 +35,8 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption, and a dictionary of attention weights (T, R): "weights", or for BAM samples of the
-    "prior" and the "posterior"."""
+    """Return the words of a caption, and a dictionary of attention weights (T, R): "weights" or, for BAM,
+    "prior" and "posterior", which are sampled."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)
@@ -51,7 +51,7 @@ def attended(run, part, row, caption):
 
 
 def prior_draws(run, inputs, num_words):
-    """Sample weights (T, R) from the contextual prior, which is equal for all words.
+    """Sample weights (T, R) from the contextual prior, which is the same for all words.
 
     The logarithms are sampled, because samples of Gamma(1e-6) underflow in float32. Nearly always, one region receives
     the whole weight.

@@ -86,7 +86,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def uncertainty_report(sentences, run, part):
-    """Return the `coverage_report` of captions, in CIDEr and, for rendered scenes, the fraction of true captions."""
+    """Return the `coverage_report` of captions: CIDEr and, for rendered scenes, the fraction of true captions."""
     texts = [sentence["text"] for sentence in sentences]
     metrics = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:
@@ -97,7 +97,7 @@ def uncertainty_report(sentences, run, part):
 
 
 def true_of(part, texts):
-    """Return a boolean array (N,) that is true if the text for a scene is one of its true captions."""
+    """Return a boolean array (N,): whether each text is a true caption of its scene."""
     return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
@@ -111,7 +111,7 @@ def caption(captioner, part, count=None, title="captioning"):
 
 
 def likelihood_report(captioner, run, part):
-    """Return the perplexity of the captions, with "kind", and statistics of the attention weights.
+    """Return the perplexity of the captions with its "kind", and statistics of the attention weights.
 
     "kind" is "exact" if the perplexity sums over a latent region, and "plug-in" otherwise. End tokens count as tokens.
     """
@@ -131,7 +131,7 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return the mean entropy in nats of weights, C arrays (T, R), and for rendered scenes the `pointing` accuracy."""
+    """Return the mean entropy (nats) of C weight arrays (T, R) and, for rendered scenes, the result of `pointing`."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
@@ -140,7 +140,7 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return, for each caption of a scene, a list with the region of each word, or -1 for a word about no region."""
+    """Return, for each caption of a scene, a list with the region of each word, -1 if it describes no region."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
