@@ -109,7 +109,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
-        """Return log p(x, z_n) - log q(z_n | x) in nats, (n, B), for `num_samples` samples z_n of q."""
+        """Return log p(x, z_n) - log q(z_n | x) in nats, (n, B), for `num_samples` samples z_n from q."""
         seed = random.as_seed(seed)
 
         def weight(number):
@@ -121,9 +121,9 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def draw_figures(self, source, target_input, target, seed):
-        """Sample all latent variables z once from q. Return in nats "log_likelihood" (B,), log p(x | z); "log_ratio"
-        (B,), log q(z | x) - log p(z); and the KLs "kl_code" (B,) of z_enc, "kl_steps" (B, T) of z_t and "kl_context"
-        (B, T) of c~_t."""
+        """Sample all latent variables z once from q. Return these values in nats: "log_likelihood" (B,): log p(x | z);
+        "log_ratio" (B,): log q(z | x) - log p(z); "kl_code" (B,): the KL of z_enc; "kl_steps" (B, T): the KLs of z_t;
+        "kl_context" (B, T): the KLs of c~_t."""
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
@@ -253,7 +253,7 @@ def _last_of(steps, target):
 
 
 def _normal(mean, log_scale):
-    # The KL of `MultivariateNormalDiag` can be slightly negative.
+    # Not `MultivariateNormalDiag`, whose KL can be slightly negative.
     return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 

@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Numbers of parameters: "generative" counts those of p, "inference" those that only q uses."""
+        """Number of parameters of p ("generative"), and of parameters that only q uses ("inference")."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)

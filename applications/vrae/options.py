@@ -94,16 +94,16 @@ class VariationalOptions:
     step_kl_steps: common.Positive = 600
     """Number of steps in which the KL weight of z_t grows to 1."""
     free_bits: common.NotNegativeFloat = 1.25
-    """KL in nats per dimension of z_enc that is not penalised."""
+    """Free bits: unpenalised KL per dimension of z_enc, in nats."""
     step_free_bits: common.NotNegativeFloat = 0.0
-    """KL in nats per dimension of z_t, averaged over the steps, that is not penalised."""
+    """Free bits: unpenalised KL per dimension of z_t, in nats, averaged over the steps."""
     step_free_nats: common.NotNegativeFloat = 0.0
-    """KL of z_t in nats per sentence, summed over the steps, that is not penalised."""
+    """Free nats: unpenalised KL of z_t per sentence, in nats, summed over the steps."""
     informed: Literal["latent", "both", "none"] = "latent"
     """Variables that read the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around c_t
     and has a KL. none: no variable; z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
-    """Train q ahead of p in this many first steps (He et al. 2019): q_steps steps train only q, the next only p."""
+    """In this many first steps, train q more often than p (He et al. 2019): after q_steps steps for q, one for p."""
     q_steps: common.Positive = 4
     """Within lagging_steps, number of steps that train only q before a step that trains only p."""
     step_log_scale: float = -3.0
@@ -127,9 +127,9 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_decoded: common.Positive = 200
-    """Validation sentences for the active units and the mutual information in the log."""
+    """Number of validation sentences for the active units and the mutual information in the log."""
     num_draws: common.Positive = 20
-    """Samples per sentence for the importance-weighted bound."""
+    """Number of samples per sentence for the importance-weighted bound."""
     max_bound: common.Positive = 500
     """Maximum number of sentences for the importance-weighted bound."""
 
@@ -141,7 +141,7 @@ class SamplingOptions:
     temperature: common.PositiveFloat = 0.5
     """Temperature of the word probabilities."""
     top_p: common.Share | None = None
-    """Nucleus sampling: sample only the most probable words, whose probabilities add up to this."""
+    """Nucleus sampling: sample among the most probable words, up to this total probability."""
 
 
 # The defaults train on the built-in sentences in minutes on two CPU cores.
@@ -169,7 +169,7 @@ class EvaluateVrae(common.EvaluateOptions):
     text: common.File | None = None
     """Other sentences, in the format of the training file; the run's value of --skip-invalid applies."""
     num_draws: common.Positive | None = None
-    """Samples per sentence for the importance-weighted bound; the default is the value of the run."""
+    """Number of samples per sentence for the importance-weighted bound; the default is the value of the run."""
 
 
 @dataclasses.dataclass
@@ -177,7 +177,7 @@ class GenerateVrae(common.GenerateOptions):
     """Generate new sentences, reconstruct lines of text, or interpolate between them."""
 
     mode: Literal["new", "reconstruct", "interpolate"] = "new"
-    """new: sample from the priors. reconstruct: encode each line and decode the mean of its z_enc. interpolate: print
+    """new: sample from the priors. reconstruct: encode each line and decode from the mean of z_enc. interpolate: print
     sentences between each line and the next, separated by tabs."""
     num: common.Positive | None = None
     """Number of new sentences (default 10), or of sentences in an interpolation, with both ends (default 5)."""
@@ -190,7 +190,7 @@ class GenerateVrae(common.GenerateOptions):
 
     def check(self):
         if self.mode == "new" and self.input is not None:
-            raise InputError("--input: --mode new has no input; choose another --mode.")
+            raise InputError("--input: --mode new reads no input; choose another --mode.")
         if self.mode == "reconstruct" and self.num is not None:
             raise InputError("--num: --mode reconstruct decodes each line once; leave the option out.")
         for name in ("temperature", "top_p"):
@@ -215,7 +215,7 @@ class SummarizeVrae:
     max_words: common.Positive | None = None
     """Maximum summary length in words; defaults to 25 with --documents, else 250."""
     document: Document = "mixture"
-    """Gaussian of a document. mixture: moments of its sentences' Gaussians. sequence: of all words as one sentence."""
+    """Gaussian of a document. mixture: combine the Gaussians of its sentences. sequence: encode it as one sentence."""
     out: str | None = None
     """Output folder; defaults to summaries/ in the run folder. Summaries of the same documents are overwritten."""
 

@@ -1,4 +1,4 @@
-"""Report bounds and samples of a trained model, and print tables. Keys such as "elbo" state which bound a value is.
+"""Report bounds and samples of a trained model, and print tables. Keys such as "elbo" name the bound.
 
 Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
 """
@@ -65,8 +65,8 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Number of generated and of rebuilt sentences; number of samples of each in the report; number of sentences whose
-# attention is reported. attention.png shows the first and the last of these sentences.
+# We generate and rebuild NUM_GENERATED sentences each; reports show NUM_SAMPLES of each, and the attention of
+# NUM_ALIGNMENTS sentences. attention.png shows the first and the last of these NUM_ALIGNMENTS sentences.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Number of points between two z_enc at which sentences are decoded; adjacent equal sentences are shown once.
 NUM_INTERPOLATED = 65
@@ -80,7 +80,7 @@ def evaluate(run, part, evaluation=None):
     likelihood = _likelihood(run, part, writer, kind)
     # Select sentences across the whole split, because its first sentences may come from one document.
     chosen = part.rows(evenly(len(part), reports.max_bound))
-    # Without latent variables, the bound is exact for one sample.
+    # Without latent variables, one sample suffices: the bound equals the log-likelihood.
     num_draws = first_value("num_draws", evaluation, reports) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
@@ -132,7 +132,7 @@ def summary(report):
         lines.append(f"With another sentence's z_enc, log p drops by {drop}.")
     steps = report["likelihood"].get("kl_steps")
     if steps is not None and steps < COLLAPSED_NATS:
-        lines.append(f"z_t is unused: its KL is {steps:.2f} nats a sentence, and the words depend only on z_enc.")
+        lines.append(f"z_t is unused: its KL is {steps:.2f} nats per sentence, and the words depend only on z_enc.")
     return lines
 
 
@@ -148,7 +148,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return the error in a generated or rebuilt sentence, or "". A rebuilt one must have the slots of its source."""
+    """Return the error in a generated or rebuilt sentence, or "". A rebuilt sentence must keep its slots."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
@@ -158,7 +158,7 @@ def fault_of(sample):
 
 
 def _grammar(outputs):
-    """Count the generated sentences that are grammatical, and the rebuilt sentences with the slots of their source."""
+    """Count the grammatical generated sentences, and the rebuilt sentences that keep the slots of their source."""
     rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
         "num_generated": len(outputs["generated"]),
@@ -221,13 +221,13 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return by how many nats per sentence log p(x | z) drops if z_enc comes from another sentence or is 0, while z_t
-    and c~_t are means of q: means and standard errors. Return `None` for a single sentence."""
+    """Return the drop of log p(x | z) (mean and standard error, nats per sentence) if z_enc comes from another sentence
+    or is 0, with z_t and c~_t at the means of q. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Adjacent sentences have similar lengths, so that a wrong length does not explain the drop.
+    # Use the z_enc of the previous sentence: its length is similar, so the length does not explain the drop.
     codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):

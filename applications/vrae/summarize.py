@@ -1,7 +1,7 @@
 """Extract summaries with a trained model, and compare them with baselines.
 
-As in Chien and Wang 2019, section 4.1, each text is a Gaussian: p(c~_T | z_T) for a stochastic decoder, q(z_enc | x)
-for a VRAE, N(h_T, I) for an LSTM. A summary joins the sentences with the smallest KL(document || sentence).
+As in Chien and Wang 2019, section 4.1, a Gaussian represents each text: p(c~_T | z_T) for a stochastic decoder,
+q(z_enc | x) for a VRAE, N(h_T, I) for an LSTM. A summary joins the sentences with smallest KL(document || sentence).
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def divergences(document, sentences):
 
 def extract(order, sentences, max_words):
     """Return a summary of at most `max_words`: take sentences in `order` if they fit, and join them in document order.
-    If no sentence fits, truncate the first of `order`."""
+    If no sentence fits, truncate the first sentence in `order`."""
     indices, count = [], 0
     for index in order:
         num_words = len(sentences[index].split())
@@ -121,7 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Run the command `summarize`: write summaries and, if there are references, print ROUGE for them and baselines."""
+    """Run the command `summarize`: write summaries and, given references, print ROUGE of summaries and baselines."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250

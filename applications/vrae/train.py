@@ -41,7 +41,7 @@ def train(options):
 
 
 class LaggingInference(keras.callbacks.Callback):
-    """Trains q ahead of p in the first steps (He et al. 2019): `q_steps` steps train only q, then one step only p.
+    """Trains q more often than p in the first steps (He et al. 2019): after `q_steps` steps for q, one for p.
 
     Args:
         models: `Models`.
@@ -53,7 +53,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # Each phase has a train function, because a traced function trains the weights that were trainable in tracing.
+        # Each phase needs a train function: a traced function trains the weights that were trainable during tracing.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):

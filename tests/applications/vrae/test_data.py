@@ -70,7 +70,7 @@ def test_modes_of_generate(run_of, monkeypatch):
 def test_invalid_calls(run_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a line\n")
     run = run_of(VRAE_CASE).path
-    VRAE_CASE.fails("--input: --mode new has no input", "generate", "--run", run, "--input", tmp_path / "lines.txt")
+    VRAE_CASE.fails("--input: --mode new reads no input", "generate", "--run", run, "--input", tmp_path / "lines.txt")
     rebuild = VRAE_CASE.answers_of(run)
     VRAE_CASE.fails("--temperature: only --mode new samples words", *rebuild, "--temperature", 2)
     VRAE_CASE.fails("--num: --mode reconstruct decodes each line once", *rebuild, "--num", 2)
