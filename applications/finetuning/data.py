@@ -146,7 +146,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return the built-in `Texts` of each split: sentences with topics as labels. Each docstring is in one split."""
+    """Return the built-in `Texts` of each split: sentences with topics as labels. No docstring is in two splits."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
@@ -189,9 +189,9 @@ class Encoded:
         ids: Token ids with special tokens, ragged (N, None). For questions, each row is a window: [CLS] question [SEP]
             chunk of the context [SEP].
         num_first: Number of tokens before the second text.
-        targets: Classes (N,), scores (N,), or the first and last token of an answer (N, 2), (0, 0) for no answer.
+        targets: Classes (N,), scores (N,), or the indices (N, 2) of the first and last answer token, 0 for no answer.
         report: Counts of examples and tokens.
-        questions: Index of the question of each window. places: Character offsets (start, end) of its context tokens.
+        questions: The question index of each window. places: Character offsets (start, end) of each context token.
     """
 
     part: Texts | spans.Questions
@@ -208,9 +208,9 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        `first_epoch` is as in `array_batches`; training batches group examples of similar length. L fits the longest
-        example of the batch or, in a smaller last batch, of all examples, so all epochs together have at most
-        `batching.MAX_SHAPES` shapes.
+        `first_epoch` is as in `array_batches`; training batches group examples of similar length. Full batches are
+        padded to the length of their longest example, rounded up; a smaller last batch is padded to the largest length.
+        All epochs together have at most `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         # Choose batch lengths that need the least padding: multiples of `MULTIPLE`, or `max_length`.

@@ -14,13 +14,13 @@ import numpy as np
 
 from applications.text import python_topics
 
-# The classes of the built-in task, and the modules from whose docstrings their sentences come.
+# The classes of the built-in task, and the modules whose docstrings contain the sentences of each class.
 TOPICS = {
     "asyncio": ("asyncio",),
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
 }
-# The docstrings are divided into ten parts, numbered from 0; each split contains these parts.
+# The docstrings are divided into ten parts, numbered from 0. This dictionary lists the parts of each split.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
 # Folders that are skipped: third-party packages, and tests, whose docstrings and comments are not English prose.

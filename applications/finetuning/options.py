@@ -73,7 +73,7 @@ class TextOptions:
     valid_fraction: common.Fraction = 0.1
     """Fraction of the training examples to hold out if there are no validation examples."""
     max_length: common.Positive = 128
-    """Maximum number of tokens per example, with special tokens. Longer texts are truncated; in span tasks, split."""
+    """Maximum number of tokens per example, with special tokens. Longer texts are truncated or, for spans, split."""
     stride: common.Positive = 64
     """In span tasks, number of tokens between the starts of consecutive windows of a context."""
 
@@ -105,7 +105,7 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Stochastic attention (Fan et al. 2020, section 4.5, appendix B.5.2); weibull_k, drawn_share as in to_bayesian"""
+    """Stochastic attention (Fan et al. 2020, section 4.5, appendix B.5.2); weibull_k, drawn_share: see to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; a larger shape means less variance."""
@@ -132,7 +132,7 @@ class FinetuningFitOptions(common.FitOptions):
     """Training"""
 
     learning_rate: common.PositiveFloat | None = None
-    """Learning rate at the start, or after the warm-up. none: 3e-5 with --weights, 5e-4 for the tiny transformer."""
+    """Learning rate at the end of the warm-up. none: 3e-5 with --weights, 5e-4 for the tiny transformer."""
     warmup_steps: common.NotNegative | None = None
     """Steps over which the learning rate grows from 0; none for a tenth of all steps."""
 
@@ -142,7 +142,7 @@ class ReportOptions:
     """Reports"""
 
     num_draws: common.NoneOrSeveral = 10
-    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; results depend on this number."""
 
 
 @dataclasses.dataclass
@@ -175,7 +175,7 @@ class EvaluateFinetuning(common.EvaluateOptions):
     data: common.File | None = None
     """Other examples, in the format of --train."""
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty metrics; the default is the value of the run."""
+    """Number of samples for the uncertainty metrics; the default is the value of the run."""
 
 
 @dataclasses.dataclass
@@ -196,7 +196,7 @@ class OtherTexts:
 
 @dataclasses.dataclass
 class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
-    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

@@ -30,7 +30,7 @@ def tokenizer():
     )
     # Drop pieces with white space, because a file with one piece per line cannot store them.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # The run folder stores the name, so it must be fixed; Keras's default counts the tokenizers of the process.
+    # Fix the name, because the run folder stores it; Keras's default name counts the tokenizers of the process.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 

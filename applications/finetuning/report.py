@@ -122,7 +122,7 @@ def require_classes(options):
 
 
 def class_report(labels, draws):
-    """Average probabilities (S, N, C) over samples, and return metrics for the correct classes (N,)."""
+    """Return metrics of probabilities (S, N, C), averaged over samples, given the correct classes (N,)."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 
@@ -187,7 +187,7 @@ def example_of(part):
 def summary(report):
     task, count, draws = report["task"], report["num_examples"], report.get("draws")
     if "pearson" in task:
-        return [f"The scores of {count:,} examples correlate with the right ones, Pearson {task['pearson']:.3f}."]
+        return [f"Predicted and correct scores of {count:,} examples correlate, Pearson {task['pearson']:.3f}."]
     if "exact" in task:
         return [f"{out_of(task['exact'], count)} answers are right; F1 {100 * task['f1']:.1f}%."]
     lines = [f"{out_of(task['accuracy'], count)} examples are right."]

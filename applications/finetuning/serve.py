@@ -55,7 +55,7 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Return the prediction from the mean of S samples, their standard deviation, and the samples (S, B, ...)."""
+        """Average S predictions; also return "sd": the standard deviation, and "draws": the samples (S, B, ...)."""
         *texts, num_samples, seed = arguments
         draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}

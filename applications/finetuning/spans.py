@@ -100,7 +100,7 @@ def best_spans(encoded, scores, may_have_none):
 
     Args:
         encoded: `data.Encoded` questions.
-        scores: For each window, log-probabilities (L, 2): of each token as the first and as the last one of the answer.
+        scores: For each window, log-probabilities (L, 2) that each token is the first or the last token of the answer.
         may_have_none: Whether questions may have no answer; a span from the first token to itself then means no answer.
     """
     contexts = encoded.part.contexts
@@ -108,7 +108,7 @@ def best_spans(encoded, scores, may_have_none):
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
     for index, window_scores, before, offsets in windows:
-        # A question has no answer only if no window contains an answer, so use the lowest score of all windows.
+        # A question has no answer only if no window contains an answer, so use the lowest "no answer" score.
         none[index] = min(none[index], window_scores[0].sum())
         if not offsets:
             continue

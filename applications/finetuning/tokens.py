@@ -18,7 +18,7 @@ _CONFIG = "tokenizer.json"
 # Number of texts to tokenise at once.
 _CHUNK = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
-# A word or punctuation mark; BERT splits texts into these before splitting words into pieces.
+# A word or punctuation mark. BERT splits text into words and marks first, and words into pieces afterwards.
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -101,7 +101,7 @@ class TextEncoder(tf.Module):
             return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
-        """Write the tokenizer to a folder, for `load`."""
+        """Write the tokenizer to a folder, from which `load` reads it."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
         with tempfile.TemporaryDirectory(dir=path) as assets:

@@ -67,6 +67,6 @@ def test_the_first_sentences():
         "With 20 draws: 600 of 1,200 right, NLL 0.500 nats (without: 0.625).",
     ]
     (score,) = APPLICATION.summary({"num_examples": 10, "task": {"pearson": 0.5, "spearman": 0.4, "rmse": 1.0}})
-    assert score == "The scores of 10 examples correlate with the right ones, Pearson 0.500."
+    assert score == "Predicted and correct scores of 10 examples correlate, Pearson 0.500."
     (spans,) = APPLICATION.summary({"num_examples": 10, "task": {"exact": 0.5, "f1": 0.75}})
     assert spans == "5 of 10 answers are right; F1 75.0%."
