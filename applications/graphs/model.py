@@ -75,7 +75,7 @@ def build(options, codec):
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
         logits = second(first(features, edges, **masks), edges, **masks)
-    # The loss is float32, also under mixed precision.
+    # The loss needs float32 logits even under mixed precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
     return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
@@ -104,7 +104,7 @@ def attention(options, index, units, num_heads, **kwargs):
 
 
 def values_of(options):
-    """Return the attention options of a model with their values; options that are not set have the published values."""
+    """Return the attention options of a model with their values; options that are not set use the published values."""
     values = dataclasses.asdict(options.alignment)
     return {name: value if values.get(name) is None else values[name] for name, value in _published(options).items()}
 

@@ -118,10 +118,10 @@ class ReportOptions:
 
     criterion: Literal["published", "accuracy", "nll"] = "published"
     """Criterion for selecting the weights and for early stopping, on validation data. published: select an epoch if
-    accuracy and NLL are both the best so far; stop if neither improves. accuracy: select the highest accuracy, and the
-    lowest NLL among equal ones. nll: select the lowest NLL."""
+    accuracy and NLL are both the best so far; stop if neither improves. accuracy: select the highest accuracy; if
+    accuracies are equal, the lowest NLL. nll: select the lowest NLL."""
     num_draws: common.NoneOrSeveral = 20
-    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; compare only equal numbers."""
+    """Number of samples for the uncertainty metrics, at least 2, or 0 to skip them; results depend on this number."""
 
 
 @dataclasses.dataclass
@@ -175,7 +175,7 @@ class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
     """Report on a split of a run's graph, or on all labelled nodes of another graph."""
 
     num_draws: common.NoneOrSeveral | None = None
-    """Samples for the uncertainty metrics; the default is the value of the run."""
+    """Number of samples for the uncertainty metrics; the default is the value of the run."""
 
 
 @dataclasses.dataclass
@@ -195,7 +195,7 @@ class OtherNodes:
 
 @dataclasses.dataclass
 class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
-    """Compare predictions from samples, the mean and a fitted temperature, on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
 
 
 @dataclasses.dataclass

@@ -25,7 +25,7 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Number of nodes in report.txt; of nodes in report.html; of nodes with attention weights; of neighbours of such a node.
+# Numbers of nodes in report.txt, in report.html and in attention plots; maximum number of neighbours in a plot.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # Number of samples for the standard deviation of attention weights, and their seed.
 NUM_DRAWS, SEED = 16, 0
@@ -35,7 +35,7 @@ CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, valida
 
 
 def deviation(record):
-    """Return the standard deviation of sampled attention weights, in the layer where it is larger."""
+    """Return the standard deviation of sampled attention weights in the layer with the larger deviation."""
     layers = record["report"]["attention"]
     return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 
@@ -93,7 +93,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def noise_detection(run, part, predicting, num_draws):
-    """Return how well two scores detect nodes with noisy features, as AUROC: the entropy of one prediction and, if the
+    """Return the AUROC of scores that detect nodes with noisy features: the entropy of one prediction and, if the
     attention is stochastic, the mutual information of samples. `predicting` is the `Predictor` without noise."""
     # Both predictors share their samplers, so that TensorFlow traces each sampler once.
     predictors = predicting, dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
@@ -122,7 +122,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def other_graph(options, path, codec=None):
-    """Read the graph in an .npz; return a `Part` with all its nodes, whose labels are ignored."""
+    """Read the graph in an .npz file; return a `Part` with all nodes, without their labels."""
     part = data.read_other(options, OtherGraph(npz=path), labelled=False)
     part.graph.classes, part.graph.labels = codec and codec["classes"], np.full_like(part.graph.labels, -1)
     return part
@@ -264,7 +264,7 @@ def fan(comparison):
     values = {name: [100.0 * x["report"]["accuracy"] for x in runs] for name, runs in comparison.records.items()}
     baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
     compared = [name for name in values if name != baseline] if baseline in values else []
-    # A single seed has no paired test.
+    # With a single seed, p-values are NaN, and the table shows a dash.
     p_values = {name: paired_p(values[name], values[baseline]) for name in compared}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []

@@ -54,8 +54,8 @@ class Classifier(tf.Module):
         return self._classified(self._probabilities(self._inputs(features, edges)))
 
     def _sample(self, features, edges, num_samples, seed):
-        """Return the mean (N, C) of S samples and its best class (N,), the entropy and the mutual information in nats,
-        (N,) each, and the samples as "draws" (S, N, C)."""
+        """Return the mean probabilities (N, C) of S samples, the most probable classes (N,), the entropy and the mutual
+        information (N,) in nats, and "draws": the samples (S, N, C)."""
         inputs = self._inputs(features, edges)
         draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
         statistics = predictive_statistics(draws)
