@@ -12,8 +12,8 @@ from keras_vattn.support.validation import fraction, integer, refuse_ignore_clas
 class SequenceCrossentropy(SequenceLoss):
     """Negative log-likelihood of whole sequences, summed over time and averaged over the batch.
 
-    If each KL is a sum per example, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own cross-entropy,
-    which averages over tokens, such a KL would be T times too strong.
+    If each layer has `kl_reduction="sum"`, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own
+    cross-entropy, which averages over tokens, such a KL would be T times too strong.
 
     The Keras mask of `y_pred` excludes steps, which then have zero loss and zero gradient.
 
