@@ -70,7 +70,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
 
     Returns:
         The output (B, T, Dq), or (B, T, *output_shape), and with `return_attention_scores=True` the weights (B, H, T,
-        S). A query without a valid key has weights 0; with `alignment="softmax"` its weights are equal, as in Keras.
+        S). A query without a valid key has weights 0.
 
     Raises:
         ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior and posterior logits
