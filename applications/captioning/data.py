@@ -73,7 +73,7 @@ def words_of(captions):
 
 
 def words_of_images(captions):
-    """Return a dictionary from image ids to the words in all captions of this image."""
+    """Return a dictionary from image ids to the words in all captions of the image."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 
@@ -96,7 +96,7 @@ class EncodedPart(Part):
     Attributes:
         rows: Index of each image in the region features, int64 (N,).
         image: Index of the image of each caption, from 0 to N - 1, int32 (C,).
-        texts: The captions, a list of C str.
+        texts: The captions, a list of C strings.
         tokens: A list of words for each caption, truncated to `max_length`.
         target_input: Inputs of the decoder, int32 (C, T): `<start>` and the words.
         target: Targets of the decoder, int32 (C, T): the words and `<end>`.

@@ -76,7 +76,7 @@ def _cut(examples, options):
     if not held_out.size:
         raise InputError(
             f"--train: {options.train}: expected more than {len(order)} examples, since training needs one "
-            "of every class; add some, or name validation examples with --valid."
+            "of every class; add examples, or name validation examples with --valid."
         )
     return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
 

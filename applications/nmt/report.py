@@ -127,7 +127,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's BLEU and chrF. With `lowercase`, both metrics ignore case, and their signatures say so."""
+    """Return sacrebleu's BLEU and chrF. With `lowercase`, both metrics ignore case, as their signatures show."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),

@@ -71,7 +71,7 @@ class PieceEncoder(TextEncoder):
         return ids.with_flat_values(tf.where(ids.flat_values < len(SPECIAL_TOKENS), UNKNOWN, ids.flat_values))
 
     def pieces(self, ids):
-        """Return the pieces of int ids (T,) as a list of str."""
+        """Return the pieces of int ids (T,) as a list of strings."""
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):

@@ -251,7 +251,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return two tables, for greedy decoding and for samples: our results beside the published ones."""
+    """Return our results beside the published ones, in one table for greedy decoding and one for samples."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -48,7 +48,7 @@ class QuestionOptions:
     """Pretrained word vectors of width word_width: GloVe or word2vec text, or .npz."""
     labels: Literal["drawn", "soft"] = "drawn"
     """drawn: train on one answer per question and epoch, sampled in proportion to the votes. soft: train on all answers
-    with binary cross-entropy, and with the score min(n / 3, 1) for n votes."""
+    with binary cross-entropy; the target of an answer with n votes is min(n / 3, 1)."""
     control: Literal["none", "question_only"] = "none"
     """question_only: replace all regions by zeros, so that the model sees only the question."""
     num_scenes: common.Positive = 4000

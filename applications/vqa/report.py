@@ -198,8 +198,8 @@ def summary(report):
     lines = [f"{report['num_right']:,} of {count:,} answers are right. Accuracy: {', '.join(accuracies)} questions."]
     if "pointing" in report:
         lines.append(
-            f"The attention points at the object in question for {100 * report['pointing']:.1f}% of the questions "
-            f"about one object, {100 * report['pointing_chance']:.1f}% by chance."
+            f"For {100 * report['pointing']:.1f}% of the questions about one object, the attention points at "
+            f"this object (by chance: {100 * report['pointing_chance']:.1f}%)."
         )
     return lines
 

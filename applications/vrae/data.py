@@ -18,7 +18,7 @@ _NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 @dataclasses.dataclass
 class Sentences:
-    """The sentences of a split, a list of str or `TextRows`, and the number of lines that the reader skipped."""
+    """The sentences of a split (a list or `TextRows`), and the number of lines that the reader skipped."""
 
     texts: list | TextRows
     skipped: int = 0

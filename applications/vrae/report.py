@@ -276,7 +276,7 @@ def attention(run, part):
 
 
 def paper(comparison):
-    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and the bounds."""
+    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and a bounds table."""
     records = comparison.records
     return [
         *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),

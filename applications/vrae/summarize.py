@@ -37,7 +37,7 @@ class Gaussians:
     log_scales: np.ndarray
 
     def mixture(self):
-        """Return one Gaussian (N = 1) with the mean and variance of the equally weighted mixture of all N."""
+        """Return one Gaussian (N = 1) with the mean and variance of the equally weighted mixture of all N Gaussians."""
         mean = self.means.mean(axis=0)
         variance = np.mean(np.exp(2.0 * self.log_scales) + np.square(self.means - mean), axis=0)
         return Gaussians(mean[None], 0.5 * np.log(variance)[None])
