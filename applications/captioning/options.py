@@ -35,7 +35,7 @@ class CaptionOptions:
     def check(self):
         for part in ("valid", "test"):
             if getattr(self, f"{part}_captions") is not None and self.train_captions is None:
-                raise InputError(f"--{part}-captions requires --train-captions; name it too.")
+                raise InputError(f"--{part}-captions requires --train-captions; name both.")
 
 
 @dataclasses.dataclass

@@ -132,7 +132,7 @@ def _example(position, row, indices, width, task):
     # Remove line breaks and tabs, because the files that a run writes have one example per line.
     first, second, label = (None if column is None else " ".join(row[column].split()) for column in indices)
     if not label:
-        raise InputError(f"{position}: expected a label. Received an empty one.")
+        raise InputError(f"{position}: expected a label. Received an empty label.")
     if task.labels and label not in task.labels:
         raise InputError(f"{position}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):

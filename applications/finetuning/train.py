@@ -51,7 +51,7 @@ def set_pretrained_weights(run):
     options = run.options.backbone
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)
-        print(f"pretrained: {options.pretraining_steps} steps of masked words", flush=True)
+        print(f"pretrained: {options.pretraining_steps} steps of predicting masked words", flush=True)
         # The pretraining has set Keras's seed; set the seed of the run again.
         keras.utils.set_random_seed(run.options.run.seed)
     else:

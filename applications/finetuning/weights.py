@@ -49,7 +49,7 @@ def _check(path):
         raise InputError(f"--weights: {file} cannot be read: {error}") from error
     name = config.get("model_type") or config.get("registered_name") or config.get("class_name", "")
     if name.rpartition(">")[2].lower().removesuffix("backbone") not in ARCHITECTURES:
-        raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {name or 'no class name'}")
+        raise InputError(f"--weights: {path}: expected a BERT or ALBERT model. Received: {name or 'no class name'}")
     for option, supported in _SUPPORTED.items():
         if config.get(option, supported[0]) not in supported:
             raise InputError(f"--weights: {file}: {option}: expected {supported[0]}. Received: {config[option]}")

@@ -182,7 +182,7 @@ def _checked(origin, graph, splits):
     all_nodes = np.concatenate(list(splits.values()))
     wrong = all_nodes[(all_nodes < 0) | (all_nodes >= len(graph.labels))]
     if wrong.size:
-        raise InputError(f"{origin}: expected splits of nodes below {len(graph.labels)}. Received: {wrong[0]}")
+        raise InputError(f"{origin}: expected node numbers below {len(graph.labels)} in splits. Received: {wrong[0]}")
     nodes, counts = np.unique(all_nodes, return_counts=True)
     if (counts > 1).any():
         raise InputError(f"{origin}: expected a node in one split only. Received: {graph.name(nodes[counts > 1][0])}")

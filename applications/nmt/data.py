@@ -58,7 +58,7 @@ def read(options):
         path = getattr(text, f"{part}_links")
         if path is not None:
             if part not in parts or not text.has_training_pairs:
-                raise InputError(f"--{part}-links requires {part} files; name them too.")
+                raise InputError(f"--{part}-links requires files of the {part} split; name these files.")
             parts[part].links = gold_links(path, parts[part])
     if "valid" not in parts:
         parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)
@@ -87,7 +87,7 @@ def gold_links(path, text):
     blank line means a pair without links. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
-        raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of links no longer match the pairs.")
+        raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines with links do not match the pairs.")
     lines, links = read_lines(path), []
     if len(lines) != len(text):
         raise InputError(

@@ -74,7 +74,7 @@ def read_questions(path, annotations=None):
     layout = 'VQA v2\'s {"questions": [{question_id, image_id, question}]}, or a table'
     questions = json_entries(path, read_json(path), "questions", _Question, layout)
     if annotations is None:
-        raise InputError(f"{path}: VQA v2 questions require annotations; name their file too.")
+        raise InputError(f"{path}: VQA v2 questions require annotations; name both files.")
     return _questions(path, _annotated(path, questions, annotations))
 
 

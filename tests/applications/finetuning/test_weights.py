@@ -68,7 +68,7 @@ def test_a_preset_of_keras_hub(tmp_path):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        ({"model_type": "gpt2"}, {}, "expected a BERT or ALBERT. Received: gpt2"),
+        ({"model_type": "gpt2"}, {}, "expected a BERT or ALBERT model. Received: gpt2"),
         ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight"),
         ({"hidden_size": 16}, {}, "variable.shape=(15, 16), Received: value.shape=(15, 8)"),
         (
@@ -113,5 +113,5 @@ def test_damaged_folders(tmp_path):
         tokenizer_of(path)
     for name in ("GPT2Backbone", "DistilBertBackbone"):
         config.write_text(json.dumps({"registered_name": f"keras_hub>{name}", "config": {}}))
-        with pytest.raises(InputError, match=rf"expected a BERT or ALBERT\. Received: keras_hub>{name}"):
+        with pytest.raises(InputError, match=rf"expected a BERT or ALBERT model\. Received: keras_hub>{name}"):
             tokenizer_of(path)

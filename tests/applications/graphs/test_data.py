@@ -78,7 +78,7 @@ def test_an_archive(tmp_path):
         ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: expected a finite number as feature 2"),
         ({"labels": LABELS - 2}, "expected .* labels of at least -1"),
         ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
-        ({"train_idx": np.array([0, 7])}, "expected splits of nodes below 7. Received: 7"),
+        ({"train_idx": np.array([0, 7])}, "expected node numbers below 7 in splits. Received: 7"),
         ({"val_idx": np.array([3, 2])}, "expected a node in one split only. Received: 2"),
         ({"val_idx": None}, "expected a valid split. Received: train, test"),
         (
