@@ -235,7 +235,7 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, _functional_class())
         and any(each in options for each in keras_private.flatten_layers(x))
     ]
-    # A layer that another layer creates may have no config, such as a block of KerasHub's Llama.
+    # A layer that another layer creates, such as a block of KerasHub's Llama, may have no config.
     created_layers = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
     configs = {x: serialized(x, optional=x in created_layers) for x in (*options, *creators)}
     inner_attentions = {x: attentions_in(x) for x in configs}
@@ -275,7 +275,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
-        # The enclosing layer calls `build` of this instance later. Extend it so that it also builds the prior.
+        # The enclosing layer will call this instance's `build`, so extend it to build the prior too.
         layer.build = _with_prior(layer, layer.build)
 
 

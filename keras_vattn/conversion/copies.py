@@ -93,7 +93,7 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy all state of a model but its weights: `trainable` flags, vocabularies, statistics computed from weights.
+    """Copy all state of a model except weights: `trainable` flags, vocabularies, statistics computed from weights.
 
     Args:
         model: A model.

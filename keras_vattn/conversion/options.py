@@ -57,7 +57,7 @@ def seeds_and_names(attentions, selected, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior. If `prior` is a name, it has no dtype: `prior_for` adds the dtype of the layer."""
+    """Return the config of a prior, without a dtype if `prior` is a name: `prior_for` adds the dtype of the layer."""
     if prior is None:
         return None
     is_name = not isinstance(prior, (Prior, dict))

@@ -27,7 +27,7 @@ class HeadsWithPadding:
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
-            # The call itself will raise an error about the wrong arguments.
+            # Ignore wrong arguments, because the call itself will raise an error.
             return False
         # A call with a cache attends to cached positions too, so it is not self-attention.
         return (
@@ -56,6 +56,6 @@ class HeadsWithPadding:
 
 
 def _visible_positions(mask, query):
-    """Return a boolean (B, T): whether any query can attend to the position. Projected queries: (B, T, H, D)."""
+    """Return a boolean (B, T): whether any query can attend to each position. `query` has shape (B, T, H, D)."""
     visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
     return ops.broadcast_to(visible, ops.shape(query)[:2])

@@ -17,7 +17,7 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether a layer applies dropout in training, itself or in its cell or the parts of a decoder."""
+    """Return whether a layer, its cell or one of its decoder parts applies dropout in training."""
     owners = [layer, getattr(layer, "cell", None)]
     # With query chunks, an attention layer generates dropout masks itself, instead of calling a dropout layer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None

@@ -39,7 +39,7 @@ def posterior_draws(model, seed=None, temperature=None):
         seed: `None` for new noise in every call; or an integer or an int32 tensor of shape () or (2,), which may be an
             input of a `tf.function` traced inside the context. With a seed, all calls of one layer use the same noise,
             even two calls in one model (`keras_vattn.posterior_predictive` uses different noise). In `predict` and
-            `evaluate` each batch has different noise, from the seed and the number of batches since the start of the
+            `evaluate` the noise of a batch depends on the seed and on the number of batches since the start of the
             context. So a second `predict` gives new noise, and a second context with the same seed repeats the noise of
             the first context. With a seed, `predict` needs `steps_per_execution=1`.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` to use the factor of each

@@ -63,7 +63,7 @@ class Request:
         draws: Dictionary from layers to `Draws`, or to `None` if the layer must use its mean.
         training: Dictionary from layers to the argument `training` that their calls use: `True` to apply dropout,
             `None` for the argument that the caller passes.
-        has_ended: Whether the context manager has exited. A copied context, as in an asyncio task, may exist longer.
+        has_ended: Whether the context manager has exited. A copied context, as in an asyncio task, may outlive it.
     """
 
     def __init__(self, draws, training):

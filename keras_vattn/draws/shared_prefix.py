@@ -7,7 +7,7 @@ does not depend on the batch size.
 
 Before you change this module: if a tensor is shared by mistake, draws that should differ are equal, or contain rows of
 other examples, and no error is raised. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also
-has one number per example. So `_has_rows` compares a tensor for a batch and for the batch repeated twice.
+has one number per example. So `_has_rows` compares the values of a tensor for a batch and for a doubled batch.
 """
 
 import re

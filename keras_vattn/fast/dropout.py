@@ -8,8 +8,8 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
-    The layer has the arguments of Keras's layer, and in float32 without XLA it gives the same mask for the same seed.
-    On a CPU, XLA spends the work of four random numbers on each number of Keras's masks. These masks also depend on the
+    The layer has the arguments of Keras's layer, and in float32 without XLA it gives Keras's mask for the same seed. On
+    a CPU, XLA spends the work of four random numbers on each number of Keras's masks. These masks also depend on the
     dtype and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
 
     Args:

@@ -1,4 +1,4 @@
-"""Compute an output layer, softmax(inputs W + b), in chunks of rows, if its logits do not fit in memory.
+"""Compute an output layer, softmax(inputs W + b), in chunks of rows, for logits that do not fit in memory.
 
 The first chunk stores its probabilities. The backward pass recomputes the probabilities of all later chunks, so no
 product is computed twice if one chunk is enough. Rows without an upstream gradient (a baseline, a masked word, a masked
@@ -61,7 +61,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
         chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
         (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_selected, body, 1, chosen)
-        positions = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row in the chunks
+        positions = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # index of each row in the flattened chunks
         log_likelihood = tf.where(selected, tf.gather(tf.reshape(chosen, (-1,)), positions), 0.0)
 
         def backward(upstream):

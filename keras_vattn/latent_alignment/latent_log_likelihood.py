@@ -40,8 +40,8 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
             log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
-        log_prior_mask: Boolean (B, T). Keras usually propagates both masks. A word counts if both masks are `True`: the
-            moving average ignores all other words, and so does the loss, because the result has the combined mask.
+        log_prior_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. The moving average
+            ignores words that either mask excludes; so does the loss, because the result has both masks.
         training: Whether to use the objective and estimator of training, as in the attention.
 
     Returns:

@@ -61,7 +61,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
                     tf.tensor_scatter_nd_update(d_log_weights, [[chunk]], d_weights[None]),
                 )
 
-            # TensorFlow has no GPU kernel that updates half-precision tensors.
+            # Sum in float32, because TensorFlow has no GPU kernel that updates half-precision tensors.
             start = tuple(tf.zeros_like(x, tf.float32) for x in (input_chunks, kernel, bias, log_weights_chunks))
             d_inputs, d_kernel, d_bias, d_log_weights = _loop_over(num_chunks, add_chunk, *start)
             d_inputs = tf.cast(_from_chunks(d_inputs, num_rows), inputs.dtype)

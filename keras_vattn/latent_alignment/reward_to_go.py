@@ -63,8 +63,8 @@ class RewardToGo(keras.layers.Layer):
             this call, or `None`. Their sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017)
             computes them with the same layers and `training=False`. They receive no gradient.
         log_likelihood_mask: Boolean (B, T), see `logits_mask`.
-        logits_mask: Boolean (B, T). Keras usually propagates both masks. Words that either mask excludes have value and
-            gradient 0.
+        logits_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
+            mask excludes have value and gradient 0.
         training: Whether to add the gradient terms.
 
     Returns:

@@ -75,7 +75,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
             "`means` and `log_scales` must have the same shape. "
             f"Received: means.shape={means.shape}, log_scales.shape={log_scales.shape}"
         )
-    # The squares are expanded below. Centred means reduce the rounding error of the expansion.
+    # Centre the means, because expanding the squares below would lose precision for large means.
     means = means - means.mean(axis=0)
     # Do not use `seed` alone: the noise could equal toy inputs that a user generated with the same seed.
     generator, total = np.random.default_rng((seed, len(means))), 0.0

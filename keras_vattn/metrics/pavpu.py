@@ -24,7 +24,7 @@ class PavpuResult:
         p_values: (N,), from the t-tests between the two most probable classes.
         certain: Boolean (N,), `True` if the p-value is below the significance.
         predictions: (N,), the most probable class.
-        num_draws: Number of samples. Compare only results with the same number.
+        num_draws: Number of samples. Compare only results with equal `num_draws`.
 
     Example:
 
@@ -59,9 +59,9 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     nothing; use 20 or more.
 
     - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
-      the probabilities of the two classes as independent. `test="paired"` tests their difference in every sample.
+      the probabilities of the two classes as independent. `test="paired"` tests their differences within samples.
     - `on="log_probabilities"` tests logarithms. With `test="paired"` the normalizer cancels in the difference, so this
-      is the paired test on *logits* of the code of Fan et al., which also selects the classes by their mean
+      is the paired test on *logits* in the code of Fan et al., which also selects the classes by their mean
       probabilities. Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
     - If both probabilities (for "paired": their difference) are constant over the samples, t is undefined. Then p is 0
       if the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.

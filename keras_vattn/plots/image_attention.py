@@ -5,7 +5,7 @@ from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
 # Grey level of the fog over regions without attention, and the fraction of the image that is visible through the fog.
-# Grey fog differs from dark and from white photos.
+# Grey fog is distinct from dark and from white photos.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 

@@ -16,7 +16,7 @@ def label_axis(axis, tokens, size, **options):
 
 
 def write(method, *arguments, **options):
-    """Call a matplotlib text method with readable text, without $formulas$, in fonts that contain all characters."""
+    """Call a matplotlib text method with readable text, not parsed for $formulas$, in fonts with all characters."""
     *position, text = arguments
     text = readable(text, longest=None, spaces=False)
     return method(*position, text, parse_math=False, fontfamily=_families(text), **options)
@@ -56,7 +56,7 @@ def _families(text):
 
 @functools.cache
 def _font_with(character):
-    """Return the family of an installed font that contains the character: DejaVu Sans if possible, or `None`."""
+    """Return the family of an installed font that contains the character, preferably DejaVu Sans, or `None`."""
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist

@@ -155,7 +155,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
-        """Return the initial states, zeros."""
+        """Return the initial states, which are zeros."""
         return [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(self.num_states)]
 
     def call(self, inputs, context=None, states=None):

@@ -33,7 +33,7 @@ class Part:
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return the entries that this part adds to `memory`. Arguments: `memory` and `memory_mask` of the call."""
+        """Return the entries that this part adds to the dictionary `memory`, from the memory and mask of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
@@ -333,7 +333,7 @@ class LatentPart(Part):
         if inputs is not None:
             parameters = outputs[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
-            # Every result and state has the first axis B.
+            # The first axis of every result and state is the batch axis.
             batch_size = ops.shape(tree.flatten((results, state))[0])[0]
             zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}

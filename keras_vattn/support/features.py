@@ -57,7 +57,7 @@ class FeatureInputs:
 
 
 def _as_floats(x, dtype):
-    """Cast integers to floats, with their mask. Return floats and symbolic inputs unchanged."""
+    """Cast integers to floats, and copy their Keras mask. Return floats and symbolic inputs unchanged."""
     if not hasattr(x, "dtype") or isinstance(x, keras.KerasTensor) or not keras.backend.is_int_dtype(x.dtype):
         return x
     floats = ops.cast(x, dtype)

@@ -22,7 +22,7 @@ def product(x, kernel):
 
     Use `product` in a step for every product with a weight or with a projection of the memory. In a step, x has one row
     per example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
-    where possible, because the gradient of a rank-3 matmul does not compile in a loop of unknown batch size. Inside a
+    where possible, because the gradient of a rank-3 matmul fails to compile if the batch size is unknown. Inside a
     `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
     Example:
@@ -89,7 +89,7 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records in order those products of a step whose kernels are outside the graph of the step.
+    """Records, in order, the products of a step whose kernels are outside the graph of the step.
 
     Attributes:
         graph: The graph of the step.

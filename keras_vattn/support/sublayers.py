@@ -27,7 +27,7 @@ def claim(owner, name, sublayer):
 
 
 def require_dtype(owner, name, sublayer):
-    """Raise ValueError if a sublayer computes in another dtype than its owner. The sublayer may be `None`.
+    """Raise ValueError if a sublayer and its owner compute in different dtypes. The sublayer may be `None`.
 
     Args:
         owner: A layer.

@@ -1,4 +1,4 @@
-"""Check arguments that several layers have. Each function returns the valid value, or raises ValueError.
+"""Check arguments that several layers share. Each function returns the valid value, or raises ValueError.
 
 NumPy numbers become Python numbers, so that a config can be written as JSON.
 """
