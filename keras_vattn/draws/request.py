@@ -1,4 +1,4 @@
-"""Sampling requests. `keras_vattn.posterior_draws` and `keras_vattn.Sampler` store them in one context variable.
+"""Define sampling requests, which `posterior_draws` and `Sampler` store in one context variable.
 
 A request applies to the thread or coroutine that adds it, until its context manager exits. A function that is traced
 under a request always samples. A request has no effect on a function that is already traced.

@@ -25,7 +25,7 @@ def summary(model, print_fn=print):
     """
     layers = stochastic_layers(model)
     if not layers:
-        return print_fn("no layer draws")
+        return print_fn("no stochastic layer")
     lines = [_HEAD, *(_line_of(layer, model) for layer in layers)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -1,4 +1,4 @@
-"""Conformal prediction: sets of classes that contain the true class with a required probability."""
+"""Predict sets of classes that contain the true class with a required probability (conformal prediction)."""
 
 import math
 

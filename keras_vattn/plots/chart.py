@@ -1,4 +1,4 @@
-"""Functions that the interactive Altair charts share, and their theme for light and dark pages."""
+"""Provide the theme, token labels and drop-down lists that the interactive Altair charts share."""
 
 from keras_vattn.plots.text import visible
 

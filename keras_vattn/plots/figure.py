@@ -1,4 +1,4 @@
-"""Functions that the matplotlib figures share: create a figure without pyplot, plot curves, and write the file."""
+"""Create matplotlib figures without pyplot, plot curves in them, and write them to files."""
 
 import os
 import pathlib

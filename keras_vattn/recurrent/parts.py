@@ -1,4 +1,4 @@
-"""Parts of a recurrent decoder: recurrent cells, attention, latent variables, and results passed to the next step."""
+"""Define the parts of a recurrent decoder: cells, attention, latent variables and results for the next step."""
 
 from keras import ops, tree
 
