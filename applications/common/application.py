@@ -1,4 +1,4 @@
-"""`Application` collects the functions of a program that its commands call; `Run` is a model with data and options."""
+"""Defines `Application`, the functions that a program provides for its commands, and `Run`, a model with its data."""
 
 import dataclasses
 import importlib.util
@@ -19,8 +19,8 @@ class Run:
         options: Options of `train`.
         data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty if a
             command other than `train` loads the run.
-        codec: Translates between files and tensors; fitted on the training split. Either an object that writes its
-            files in `save(folder)`, which `load_codec` reads, or a dictionary of plain values, stored in codec.json.
+        codec: Translates between files and tensors; fitted on the training split. Either an object whose method
+            `save(folder)` writes files for `load_codec`, or a dictionary of plain values, stored in codec.json.
         models: The result of `build`. The attribute `models.training` is the `keras.Model` that is trained.
     """
 
@@ -32,7 +32,7 @@ class Run:
 
 
 _TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
-# Names that each module of a program defines. Programs that generate text define `generate` in decode.py, not serve.py.
+# Names that `Application` reads from each module of a program. If a program has a decode.py, it replaces serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -48,45 +48,45 @@ def _read_codec(options, folder):
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """The functions and tables of a program that its commands use. A program may omit an attribute that has a default.
+    """The functions and tables of a program that its commands use. Attributes with a default are optional.
 
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
             and, optionally, "test". The splits consist of plain values, data classes and arrays, because a digest of
-            them shows whether the data of a run have changed. Raises `InputError` for every mistake of the user.
-        read_other: `read_other(options, evaluation)` returns the data of the files that the options of the command
-            `evaluate` name, or `None` if they name no file. Defaults to a function that returns `None`.
+            them shows whether the data of a run have changed. Mistakes of the user raise an `InputError`.
+        read_other: `read_other(options, evaluation)` reads the data files that `evaluation` (options of the command
+            `evaluate`) names; it returns `None` if there are none. Defaults to a function that returns `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
             codec.json.
         encode: `encode(options, codec, part, training=False)` returns the tensors of a split. If the result has an
-            attribute `report`, a dictionary, it is printed and stored in metrics.json. Defaults to the unchanged split.
+            attribute `report`, this dictionary is printed and stored in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object whose `training` is one.
-        columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order of the tables.
+        columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order in which tables show them.
         curves: `CURVES`, a dictionary from columns of history.csv to their labels. These columns are measures of
             quality, plotted beside the losses and the KLs.
-        layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
-            return Markdown, for instance the tables of a paper. The command `uncertainty` uses
-            `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
-        evaluate: `evaluate(run, part, evaluation=None)` returns the metrics of an encoded split, a dictionary, and the
-            outputs that are passed to `files` and `report`. `evaluation`: options of the command `evaluate`; `None`
-            at the end of training.
+        layouts: `LAYOUTS`, a dictionary from values of `compare --layout` to functions. A function takes a
+            `compare.Comparison` and returns a list of Markdown texts, for instance the tables of a paper. The command
+            `uncertainty` uses `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
+        evaluate: `evaluate(run, part, evaluation=None)` returns two values for an encoded split: a dictionary of
+            metrics, and the outputs, which are passed to `files`, `shown` and `report`. `evaluation`: options of the
+            command `evaluate`; `None` at the end of training.
         files: `files(outputs)` returns a dictionary from names of text files to their lines. Defaults to no files.
         heading: `heading(record)` returns the line above the tables. It states, for instance, the number of examples
             and the settings of the metrics. Defaults to the name of the split.
-        example_of: `example_of(part)` returns an example input for `generate`, a str, from an encoded split. It
-            returns "" if `generate` needs no input, and `None` if there is no example.
-        shown: `shown(run, part, outputs)` returns a `shown.Shown` with the samples and alignments of an encoded split
-            that report.html displays. Defaults to no samples.
-        summary: `summary(report)` returns the first lines of report.txt and report.html: sentences, with counts, that
-            say how good the result of `evaluate` is. Defaults to no sentences.
+        example_of: `example_of(part)` returns a line of input for `generate` from an encoded split. It returns "" if
+            `generate` needs no input, and `None` if the split contains no example.
+        shown: `shown(run, part, outputs)` returns a `shown.Shown`: the samples and alignments of an encoded split for
+            report.html. Defaults to no samples.
+        summary: `summary(report)` returns sentences that say, with counts, how good the metrics `report` are. They are
+            the first lines of report.txt and report.html. Defaults to no sentences.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
-            lines for report.txt. Report.html shows the PNG files of the folder and of pictures/. Defaults to no lines.
-        compared: `compared(comparison)` returns additional tables, a list of Markdown, and saves pictures in the
-            folder of the comparison. Defaults to no tables.
-        generate: `generate(run, options)` yields an output, a str, for each input of `generate` or `predict`.
+            lines for report.txt. Report.html shows the PNG files in this folder and in pictures/. Defaults to no lines.
+        compared: `compared(comparison)` saves pictures in the folder of the comparison, and returns a list of further
+            Markdown tables. Defaults to no tables.
+        generate: `generate(run, options)` yields one line of output for each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
-            default function first; `None` if the run exports nothing. `options` are those of the command `export`;
+            default function first; `None` if the run exports nothing. `options`: options of the command `export`;
             `None` at the end of training. Defaults to a module with one function, `predict`, which calls the model.
     """
 
@@ -117,7 +117,7 @@ class Application:
 
     @classmethod
     def of(cls, program):
-        """Return the `Application` of a `Program`. Its modules are imported here, and with them TensorFlow."""
+        """Return the `Application` of a `Program`. This call imports the modules of the program, and TensorFlow."""
         from applications.common.serving import model_endpoints
 
         functions = {"endpoints": model_endpoints}

@@ -6,10 +6,10 @@ import keras_vattn
 
 
 def draw_alignments(alignments, path):
-    """Return a matplotlib figure with the `Alignment`s of all models side by side, saved at `path` if it is given.
+    """Return a matplotlib figure that shows the `Alignment`s of all models side by side. Save it at `path`, if given.
 
     A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `alignments` is a
-    dictionary from the name of each model to a list of `Alignment`s, one per example; use "" to show no name.
+    dictionary from names of models to lists of `Alignment`s, one per example. A name "" is not shown.
     """
     panels = []
     for examples in zip(*alignments.values(), strict=True):

@@ -1,4 +1,4 @@
-"""Options for stochastic attention weights. Their methods build alignments and priors, and import Keras when called."""
+"""Defines the options for stochastic attention weights. Methods that build alignments and priors import Keras."""
 
 import dataclasses
 from typing import Literal
@@ -45,7 +45,7 @@ class DrawnOptions(Forms):
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
         """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". A "contextual" prior is a network
-        that reads the keys; extra arguments are passed to it. A "fixed" prior has the concentration `alpha`."""
+        that reads the keys and takes extra arguments. A "fixed" prior has concentration `alpha` (lognormal: mean 0)."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -86,8 +86,8 @@ class PosteriorOptions:
     """Number of initial steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et
     al. 2018, algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
-    """Number of steps after a warm start, or after --start-from, that train only the inference network. Otherwise an
-    untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""
+    """Number of steps, after a warm start or --start-from, that train only the inference network. Without these steps,
+    an untrained q would pull the trained p towards itself. Their validation losses are ignored."""
     annealing_steps: NotNegative = 0
     """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
     step, as in Deng et al. 2018."""
@@ -99,8 +99,8 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if the run ends before it has trained all weights of a model with a posterior. `first` is
-        the number of steps in the warm start, or in the run that `--start-from` names."""
+        """Raise `InputError` if the run of a model with a posterior ends before any step trains all weights. `first`
+        is the number of steps in the warm start, or in the run that `--start-from` names."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; none: the value that the paper uses for the model"""
+    """Attention; an option that is none gets the value in the paper"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None

@@ -12,13 +12,13 @@ def bound_report(step, batches):
 
     Args:
         step: Function of the inputs, the targets and the index of a batch. It returns three values: the log-likelihood
-            of each example (B,) in nats, estimated from posterior samples or enumerated exactly; the number of tokens
+            of each example (B,) in nats, estimated from posterior samples or computed exactly; the number of tokens
             in the batch; and a dictionary from the name of each KL to its batch mean (`keras_vattn.divergences`).
         batches: Iterable of (inputs, targets).
 
     Returns:
         Dictionary. "reconstruction_nats", "kl_nats" (the sum of the KLs) and "elbo_nats" are in nats per example; "kl"
-        is a dictionary of the single KLs by name; "elbo_perplexity" is a perplexity per token.
+        is a dictionary from the name of each KL to its value; "elbo_perplexity" is a perplexity per token.
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):
@@ -41,5 +41,5 @@ def bound_report(step, batches):
 
 
 def perplexity(nats):
-    """Return exp(`nats`) for nats per token; infinity if it exceeds float32, because TensorBoard stores float32."""
+    """Return exp(`nats`), the perplexity for nats per token; infinity if it exceeds float32, as in TensorBoard."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

@@ -2,7 +2,7 @@
 
 The state contains every variable that training changes, so a resumed run reproduces an uninterrupted run bit for bit.
 Variables are restored by position, because Keras numbers names across the process. `keras.Model.get_state_tree` is not
-used because it raises an error if two layers name their metrics alike, as two attention layers name their KLs.
+used, because it fails if metrics of two layers have the same name, as the KLs of two attention layers do.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ class Checkpoint(keras.callbacks.Callback):
 
     The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
     including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
-    replaced atomically, the state last. After a killed process or on a full disk, the previous state therefore still
-    exists, and the repeated steps overwrite newer weights and history. If an epoch is a single step, the state is saved
-    only every `checkpoint_steps` steps or, if this is `None`, after each epoch.
+    replaced atomically, the state last. If the process is killed or the disk is full, the previous state therefore
+    still exists; a resumed run repeats the steps after it, and overwrites weights and history. If an epoch is a single
+    step, the state is saved only every `checkpoint_steps` steps or, if this option is `None`, after each epoch.
 
-    A resumed `fit` repeats an uninterrupted `fit` bit for bit on three conditions: the data depend only on the epoch
-    and the step, the metrics are sums, such as `keras.metrics.Mean`, and no layer uses a global random generator. List
-    callbacks that add values to the log, or change the optimizer, before this callback.
+    A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions: the data depend only on the
+    epoch and the step, the metrics are sums, such as `keras.metrics.Mean`, and no layer uses a global random generator.
+    List callbacks that add values to the log, or change the optimizer, before this callback.
 
     Args:
         folder: `RunFolder`.
-        num_steps: Steps of a full epoch. If `fit` ends before them, the state records the step within the epoch.
+        num_steps: Number of steps in a full epoch. If `fit` ends within an epoch, the state contains the step.
         options: `FitOptions`; `checkpoint_steps` and `keep` are used.
         score: Function of the history's row for an epoch; the weights with the smallest score are the best.
         cpu_start: Value of `time.process_time()` at the start of the measured CPU time.
@@ -47,7 +47,7 @@ class Checkpoint(keras.callbacks.Callback):
         epoch: Number of finished epochs.
         step: Steps taken in the current epoch. A resumed `fit` skips the batches of these steps.
         rows: Rows of the history, one per epoch.
-        epoch_start: Value of `time.monotonic()` when the epoch began, minus the seconds that it ran before a resume.
+        epoch_start: Value of `time.monotonic()` when the epoch began, minus the epoch's seconds before a resume.
     """
 
     def __init__(self, folder, num_steps, options, score, cpu_start=0.0):
@@ -68,8 +68,7 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU seconds of the run: those of this process, plus those of earlier processes up to their last
-        checkpoint."""
+        """Return the CPU seconds of the run, including earlier processes up to the last checkpoint of each."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
@@ -78,8 +77,8 @@ class Checkpoint(keras.callbacks.Callback):
         variables = training_variables(model)
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
             raise InputError(
-                f"{self.state_path} does not fit the model: config.yaml was changed, or another version wrote it. "
-                "Train a new run."
+                f"{self.state_path} does not fit the model: config.yaml was changed, or the file comes from another "
+                "version of the program. Train a new run."
             )
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
@@ -108,9 +107,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # Restore sums after the first step: `fit` resets metrics at its start, and the step creates some metrics.
+            # Restore the sums after a step: `fit` resets metrics at its start, and its first step creates some metrics.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # With replicas, a sum is split between them, and `assign_add` raises outside of a replica.
+                # Each replica stores a part of the sum, and `assign_add` raises an error outside of a replica.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1
@@ -135,7 +134,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save([])
 
     def write_history(self):
-        """Write history.csv. A value that first appears in a later epoch has an empty cell in the rows before it."""
+        """Write history.csv. A column that first appears in a later epoch is empty in the rows of earlier epochs."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -179,7 +178,7 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def row_of(epoch, logs):
-    """Return an epoch's row of history.csv: its number, from 1, and its logs as floats."""
+    """Return the row of history.csv for an epoch: the number of the epoch, from 1, and its logs as floats."""
     return {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
 
 

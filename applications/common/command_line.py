@@ -55,7 +55,7 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # An `InputError` raised while a dataset reads its files arrives inside an error of TensorFlow.
+        # TensorFlow replaces an `InputError` that is raised while a dataset reads files by an error of its own.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
             return _fail("a worker was lost; see its output. Restart all workers, with --resume if --out exists", 5)
@@ -69,7 +69,7 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function that runs the command `name`, called with its options."""
+    """Return the function that runs the command `name`. Its argument is the options of the command."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -81,8 +81,8 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Parse the arguments of the command `name`, a list of str; return its options. Besides options, the arguments may
-    contain `--config FILE` and, for `train`, `--preset NAME`. `--help` raises `SystemExit`."""
+    """Parse `arguments`, a list of str, for the command `name`; return the options of the command. The arguments may
+    also contain `--config FILE` and, for `train`, `--preset NAME`. `--help` raises `SystemExit`."""
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -107,7 +107,7 @@ def read_options(program, name, arguments):
         if files.preset is not None:
             default = with_values(default, program.preset_values(files.preset))
     if name == "compare":
-        # Without --models, all models are compared with the first one.
+        # By default, compare all models of the program with the first model.
         default = with_values(default, {"models": default.models or program.models})
         default = with_values(default, {"baseline": default.baseline or default.models[0]})
     parse = functools.partial(_parse, f"python -m {program.name} {name}", description)

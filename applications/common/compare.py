@@ -33,10 +33,10 @@ class Comparison:
         application: `Application`.
         options: Options of `compare`.
         folder: `pathlib.Path`.
-        planned: List of `Planned`: the runs that are table rows.
+        planned: List of `Planned`: the runs whose results the tables show.
         members: List of `Planned`: additional runs that serve only as members of ensembles.
         records: Dictionary from the name of a model to a list with the metrics.json of each seed; set by `train`.
-        reports: Dictionary from the folder of a run to a dictionary of the reports that `evaluate` made, by name.
+        reports: Reports that `evaluate` has read, a dictionary {folder of a run: {name of a report: report}}.
         results_before: Previous content of the file `--results`, a dictionary; `None` if there is no such file.
     """
 
@@ -70,7 +70,7 @@ class Comparison:
         self.records = self.results_by_model(lambda run: self.read(run, "metrics.json"))
 
     def _in_parallel(self, function, items):
-        """Call a function for each item, `--jobs` at a time; return the results. After an exception no call starts."""
+        """Call a function for each item, `--jobs` at a time; return the results. An exception stops further calls."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
@@ -82,11 +82,11 @@ class Comparison:
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Write a report on each run, unless it is up to date; return the reports as `results_by_model` does.
+        """Write missing and outdated reports on runs; return all reports in the form of `results_by_model`.
 
         Args:
             name: Name of the reports: the command writes NAME.json into the folder of each run.
-            arguments_of: Function of a `Planned` that returns further arguments, a list of str; `None` skips the run.
+            arguments_of: Function that returns further command-line arguments for a `Planned`, or `None` to skip it.
             command: Name of the command that writes the report.
             written: Name of the .json file, if the command has no option `--name`.
             runs: List of `Planned`. Defaults to `None`, for the runs in `planned`.
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def models(self):
-        """Dictionary from each entry of `--models` to the value of `--model` with which it is trained."""
+        """Dictionary from each entry of `--models` to the value of `--model` in its runs."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):
@@ -141,7 +141,7 @@ class Comparison:
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # Read metrics.json, because `--resume` may have changed config.yaml. Use defaults for options that it lacks.
+        # Read metrics.json rather than config.yaml, which `--resume` may change. Missing options get their defaults.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))

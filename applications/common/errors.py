@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# TensorFlow replaces an `InputError` raised in a graph. This maps the tag in TensorFlow's error to the message of ours.
+# Maps tags to messages of `InputError`s. In a graph, TensorFlow raises its own error, whose text contains the tag.
 _messages = {}
 _numbers = itertools.count(1)
 # Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.

@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return the names of the GPUs for CUDA_VISIBLE_DEVICES. This process stops using them: jobs need their memory."""
+    """Return GPU names for CUDA_VISIBLE_DEVICES. Hide the GPUs from this process, because jobs need their memory."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -56,7 +56,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # Standard input is a pipe from the process of `compare`. When it ends, the pipe closes and `read` returns.
+    # Standard input is a pipe from the process of `compare`. If that process ends, the pipe closes and `read` returns.
     os.read(0, 1)
     os._exit(1)
 

@@ -1,8 +1,8 @@
 """Compares stochastic attention with other uncertainty methods, for `uncertainty` and `compare --layout uncertainty`.
 
-Table rows of each model: its prediction at the mean of the attention; that prediction with a temperature fitted on
-validation data (Guo et al. 2017); and mean predictions over samples of dropout (Gal and Ghahramani 2016), of attention
-weights, and of both. `compare` adds a row for an ensemble of the baseline (Lakshminarayanan et al. 2017).
+The table has several rows per model: its prediction at the mean of the attention; this prediction with a temperature
+fitted on validation data (Guo et al. 2017); and predictions averaged over samples of dropout (Gal and Ghahramani 2016),
+of attention weights, or of both. `compare` adds an ensemble of the baseline (Lakshminarayanan et al. 2017).
 
 Shapes: M samples or ensemble members, N examples, C classes.
 """
@@ -64,19 +64,19 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` if a run has no classes or no test data, or the file of other data cannot be read."""
+        """Raise `InputError` if a run does not predict classes or has no test data, or if `other` cannot be read."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)
         if "test" not in parts:
-            raise InputError("The uncertainty table needs test data; temperatures are fitted on validation data.")
+            raise InputError("The uncertainty table needs test data, because it fits temperatures on validation data.")
 
     def __call__(self, comparison):
         """Run the command `uncertainty` for every run of a `compare.Comparison`; return the tables."""
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # Members of an ensemble need no sampled predictions: the ensemble averages their mean predictions.
+        # Ensemble members need no sampled predictions: an ensemble averages predictions at the mean of the attention.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,
@@ -147,7 +147,7 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return the metrics of each method, a dictionary; its keys are appended to the model's name in the table."""
+    """Return a dictionary from methods to metrics. Tables append its keys to the name of the model."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
@@ -162,7 +162,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Return `sets` in which the predictions of M ensemble members take the place of M samples of one model."""
+    """Merge the `sets` of M ensemble members. The result has their M predictions in place of samples of one model."""
     return {
         name: x
         | {
@@ -175,7 +175,7 @@ def _ensemble(members):
 
 def figures(sets, train_seconds, kind="mean"):
     """Return the metrics of one kind of predictions: "mean", "dropout", "attention" or "both". `sets` maps "test" and,
-    optionally, "corrupted" and "other" to predictions; AUROCs compare the last two with "test". Label -1: unknown."""
+    optionally, "corrupted" and "other" to predictions. AUROCs compare both of them with "test". Label -1 means unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

@@ -60,8 +60,8 @@ def linear_decay(learning_rate, num_steps, warmup_steps):
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """Adds a linear warm-up to `schedule`, which itself starts after `first_step` steps. In the warm-up the learning
-    rate grows from 0 in `num_increments` equal increments, one every `steps_per_increment` steps; 0: no warm-up."""
+    """Adds a linear warm-up to `schedule`, which starts after `first_step` steps. The learning rate grows from 0 in
+    `num_increments` equal increments, one every `steps_per_increment` steps; with 0 increments there is no warm-up."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

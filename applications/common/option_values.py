@@ -50,7 +50,7 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the value of the option `name` in the first of several objects where it is set; `None` if unset in all."""
+    """Return the option `name` of the first object in which it is set; return `None` if no object sets it."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 
@@ -88,7 +88,7 @@ def read_values(place, path, options_class):
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
     if not text.strip():
-        raise InputError(f"{place}: {path} is empty. A pipe can be read only once.")
+        raise InputError(f"{place}: {path} is empty. If it is a pipe, it can be read only once.")
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must contain one option per line, as in `units: 64`.")
     return typed(f"{place}: {path}", values, options_class)
@@ -105,7 +105,7 @@ def typed(place, values, options_class):
 
 
 def _plain(value, annotation):
-    """Undo YAML's conversions of an option value: it reads `none` as text, and `on` and `off` as booleans."""
+    """Undo YAML's conversions of an option value: YAML reads `none` as text, and `on` and `off` as booleans."""
     if isinstance(value, bool) and "on" in typing.get_args(annotation):
         return "on" if value else "off"
     return None if value in ("none", "None") and is_optional(annotation) else value

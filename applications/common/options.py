@@ -17,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error with this message."""
+    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error that says `words`."""
 
     def validate(value):
         if not holds(value):
@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path, checked only if pydantic's context is true, as a loaded run may name deleted files."""
+    """A `condition` on a path. It is checked only if pydantic's context is true: old runs may name deleted files."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -38,7 +38,7 @@ class OnDisk(AfterValidator):
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
-NoneOrSeveral = Annotated[int, condition("must be 0, or 2 at least", lambda value: value == 0 or value >= 2)]
+NoneOrSeveral = Annotated[int, condition("must be 0 or at least 2", lambda value: value == 0 or value >= 2)]
 NotNegativeFloat = Annotated[float, Field(ge=0)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -79,7 +79,7 @@ class RunOptions:
     """Write a SavedModel at the end of training."""
 
     def layer_seed(self, index):
-        """Return the seed of the stochastic layer `index`: with the same --seed, it is the same in all models."""
+        """Return the seed of the stochastic layer `index`. It depends on --seed and the index, but not on the model."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
@@ -102,7 +102,7 @@ class FitOptions:
     beta_2: Dropout = 0.999
     """Decay rate of the squared gradients, for adam and adamw."""
     learning_rate: PositiveFloat = 1e-3
-    """Learning rate of the first step, or after the warm-up."""
+    """Learning rate at the first step or, with a warm-up, at the end of the warm-up."""
     weight_decay: NotNegativeFloat | None = None
     """Decoupled weight decay; none for the default of the optimizer: 0.004 for adamw, 0 for all others."""
     schedule: Literal["constant", "exponential", "linear", "cosine", "plateau"] = "constant"
@@ -122,15 +122,15 @@ class FitOptions:
     warmup_epochs: NotNegative = 0
     """Alternative to --warmup-steps: the learning rate grows over this many epochs, in one increment per epoch."""
     clip_norm: PositiveFloat | None = 5.0
-    """Clip the gradient of all weights together to this norm; none: no clipping."""
+    """Clip the global norm of the gradients to this value; none: no clipping."""
     clip_value: PositiveFloat | None = None
     """Clip each element of the gradients to this absolute value; if set, --clip-norm is ignored."""
     early_stopping: Positive | None = None
     """Stop after this many epochs without a lower validation loss."""
     keep: Literal["best", "last"] = "best"
-    """Epoch whose weights are reported and exported. best: the one with the lowest validation loss; last: the last."""
+    """Epoch whose weights are reported and exported. best: epoch with the lowest validation loss; last: last epoch."""
     checkpoint_steps: Positive | None = 500
-    """Save the state of training after each epoch, and also every this many steps; none: only after each epoch."""
+    """Save the training state after each epoch, and also at intervals of this many steps; none: only after epochs."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
@@ -228,14 +228,14 @@ class CompareOptions:
     train_values = {}
 
     out: str = "runs/compare"
-    """Folder in which each run gets a folder. Finished runs are not trained again; shorter runs are continued."""
+    """Folder that contains a folder per run. Finished runs are not trained again; runs with fewer epochs continue."""
     models: tuple[str, ...] = ()
     """Models to train, each written MODEL[@START][:option=value,...]. MODEL@START first trains the model START, then
     continues with MODEL (`train --start-from`). Options of `train` after the colon apply to this model only."""
     baseline: str = ""
     """Model with which all other models are compared."""
     seeds: Positive = 3
-    """Number of runs of each model, with the seeds 0, 1, 2, ...; models are compared at equal seeds."""
+    """Number of runs of each model, by default with the seeds 0, 1, 2, ...; models are compared at equal seeds."""
     first_seed: Seed = 0
     """Seed of the first run of each model; further runs have the next integers as seeds."""
     preset: str | None = None

@@ -16,10 +16,10 @@ def _papers():
 
 
 def published_figure(paper, name, head):
-    """Return the published number, a str, in the column `head` of the table `paper`; "-" if there is none.
+    """Return the text of the published number in the column `head` of the table `paper`; "-" if there is no number.
 
-    `name` is an entry of `compare --models`: MODEL[@START][:options]. The table row is the first of these in
-    papers.yaml: the whole `name`, `name` without the options, or MODEL alone.
+    `name` is an entry of `compare --models`: MODEL[@START][:options]. The function looks for a table row with the whole
+    `name`, then for `name` without its options, then for MODEL alone.
     """
     table, model = _papers()[paper], name.partition(":")[0]
     line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])

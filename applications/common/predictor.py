@@ -1,4 +1,4 @@
-"""Computes predictions of a classifier, with the mean attention and with sampled attention or dropout.
+"""Computes predictions of a classifier, at the mean of the attention and with sampled attention or dropout.
 
 Shapes: M samples, N examples, C classes.
 """
@@ -16,7 +16,7 @@ import keras_vattn
 
 # Sampling always uses this seed, so that repeated runs write identical reports.
 _SEED = 0
-# Target for the number of batches to time.
+# Approximate number of batches to time.
 _TIMED = 4
 
 
@@ -46,7 +46,7 @@ class Predictor:
 
     @property
     def kinds(self):
-        """List of what can be sampled in the model: "dropout", "attention" or, if the model has both, also "both"."""
+        """List of the kinds of noise in the model: "dropout" and "attention" and, if it has both, also "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds
@@ -66,8 +66,8 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary: "labels"; "mean", probabilities (1, N, C) with mean attention; if `num_draws` is not 0,
-        sampled probabilities (M, N, C) for each of the `kinds`; and their milliseconds per batch, KIND_ms."""
+        """Return a dictionary: "labels" and, for each KIND of prediction, probabilities KIND and milliseconds per batch
+        KIND_ms. KIND is "mean" (1, N, C), at the mean attention, or, if `num_draws` > 0, one of `kinds` (M, N, C)."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}

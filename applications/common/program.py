@@ -33,10 +33,10 @@ class Program:
         name: Package of the program, for instance "applications.ved". Its module `train` defines a function
             `train(options)`, its other modules define the functions of `Application`, and its folder presets/ contains
             presets of `train`.
-        commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the classes of
-            their options. The options of `train` include `model` and the groups `run` (`RunOptions`) and `fit`
-            (`FitOptions`). A program may add commands: the command `name` calls the function `name` in the module
-            `name`, with the options.
+        commands: Dictionary from the names of the commands ("train", "evaluate", "generate" or "predict", "compare",
+            "export") to the classes of their options. The options of `train` include `model` and the groups `run`
+            (`RunOptions`) and `fit` (`FitOptions`). A program may add commands: the command `name` calls the function
+            `name` in the module `name`, with the options.
         may_change: Names of additional options of `train` that may change when a run is resumed.
         codec_options: Names of options that the codec depends on. With --start-from, both runs must agree in them. If
             defaults depend on the data, the options class has a property `resolved`, a dictionary of their values.
@@ -132,7 +132,7 @@ class Program:
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Several workers start together, and one may find the folder locked by the first: skip this check.
+            # Skip this check for several workers: they start together, and the first may have locked the folder already.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)

@@ -1,13 +1,13 @@
-"""Writes the progress of operations that last longer than a few seconds to standard error."""
+"""Writes progress to standard error, for operations that last longer than a few seconds."""
 
 import sys
 import time
 
 
 def progress(items, title):
-    """Yield the items of an iterable, and write how many are done and, if its length is known, the remaining time.
+    """Yield the items of an iterable. Write how many are done and, if the iterable has a length, the remaining time.
 
-    On a terminal, one line is updated in place; otherwise a line is added every 5 seconds. Lines begin with `title`.
+    On a terminal, one line is updated in place; elsewhere, a line is added every 5 seconds. Lines begin with `title`.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()

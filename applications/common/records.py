@@ -1,4 +1,4 @@
-"""Reads the JSON files of a run, with an `InputError` for a damaged file or a missing key."""
+"""Reads the JSON files of a run. A damaged file or a missing key raises an `InputError`."""
 
 import json
 

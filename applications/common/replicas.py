@@ -56,8 +56,8 @@ def worker_folder(path, keep=False):
 def agree(strategy, values):
     """Wait until all workers of a strategy call this function; raise `InputError` if their `values` differ.
 
-    `values` is a dictionary with the same keys in all workers. A function in place of a value is called first. If a key
-    begins with `--`, the error message shows the value.
+    `values` is a dictionary with the same keys in all workers. A value that is a function is called to get the value.
+    If a key begins with `--`, the error message shows the value.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
@@ -75,8 +75,8 @@ def agree(strategy, values):
 
 
 class SharedLog(keras.callbacks.Callback):
-    """Copies the first worker's log of each epoch to all workers. Otherwise losses could differ in the last bit, and
-    early stopping could decide differently in each worker."""
+    """Copies the first worker's log of each epoch to all workers. Without this copy, losses that differ in the last bit
+    could cause early stopping at different epochs."""
 
     def __init__(self, strategy):
         super().__init__()

@@ -12,8 +12,8 @@ COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun`; report.html shows all PNG files in its folder. `record` is
-    the content of metrics.json, `lines` come from `Application.report`; `has_endpoints`: `export` is possible."""
+    """Write report.txt and report.html of a `TrainingRun`; report.html shows all PNG files of the run. `record` is the
+    content of metrics.json, `lines` come from `Application.report`, `has_endpoints` is whether `export` is possible."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
@@ -37,9 +37,9 @@ def trained(record):
     """Return a line that states how long a run was trained, and how many parameters its model has."""
     best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
-    start = f"the first by {options['start_from']}, the others " if options["start_from"] else ""
+    start = f" (without the epochs of {options['start_from']})" if options["start_from"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
-    summary = f"trained {record['epochs']} epochs, {record['steps']} steps, {start}in {record['train_seconds']:.0f} s"
+    summary = f"trained {record['epochs']} epochs, {record['steps']} steps, in {record['train_seconds']:.0f} s{start}"
     return f"{summary}{best_epoch}; parameters: {parameters}"
 
 
@@ -59,7 +59,8 @@ def collapsed_posteriors(row):
             continue
         above, meaning = "", "the posterior hardly differs from the prior"
         if f"{name}_above_floor" in row:
-            above, meaning = " above its floor", "the posterior is nearly as close to the prior as can be, but may vary"
+            above = " above its floor"
+            meaning = "the posterior is nearly as close to the prior as possible, although its samples still vary"
         lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: {meaning}")
     return lines
 

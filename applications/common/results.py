@@ -1,4 +1,4 @@
-"""Results files: a comparison in one small JSON file, with its command, its options and the figures of every run."""
+"""Writes and reads results files: small JSON files with the command, options and metrics of one comparison."""
 
 import dataclasses
 import json
@@ -67,7 +67,7 @@ def write_results(comparison, path):
 
 def results_before(program, options):
     """Return the existing results file that a comparison adds its runs to, as `read_results` does, or `None` for a new
-    file. A file from another command raises `InputError`, because its runs do not belong into the same table."""
+    file. A file from another command raises `InputError`, because its runs do not belong in the same table."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None
@@ -102,7 +102,7 @@ def read_results(path):
 
 
 def _command(program, options, models, **seeds):
-    """Return the command that compares these models, without output paths; `seeds` replaces options."""
+    """Return the command that compares these models, without output paths. `seeds` overrides options."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = seeds.get(field.name, getattr(options, field.name))
@@ -122,7 +122,7 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return a value as plain JSON values: numbers with six digits, no lists of more than 100 entries."""
+    """Convert a value to plain JSON values. Round numbers to six digits, and omit lists of more than 100 entries."""
     return json.loads(
         json.dumps(value),
         object_hook=lambda d: {name: x for name, x in d.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},

@@ -53,7 +53,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
 
-        The arguments are those of `check`. Raises `InputError` if `check` does, or if another process locks the folder.
+        Takes the arguments of `check`. Raises `InputError` if `check` does, or if another process locked the folder.
         """
         path = pathlib.Path(path)
         try:
@@ -122,7 +122,7 @@ class RunFolder:
         return path
 
     def num_epochs(self):
-        """Return the number of epochs trained so far, including those of the run that --start-from named."""
+        """Return the number of epochs trained so far, including the epochs of the run that --start-from named."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 
@@ -175,7 +175,7 @@ class RunFolder:
 
 
 def digest_of(value):
-    """Return a SHA-256 digest of nested dictionaries, sets, lists, tuples, data classes, str, numbers and arrays."""
+    """Return a SHA-256 digest of nested dictionaries, sets, sequences, data classes, strings, numbers and arrays."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()

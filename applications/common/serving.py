@@ -53,8 +53,8 @@ def mean_of_draws(model, log_probabilities, num_draws):
 def noise_of(model, drops, draws=None):
     """Return a `keras_vattn.Sampler` for a model, or `None` if the model is deterministic.
 
-    With `draws`, the attention is sampled; this is the default if the model has stochastic layers. Otherwise dropout is
-    sampled, if the model has dropout (`drops`).
+    If `draws` is true, the sampler samples attention; if `draws` is false, it samples dropout, if the model has dropout
+    (`drops`). By default, `draws` is true for models with stochastic layers.
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
@@ -76,7 +76,7 @@ def model_endpoints(run, options=None):
 def save_module(module, names, path):
     """Write a SavedModel whose endpoints are the functions `names`, with the first as the default. Return the sorted
     names of all endpoints, including `serving_default`."""
-    # Do not trace the functions before, because TensorFlow traces every function again when it saves.
+    # Do not trace the functions in advance, because TensorFlow traces every function again when it saves.
     functions = {name: getattr(module, name) for name in names}
     signatures = {"serving_default": functions[names[0]], **functions}
     try:

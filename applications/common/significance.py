@@ -23,7 +23,7 @@ def corpus_score(metric, hypotheses, references):
 
 
 def mean_with_error(nats):
-    """Return a dictionary with the mean of an array in nats, "nats", and the standard error of this mean."""
+    """Return a dictionary: "nats" is the mean of an array in nats, "standard_error" the standard error of this mean."""
     return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
 
 
@@ -44,8 +44,8 @@ def paired_interval(first, second):
 
 
 def paired_p(first, second):
-    """Return the two-sided p-value of a paired t-test over seeds. It is 1 if all differences are 0, and NaN if there is
-    one difference, or if all are the same but not 0."""
+    """Return the two-sided p-value of a paired t-test over seeds. It is NaN for a single seed, 1 if all differences are
+    0, and NaN if all differences have the same value other than 0."""
     differences = np.subtract(first, second)
     if len(differences) < 2 or np.ptp(differences) < 1e-12:
         return 1.0 if len(differences) > 1 and not differences.any() else float("nan")
@@ -53,7 +53,7 @@ def paired_p(first, second):
 
 
 def holm(p_values):
-    """Correct p-values for multiple tests (Holm 1979); return them in the same order. NaN values are not counted."""
+    """Correct p-values for multiple tests (Holm 1979); return them in the same order. NaN does not count as a test."""
     p_values = np.asarray(p_values, np.float64)
     indices = np.flatnonzero(~np.isnan(p_values))
     order = indices[np.argsort(p_values[indices], kind="stable")]

@@ -22,7 +22,7 @@ class Column:
         scale: Factor by which the metric is multiplied, for instance 100 for per cent.
         logarithm: Whether the table of differences compares logarithms, as for perplexities.
         differs: Whether the table of differences includes the column.
-        against: Path of the baseline's metric that differences subtract. Defaults to `None`, for the path `of`.
+        against: Path of the baseline's metric to subtract in that table. Defaults to `None`, for the path `of`.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return a cell's text for one value per seed: mean and interval, or the first str; "-" for missing values."""
+        """Return a cell's text: mean and interval of one value per seed, or the first str; "-" for missing values."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -52,7 +52,7 @@ class Column:
         return interval_text(mean_interval(values), self.digits)
 
     def difference(self, values, baseline_values):
-        """Return a cell's text: mean and interval of the paired differences to the baseline; "-" if undefined."""
+        """Return the text of a cell: mean and interval of paired differences from the baseline; "-" if undefined."""
         if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:
@@ -86,7 +86,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
 
 def difference_table(columns, records, baseline):
-    """Return a table with a row per model: paired differences to the baseline, averaged over seeds."""
+    """Return a table with a row per model: paired differences from the baseline, averaged over seeds."""
     cells = {"model": [name for name in records if name != baseline]}
     for column in (column for column in _available(columns, records) if column.differs):
         baseline_column = dataclasses.replace(column, of=column.against or column.of)

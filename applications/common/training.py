@@ -45,7 +45,7 @@ class TrainingRun(Run):
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
-        # All workers have read the folder here. After `agree` the first worker may change it.
+        # Workers read the folder before they call `agree`. After `agree`, the first worker may change the folder.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})
@@ -147,7 +147,7 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return how many weights `fit` will copy from the run --start-from; `InputError` if their shapes differ."""
+        """Return how many weights `fit` will copy from the --start-from run; raise `InputError` if shapes differ."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
@@ -155,8 +155,8 @@ class TrainingRun(Run):
         if differing or not shared:
             names = ", ".join(differing) or "all"
             raise InputError(
-                f"--start-from: {self.options.run.start_from} does not fit this model, which has other names or shapes "
-                f"of weights: {names}. Choose a run of a similar model."
+                f"--start-from: {self.options.run.start_from} does not fit this model, whose weights have other names "
+                f"or shapes: {names}. Choose a run of a similar model."
             )
         return len(shared)
 
@@ -192,7 +192,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # If --max-steps had ended an epoch early, that epoch continues; remove the row of its first part.
+            # If --max-steps had ended an epoch early, training continues within this epoch; remove its old row.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)

@@ -41,7 +41,7 @@ def training_curves(histories, curves, path=None):
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Tick labels show the values themselves, not their differences to an offset.
+        # Tick labels show the values themselves, not their differences from an offset.
         axes.ticklabel_format(axis="y", useOffset=False)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)

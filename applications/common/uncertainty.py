@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return metrics of sampled probabilities (M, N, C), averaged over M, given the true classes `labels` (N,)."""
+    """Return metrics of the mean over M of sampled probabilities (M, N, C), for the true classes `labels` (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -31,7 +31,7 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return the gradient norms of the log-likelihood in training mode, "likelihood", and of the weighted KL, "kl".
+    """Return two gradient norms: "likelihood", of the log-likelihood in training mode, and "kl", of the weighted KL.
 
     `value_of` maps the model's outputs to the log-likelihood of each example. `drops`: whether the model has dropout.
     """
@@ -41,7 +41,7 @@ def gradient_norms(model, inputs, value_of, drops):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
-        # Compute the KL in inference, with its full weight: a loaded model has no step count for the annealing.
+        # Compute the KL in inference mode, with its full weight: a loaded model has no step count for annealing.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     norms = {}

@@ -99,7 +99,7 @@ def delete_aside(path):
 
 def _delete(folder):
     require_unlocked(folder)
-    # Delete config.yaml last: if the process is killed before, the folder still counts as a run and can be deleted.
+    # Delete config.yaml last: if the process is killed, the folder still counts as a run, and can be deleted later.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     folder.rmdir()

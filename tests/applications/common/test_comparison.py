@@ -206,7 +206,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(
     bad = "gaussian@gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
     status, _, err = toy.call(*compare_words(toy, "--seeds", 1, "--models", bad, "gaussian"))
     assert status == 2
-    assert "failed: " in err and "The loss became" in err.splitlines()[-1]
+    assert "failed: " in err and "The loss is" in err.splitlines()[-1]
     assert (tmp_path / "out/gaussian_seed_0/metrics.json").exists()
     assert not (tmp_path / "out/table.md").exists() and not list((tmp_path / "out").glob("gaussian_from_*"))
 

@@ -103,7 +103,7 @@ def test_members_have_seeds_of_their_own(comparison):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--ensemble", 1), "--ensemble: must be 0, or 2 at least"),
+        (("--ensemble", 1), "--ensemble: must be 0 or at least 2"),
         (("--models", "wc"), "--baseline: must be one of the models, to train ensembles. Received: gat"),
         (("--layout", "fan", "--corruption", 1), "--corruption belongs to --layout uncertainty"),
     ],

@@ -175,7 +175,7 @@ BAD_FILES = {
     "units: [": " cannot be read: ",
     "words: \x00": " cannot be read: ",
     "units: 2024-13-45": " cannot be read: ",
-    "\n": " is empty. A pipe can be read only once.",
+    "\n": " is empty. If it is a pipe, it can be read only once.",
 }
 
 

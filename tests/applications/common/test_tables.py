@@ -100,7 +100,7 @@ def test_a_collapsed_posterior_is_named():
     assert z[:2] == ["z", "KL 0.050 nats on validation"]
     assert z[2] == "the posterior hardly differs from the prior"
     assert a[:2] == ["a", "KL 0.010 nats above its floor on validation"]
-    assert a[2] == "the posterior is nearly as close to the prior as can be, but may vary"
+    assert a[2] == "the posterior is nearly as close to the prior as possible, although its samples still vary"
     assert collapsed_posteriors({"val_z_kl": float("nan")}) == []
 
 
