@@ -34,7 +34,7 @@ def convert(corpus, out):
 
 
 def _rows(path, num_fields):
-    """Read a file of the corpus, encoded in ISO-8859-1; return its rows, lists of `num_fields` fields."""
+    """Read a file of the corpus, which is encoded in ISO-8859-1; return its rows, lists of `num_fields` str."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
         # If the last field is empty, the line ends with the separator. Add its last space, which some editors remove.

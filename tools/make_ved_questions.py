@@ -26,7 +26,7 @@ _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # Only this many countries are used: those with the most facts.
 NUM_TERRITORIES = 64
-# Every word of a key must occur this often, because the model must learn to write it. Answers are only read.
+# Each word of a key must occur at least this often, so that the model learns to write it. Answers are only read.
 MIN_KEY_OCCURRENCES = 20
 
 # Languages in Latin script whose names of countries are similar, so that words recur.
@@ -171,8 +171,8 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts of a kind. `codes` maps territories to codes; the answer is a code's name, from the CLDR table
-    `table`, in one of the naming languages."""
+    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is the name of a code in one of
+    the naming languages, from the CLDR table `table`."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

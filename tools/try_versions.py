@@ -4,7 +4,7 @@
 
 Each version of Keras is tested twice: with the lowest and with the newest versions of all other dependencies that
 `pyproject.toml` allows. The tool prints a table with a row for each environment, which shows the last line of pytest.
-The folder `--logs` contains the whole output. The exit status is 1 if a test fails or an installation fails. The tool
+The folder `--logs` contains the whole output. The exit status is 1 if a test or an installation fails. The tool
 requires `uv`, because pip cannot install the lowest versions.
 """
 
@@ -15,16 +15,16 @@ import subprocess
 import sys
 import tempfile
 
-# Maps each version of Keras to a version of TensorFlow and the lowest version of KerasHub that works with it: KerasHub
-# 0.25 cannot quantize its embeddings with Keras 3.13.
+# Maps each version of Keras to a version of TensorFlow and to the lowest version of KerasHub that works with Keras:
+# KerasHub 0.25 cannot quantize its embeddings with Keras 3.13.
 PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
 
 def try_versions(python, keras, resolution, tests, logs):
-    """Run tests in a new environment; return a dictionary of installed versions, the last line of pytest, and whether
-    all tests passed."""
+    """Run tests in a new environment; return three values: a dictionary of installed versions, the last line of pytest,
+    and whether all tests passed."""
     log_file = logs / f"keras-{keras}-{resolution}.log"
     with tempfile.TemporaryDirectory() as folder, log_file.open("w", encoding="utf-8") as log:
         interpreter = pathlib.Path(folder) / "bin" / "python"

@@ -21,7 +21,7 @@ LAYERS = {
 
 
 def figures(model, weights, is_drawn, scenes, seed):
-    """Return the metrics of a trained model on 4,000 new scenes. `is_drawn`: average 20 sampled predictions."""
+    """Return the metrics of a trained model on 4,000 new scenes. If `is_drawn`, sample 20 predictions."""
     metrics = keras_vattn.metrics
     x, y, kind = scenes(4000, seed)
     at_the_mean = model.predict(x, verbose=0)[None]

