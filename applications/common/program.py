@@ -132,7 +132,7 @@ class Program:
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Skip this check for several workers: they start together, and the first may have locked the folder already.
+            # Skip this check for several workers: they start together, and one may have locked the folder already.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)
