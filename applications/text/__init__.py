@@ -1,1 +1,1 @@
-"""Code that all programs on text share: it reads files, tokenizes, batches, loads word vectors and rates sentences."""
+"""Code that all programs on text share: files, tokens, batches, word vectors, and metrics of sentences."""

@@ -33,7 +33,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
     Each pair has a rank by its source length and a rank by its target length. Pairs are sorted by the larger rank,
     because a pair fits a bucket only if both its lengths do. The sorted pairs are cut into buckets such that the sum of
-    S x T over all pairs, the total padded size, is smallest. The last bucket fits every pair.
+    S x T over all pairs, the total padded size, is minimal. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
@@ -66,7 +66,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     epochs together therefore have at most `MAX_SHAPES` shapes.
 
     Args:
-        sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. Rows are read batch by batch.
+        sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end ids. Rows are read batch by batch.
         batch_size: Number of pairs per batch.
         seed: Integer, for the order of the pairs and of the batches.
         first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. An integer is the
@@ -86,7 +86,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         order = tf.range(len(sources))
         if epoch is not None:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
-        # The sort is stable, so pairs in the same bucket remain shuffled. A batch may span two adjacent buckets.
+        # The sort is stable, so pairs in the same bucket remain shuffled. A batch may span several buckets.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
         filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
         batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
@@ -130,7 +130,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Return lists of ids as a padded int32 array (B, T). T is the largest of 1, `length` and the longest list."""
+    """Pad lists of ids to an int32 array (B, T). T is the largest list length, and at least 1 and `length`."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row

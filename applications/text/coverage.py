@@ -1,4 +1,4 @@
-"""Computes risk-coverage curves: the quality of the generated sentences of which a model is most certain."""
+"""Computes risk-coverage curves: the quality of the generated sentences about which a model is most certain."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def coverage_report(sentences, scores, noise):
         noise: What was sampled for the mutual information, "attention" or "dropout"; `None` if nothing was sampled.
 
     Returns:
-        Dictionary: "drawn" (`noise`), the means "entropy" and "mutual_information" in nats per word, and "quality", a
+        Dictionary. "drawn" is `noise`; "entropy" and "mutual_information" are means in nats per word; "quality" is a
         dictionary {metric: {order: {"area": ..., "curve": ...}}}.
     """
     column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731

@@ -34,7 +34,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
-    filled = {0}  # The vector of the padding remains 0 even if the file contains the word "<pad>".
+    filled = {0}  # The vector of the padding remains 0, even if the file contains a vector of "<pad>".
     vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
     with reading(path, f"vectors of dimension {dimension}"):
         for line, word, vector in vectors_of(path, dimension):

@@ -70,7 +70,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
     BLEU-n is the geometric mean of the n-gram precisions up to order n. `lowercase` ignores case (signature: case:lc).
     """
-    # sacrebleu expects one list per reference number, with None for hypotheses that have fewer references.
+    # List n contains the n-th reference of every hypothesis; None marks a hypothesis with fewer references.
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)

@@ -51,7 +51,7 @@ class PairOptions:
     max_valid_pairs: common.Positive | None = None
     """Use at most this many validation pairs."""
     skip_invalid: bool = False
-    """Skip and count pairs with an empty sentence or invalid UTF-8, also in `evaluate`; by default they are errors."""
+    """Skip and count pairs that are empty or invalid UTF-8, in `train` and `evaluate`; by default they are errors."""
     lowercase: bool = True
     """Convert all text to lower case."""
 
@@ -72,11 +72,11 @@ class EvaluatePairsOptions(common.EvaluateOptions):
     """Compute the metrics of a run on a split of its data, or on other pairs of sentences."""
 
     source: common.File | None = None
-    """To evaluate on other pairs: file of their sources, one per line, plain or .gz; requires --target."""
+    """File of the sources of other pairs to evaluate on, one per line, plain or .gz; requires --target."""
     target: common.File | None = None
-    """To evaluate on other pairs: file of their targets, one per line."""
+    """File of the targets of other pairs to evaluate on, one per line; requires --source."""
     table: common.File | None = None
-    """To evaluate on other pairs: table of the pairs, with the same columns as the training table."""
+    """Table of other pairs to evaluate on, with the same columns as the training table."""
 
     def check(self):
         _named_files(self)

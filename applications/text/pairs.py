@@ -12,12 +12,12 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the files of a split ("train", "valid", "test") that `PairOptions` name; `None` if they name none."""
+    """Read the files that `PairOptions` name for a split ("train", "valid", "test"), or return `None`."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
-    """Read the files that `EvaluatePairsOptions` name; return a `ParallelText`, or `None` if they name none."""
+    """Read the files that `EvaluatePairsOptions` name; return a `ParallelText`, or `None` if they name no files."""
     return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
@@ -69,14 +69,14 @@ class EncodedPairs:
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
     def training_batches(self, options, first_epoch=None):
-        """Return batches ({"source", "target_input", "target"}, target), for models with the target as an input."""
+        """Return batches ({"source", "target_input", "target"}, target), for models that also read the target."""
         batches = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the lines that `GenerateOptions` name, and the ids of lines that are not blank, `IdRows`. Print how many
-    lines are truncated and how many tokens are unknown, if any."""
+    """Return two values: the lines of the input that `GenerateOptions` name, and `IdRows` of the lines that are not
+    blank. Print how many lines are truncated and how many tokens are unknown, if any."""
     lines = read_input(options)
     ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:

@@ -23,14 +23,14 @@ class WordPerplexity(keras_vattn.Perplexity):
 
 
 def likelihood_report(log_likelihood, batches):
-    """Return a dictionary: "perplexity" per token, "nats", the mean -log p of a sentence, and "num_tokens".
+    """Return a dictionary: "perplexity" is per token, "nats" is the mean -log p of a sentence, "num_tokens" is a count.
 
     `log_likelihood(inputs, target, batch_index)` returns log p of the target (B, T) in nats; all its values are summed.
     """
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):
         total += float(tf.reduce_sum(log_likelihood(inputs, target, number)))
-        # The end of a sentence is a token of the target, so it is counted.
+        # The target includes the end token, so the end token is counted.
         tokens += int(tf.math.count_nonzero(target))
         rows += len(target)
     return {"perplexity": perplexity(-total / tokens), "nats": -total / rows, "num_tokens": tokens}

@@ -199,8 +199,8 @@ def aligned(lines, answers, blank=""):
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
     """Split a `ParallelText` into `(train, held_out)`, without dividing a group. The pairs remain in order.
 
-    Groups are selected in random order, and a group is held out if it fits into the remaining size. The first group is
-    always held out, even if it is too large. The split depends only on the seed and the text, not on the machine.
+    Groups are visited in random order, and a group is held out if the held-out split has space for it. The first group
+    is always held out, even if it is too large. The split depends only on the seed and the text, not on the machine.
 
     Args:
         text: `ParallelText`.
@@ -317,7 +317,7 @@ def table_rows(path, kind=None, skip_invalid=None):
 
 
 def _read_columns(paths, rows, skip_invalid):
-    """Return a list of columns, `TextRows` without surrounding white space, and the number of skipped rows.
+    """Return two values: a list of columns (`TextRows`, with white space stripped), and the number of skipped rows.
 
     `rows` yields (line number, fields). `paths` lists the file of each field, for error messages.
     """

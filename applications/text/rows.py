@@ -57,7 +57,7 @@ class _Writer:
 
 
 class Rows(collections.abc.Sequence):
-    """A sequence of rows that are stored as bytes. A slice is a list.
+    """A sequence of rows that are stored as bytes. Slicing returns a list.
 
     A subclass defines `_encoded`, which converts a row to bytes, and `_decoded`, which converts bytes to a row.
     """
@@ -113,7 +113,7 @@ class IdRows(Rows):
 
     @classmethod
     def joined(cls, parts):
-        """Return the `IdRows` of an iterable of (ids, lengths): `ids` are int32 and concatenate rows with `lengths`."""
+        """Return `IdRows` from an iterable of (ids, lengths). `ids`, int32, are concatenated rows of these lengths."""
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())
@@ -139,7 +139,7 @@ def take_rows(column, indices):
 
 
 def distinct(column):
-    """Return the distinct str of a column, in the order of their first occurrence."""
+    """Return the distinct strings of a column, in the order of their first occurrence."""
     hashes = np.fromiter(map(hash, column), np.int64, len(column))
     return take_rows(column, np.sort(np.unique(hashes, return_index=True)[1]))
 

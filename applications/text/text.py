@@ -1,4 +1,4 @@
-"""Converts strings to word ids and back inside the TensorFlow graph, so exported models take and return strings.
+"""Converts strings to word ids and back in the TensorFlow graph, so that exported models take and return strings.
 
 Shapes: B sentences, T tokens in the longest sentence.
 """
@@ -20,7 +20,7 @@ PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
 
 _SPACE = r"[\s\p{Z}\p{Cc}]+"
-# If a corpus contains "<unk>", do not split it at its angle brackets.
+# Do not split the token "<unk>", which some corpora contain, at its angle brackets.
 _PUNCTUATION = r"<unk>|[\p{P}\p{S}]"
 _TREEBANK_ESCAPES = (
     (r"(?i)-lrb-", "("),
@@ -67,7 +67,7 @@ class Tokenizer(tf.Module):
         return tensorflow_text.regex_split(strings, _SPACE)
 
     def token_lists(self, strings):
-        """Split each str of a list into tokens: a list of lists of str. Works only in eager mode."""
+        """Split each string of a list into tokens; return a list of lists of str. Works only in eager mode."""
         rows = (row for chunk in chunks(strings) for row in self.tokenize(tf.constant(chunk, tf.string)).to_list())
         return [[token.decode() for token in row] for row in rows]
 

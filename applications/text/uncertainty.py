@@ -82,7 +82,7 @@ def words_with_nats(sentence):
 
 def lines_of(sentences):
     """Return lines of a tab-separated table for `generate`: a header, then one line per sentence, blank for `None`.
-    Columns with one value per word separate the values by spaces."""
+    Spaces separate the values in cells that contain one value per word."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

@@ -26,19 +26,19 @@ _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
 # Maximum number of float32 features in memory (256 MB). The features in larger files are read batch by batch.
 _MOST_IN_MEMORY = 2**26
-# Numbers of batches to read in parallel and to prefetch. They are fixed, so that memory use is the same everywhere.
+# Numbers of batches to read in parallel and to prefetch. They are constant, so memory use is equal on all machines.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
 # Minimum side of a box in a picture, as a fraction of the side of the image.
 _SMALLEST_BOX = 0.01
-# The standard deviation of the features is computed from this many images.
+# The standard deviation of the features is computed from at most this many training images.
 _NUM_SCALE = 256
 
 
 @dataclasses.dataclass
 class Sources:
-    """Where region features come from: from a file (`regions`) or, if this is `None`, from a network that reads
-    `images`. Pictures of the attention always need `images`."""
+    """Either `regions`, which contain features, or `images`, from which a network computes them if `regions` is `None`.
+    Pictures of the attention always need `images`."""
 
     images: Images | None
     regions: Regions | None
@@ -85,7 +85,7 @@ class RegionCodec:
     @classmethod
     def fit(cls, options, sources, ids, words):
         """Return a codec that is fitted on the training images `ids`. With --network words, this trains the network to
-        detect the words in `words`, a dictionary from ids to the words about the image."""
+        detect the words in `words`, a dictionary from the id of an image to the words about it."""
         if sources.regions is not None:
             extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))
@@ -121,7 +121,7 @@ class RegionCodec:
     def regions_of(self, sources):
         """Return the `Regions` of `Sources`; compute them from images if necessary. The result is cached."""
         source = sources.source
-        # The cache refers to the source, because Python may reuse the `id` of a deleted object.
+        # Cache the source as well, because Python may reuse the `id` of a deleted object.
         if id(source) not in self._cache:
             self._cache[id(source)] = source, self._regions_of(sources)
         return self._cache[id(source)][1]
@@ -145,8 +145,8 @@ class RegionCodec:
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Return batches whose inputs contain "regions" and "num_regions" in place of "image", which selects rows (B,)
-        of `regions`. Inputs are the first element of a batch. If `blind` is true, the features are zeros."""
+        """Return batches whose inputs contain "regions" and "num_regions" in place of "image", the rows (B,) to read
+        from `regions`. Inputs are the first element of a batch. If `blind` is true, the features are zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
@@ -159,7 +159,7 @@ class RegionCodec:
         return prefetched(dataset.map(add_regions, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def regions_of_images(self, strings):
-        """Convert JPEG or PNG strings (B,) to model inputs; also return the numbers of regions (B,). For graph mode."""
+        """Convert JPEG or PNG strings (B,) to model inputs and numbers of regions (B,). Runs in graph mode."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)
         boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))

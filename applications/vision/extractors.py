@@ -32,7 +32,7 @@ class Extractor:
         side: Side of the images in pixels, S.
         cells: Number of cells per side, G.
         network: `keras.Model` from float32 images (B, S, S, 3) to feature maps (B, H, W, D), H and W at least G. The
-            features of a cell are the mean of the map over the cell. `None`: they are the pixels, scaled to [-1, 1].
+            features of a cell are the mean of the map over it. Without a network, they are its pixels in [-1, 1].
 
     Attributes:
         boxes: Corners x0, y0, x1, y1 of the regions, in [0, 1], float32 (R, 4).
@@ -126,7 +126,7 @@ def extract(extractor, images):
 
 def write_features(options, words=None):
     """Write the features of images, and the extractor that computed them, into the folder that `FeaturesOptions` name.
-    `words` is as for `make_extractor`."""
+    For `words`, see `make_extractor`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)

@@ -26,7 +26,7 @@ _ORIENTATION, _SHORT = 0x0112, 3
 
 
 def image_id(name):
-    """Return the id of an image, a str. `name` is a number, or the path or name of a file, with or without ending.
+    """Return the id of an image as a str. `name` is a number, or the path or name of a file; its extension is optional.
 
     If the name is a number or belongs to a COCO image, the id is the number without leading zeros.
 
@@ -39,7 +39,7 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Base class of collections whose elements have distinct ids, str. `place` is their folder or file."""
+    """Base class of collections whose elements have distinct ids (str). `place` is the folder or file that has them."""
 
     place: dataclasses.InitVar[str]
     ids: list
@@ -100,7 +100,7 @@ class Images(ById):
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def batches(self, size, batch_size=64, title="images"):
-        """Yield batches of images resized to S = `size`, uint8 (B, S, S, 3). Errors are those of `read`."""
+        """Yield batches of images resized to S = `size`, uint8 (B, S, S, 3). Raises the errors of `read`."""
 
         def resized_row(row):
             with tf.device("CPU:0"):
@@ -151,9 +151,9 @@ def _read_array(path):
 def decode_image(content):
     """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode.
 
-    Grey is converted to RGB, and 16 bits to 8. Transparency is ignored. The image is rotated according to its EXIF.
+    Grey is converted to RGB, and 16 bits to 8. Transparency is ignored. The image is rotated as its EXIF data say.
     """
-    # `decode_png` also reads JPEG. Unlike `decode_image` it refuses BMP, whose palettes TensorFlow would read as grey.
+    # `decode_png` also reads JPEG. It rejects BMP, unlike `tf.io.decode_image`, which would read palettes as grey.
     return _upright(tf.io.decode_png(content, channels=3), content)
 
 
@@ -162,7 +162,7 @@ def decode_image(content):
     autograph=False,
 )
 def _upright(image, content):
-    """Rotate an image (H, W, 3) upright, as the EXIF in the file's bytes says."""
+    """Rotate an image (H, W, 3) upright. `content` contains the bytes of its file, with the EXIF orientation."""
     orientation = _orientation(content)
 
     def turned():

@@ -60,8 +60,8 @@ class RegionOptions(ExtractorOptions):
     """Image regions; features are read from a file or computed from images"""
 
     network: Literal["pixels", "words"] | None = None
-    """How to compute region features: pixels or words, as for the command `features`; none: words for images, and exact
-    features, without a network, for rendered scenes."""
+    """How to compute region features: pixels or words, as for the command `features`. none: words for --images; exact
+    features, without a network, for the built-in scenes."""
     features: Existing | None = None
     """Region features to read: an .h5 file that `python -m tools.convert_regions` wrote, or a folder that the command
     `features` wrote."""
@@ -87,21 +87,21 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if only one of the training file (option `name`) and images or features is set."""
+        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
 
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none: the value that the paper uses for the model"""
+    """Attention; an option that is none gets the value in the paper"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft
     attention (in captioning, a second decoder computes it); moving_average: the average of earlier rewards."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """How to reduce the KLs of an example. sum: as in the ELBO; mean: over all pairs of a query and a key, as in the
-    code of Fan et al. 2020; query_mean: over queries."""
+    """How to reduce the KLs of an example. sum: as in the ELBO; mean: mean over all pairs of a query and a key, as in
+    the code of Fan et al. 2020; query_mean: mean over queries of the sum over keys."""
 
     def arguments(self, distribution, published, prior="contextual"):
         """Return keyword arguments of an attention layer with "weibull" or "lognormal" weights. Options that are unset
@@ -126,7 +126,7 @@ class FeaturesOptions:
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` if only one of --network words and the file of words (option `name`) is set."""
+        """Raise `InputError` if --network words is set without the file of words (option `name`), or vice versa."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
             raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")

@@ -24,7 +24,7 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """Converts texts and images to tensors, and back. `answers` lists the possible answers of a question program."""
+    """Converts texts and images to tensors, and back. A program that answers questions sets the list `answers`."""
 
     vocabulary: Vocabulary
     regions: RegionCodec
@@ -50,8 +50,8 @@ def answers_about(codec, names, sources_of, place, answer):
 
     Args:
         codec: `RegionCodec`.
-        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. For "",
-            the answer is `None`.
+        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. The
+            answer to "" is `None`.
         sources_of: Function that returns the `Sources` of the ids; called only if `names` contains ids.
         place: Name of the input file, for error messages: an `InputError` begins with "place:line".
         answer: Function that returns a list of answers, from the indices of some lines and the result of

@@ -1,8 +1,8 @@
 """Reads and writes region features in HDF5 files. `tools.convert_regions` converts published files to this format.
 
-The arrays are `image_features` (_, D), the regions of all images, concatenated; `spatial_features` (_, 6), their boxes
-(x0, y0, x1, y1 in [0, 1], width and height) or zeros; `pos_boxes` (N, 2), the start and end of each image's rows; and
-`image_ids` (N,). This is the published layout of bottom-up attention with adaptive region counts, plus ids. A second
+`image_features` (_, D) are the regions of all images, concatenated. `spatial_features` (_, 6) are the regions' boxes
+(x0, y0, x1, y1 in [0, 1], width and height) or zeros. `pos_boxes` (N, 2) are the start and the end of each image's
+rows. This is the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,). A second
 layout can also be read: features (N, R, D), boxes (N, R, 6) and, if images have fewer than R regions, `num_boxes` (N,).
 
 Shapes: N images, n regions of one image, at most R regions, D features of a region.
@@ -24,13 +24,13 @@ FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes",
 COUNTS = "num_boxes"
 # How far a box may extend beyond the image, as a fraction of its side.
 _TOLERANCE = 0.05
-# Bytes per block of the checksum that identifies a run's data, and rows per HDF5 chunk.
+# Bytes per block of the checksum in `_sample`, and rows per HDF5 chunk.
 _BLOCK, _CHUNK = 1024, 32
 
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """Regions in an HDF5 file, with its size and checksum. `starts` (N,) are first rows; `None` for shape (N, R, D)."""
+    """Regions in an HDF5 file. `starts` (N,): first rows; `None` for shape (N, R, D). `samples`: see `_sample`."""
 
     starts: np.ndarray | None
     samples: tuple

@@ -27,7 +27,7 @@ class Regions(ById):
     width: int
 
     def num_cut(self, max_regions):
-        """Return how many images have more than `max_regions` regions, so that `read` omits some."""
+        """Return how many images have more than `max_regions` regions; `read` omits the additional regions."""
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):

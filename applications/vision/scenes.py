@@ -56,7 +56,7 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# Each of these four uses of random numbers has a generator of its own.
+# Purposes of random numbers. Each purpose has its own generator.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
@@ -101,10 +101,10 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    They all agree, except about two question types. For "one of several" ("what color is one of the circles ?"), each
-    person picks a random right answer. For "opinion" ("are there few or many circles ?"), people disagree. A calibrated
-    model should be uncertain about these types. `answer_type` is "yes/no", "number" or "other". `cell` contains the
-    object whose colour, shape or presence is the answer; it is -1 if there is no such object or several.
+    The ten answers are equal, except to two types of questions. For "one of several" ("what color is one of the
+    circles ?"), each person picks a random right answer. For "opinion" ("are there few or many circles ?"), people
+    disagree. A calibrated model should be uncertain about these types. `answer_type` is "yes/no", "number" or "other".
+    `cell` contains the object whose colour, shape or presence is the answer; -1 means no such object, or several.
     """
 
     text: str
@@ -163,8 +163,8 @@ def regions_of(scenes, attributes):
 
 
 def captions_of(scene, generator, count, kind):
-    """Return `count` random, distinct `Caption`s of a scene, which use all templates of the `kind` in turn. The kind is
-    "lines", of which a scene has at least 4, or "relations", of which it has at least 12."""
+    """Return `count` random, distinct `Caption`s of a scene, which use all templates of the `kind` in turn. A scene has
+    at least 4 captions of the kind "lines", and at least 12 captions of the kind "relations"."""
     templates = {}
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
@@ -175,7 +175,7 @@ def captions_of(scene, generator, count, kind):
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
 
-    So types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as scenes allow. A
+    So all types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as possible. A
     model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for "one
     of several", 90% for "opinion" (three of ten votes make an answer right), 17% for all other types, and 28% for the
     default types together. A scene has at least 24 questions of the default types.
@@ -197,12 +197,12 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
 
 
 def caption_columns(scenes, count, kind):
-    """Return `count` captions per scene as a dictionary of lists: "row", the scene's number, and `Caption` fields."""
+    """Return `count` captions per scene as a dictionary of lists: "row" (scene number) and fields of `Caption`."""
     return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count, types=QUESTION_TYPES):
-    """Return `count` questions per scene as a dictionary of lists: "row", the scene's number, and `Question` fields."""
+    """Return `count` questions per scene as a dictionary of lists: "row" (scene number) and fields of `Question`."""
     return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 
@@ -245,7 +245,7 @@ def _scene(seed, index):
 
 
 def _lines(scene):
-    """Yield (template, caption) for each row and column with objects. The caption names the shapes of the first two."""
+    """Yield (template, caption) for each row and column with objects. A caption names the first two shapes."""
     for line, names, relation in (("row", _ROWS, "left of a"), ("column", _COLUMNS, "above a")):
         for number, name in enumerate(names):
             shapes = [(thing.shape, thing.cell) for thing in scene.objects if getattr(thing, line) == number]

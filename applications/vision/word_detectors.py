@@ -23,7 +23,7 @@ MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
 EPOCHS = 10
-# The seed is fixed, not that of the run, so that models with different seeds are compared on the same features.
+# The seed is fixed, whatever the seed of the run, so that models with different seeds read the same features.
 SEED = 0
 FIRST_FILTERS = 16
 WIDTH = 128
