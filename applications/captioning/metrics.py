@@ -192,6 +192,6 @@ def _java_runs():
 @functools.cache
 def _warn_without_java():
     print(
-        "Java is missing: captions are tokenised by rules of this program, and METEOR is skipped",
+        "Java is missing: captions are tokenised by built-in rules, and METEOR is skipped",
         file=sys.stderr,
     )

@@ -75,7 +75,7 @@ class PieceEncoder(TextEncoder):
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Return for each piece the index of its space-separated word: one int array per sentence. Eager only."""
+        """In eager mode, return one int array per sentence: the index of the space-separated word of each piece."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
         # Normalisation can make a word empty; such a word has no pieces.

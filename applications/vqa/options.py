@@ -71,7 +71,7 @@ class NetworkOptions:
 
     architecture: Literal["of_model", "updown", "mcan"] = "of_model"
     """updown: Anderson et al. 2018, as in Deng et al. 2018. mcan: Yu et al. 2019. of_model: the architecture that
-    supports the model; soft works with both and defaults to updown."""
+    supports the model; both architectures support the model soft, with updown as default."""
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 256
