@@ -30,7 +30,7 @@ class CategoricalAttention(StochasticLayer):
 
     The choice of a position is not differentiable, so a model computes the likelihood of the target under several
     candidate contexts. This layer returns the contexts. Your own layers, ending in `keras_vattn.TokenLogLikelihood`,
-    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines them into one value:
+    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines all likelihoods:
 
     ```
     attention = CategoricalAttention("additive", objective)

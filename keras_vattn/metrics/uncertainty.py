@@ -232,6 +232,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return the largest mean probability and the error, (N,) each: 1.0 if that class (in a tie the first) is wrong."""
+    """Return the largest mean probability, (N,), and 1.0 where its class (in a tie the first) is wrong, else 0.0."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")

@@ -94,7 +94,7 @@ def scaled_exponential_gap(log_scale, x):
 
 @custom_gradient
 def log_gamma_remainder(log_x):
-    """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
+    """Return log Gamma(x) - x log x + x for x = exp(log_x), where x may be too small or too large for a float32."""
     # Compute `log_gamma_bent` from log x. If x is outside the range of float32, only the logarithmic term matters.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
