@@ -31,7 +31,7 @@ class Draws:
     batch: object = None
 
     def seed_of_batch(self):
-        """Return the seed for the current batch: `seed` for the first batch, later `seed` folded with the index."""
+        """Return the seed for the current batch: `seed` for batch 0, and `fold_in(seed, index)` for later batches."""
         if self.batch is None:
             return self.seed
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
