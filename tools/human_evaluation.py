@@ -57,7 +57,9 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
         raise SystemExit("expected at least two different runs")
     shared = [source for source in next(iter(outputs.values())) if all(source in texts for texts in outputs.values())]
     if not 0 < num_outputs <= len(shared):
-        raise SystemExit(f"--outputs: expected 1 to {len(shared)}, the shared sources. Received: {num_outputs}")
+        raise SystemExit(
+            f"--outputs: expected 1 to {len(shared)}, the count of shared sources. Received: {num_outputs}"
+        )
     if (out / "key.json").exists() or (out / "sheet.csv").exists():
         raise SystemExit(
             f"--out: expected a folder without a sheet. Received: {out}, whose sheet someone may be filling in"

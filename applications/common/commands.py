@@ -82,6 +82,6 @@ def export(application, options):
     run = load_run(application, options.run)
     endpoints = application.endpoints(run, options)
     if endpoints is None:
-        raise InputError(f"--run: {application.program.name} exports no model of {options.run}.")
+        raise InputError(f"--run: {application.program.name} cannot export the model of {options.run}.")
     names = save_module(*endpoints, path)
     print(f"written: {path}, endpoints {', '.join(names)}")

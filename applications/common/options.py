@@ -84,7 +84,7 @@ class RunOptions:
 
     def check(self):
         if self.resume and self.overwrite:
-            raise InputError("--overwrite and --resume exclude each other.")
+            raise InputError("--overwrite and --resume cannot be used together.")
 
 
 @dataclasses.dataclass
@@ -149,7 +149,7 @@ class FitOptions:
                 f"--warmup-epochs: the schedule {self.schedule} has no warm-up; choose another --schedule."
             )
         if self.warmup_epochs and self.warmup_steps:
-            raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
+            raise InputError("--warmup-epochs and --warmup-steps cannot be used together.")
         if self.jit == "on" and self.strategy != "none":
             raise InputError("--jit: XLA does not compile a step of several replicas; omit --jit or --strategy.")
 
@@ -290,7 +290,7 @@ class CompareClassesOptions(CompareOptions):
         super().check()
         for name in ("other", "corruption"):
             if getattr(self, name) is not None and "uncertainty" not in self.layout:
-                raise InputError(f"--{name} belongs to --layout uncertainty.")
+                raise InputError(f"--{name} requires --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
             raise InputError(f"--baseline: must be one of the models, to train ensembles. Received: {self.baseline}")
 

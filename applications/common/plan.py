@@ -50,7 +50,7 @@ def plan(program, options):
         run = _planned(program, options, default, options.baseline, seed)
         planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
-        raise InputError("--start-epochs: none of the models is MODEL@START.")
+        raise InputError("--start-epochs: requires a model MODEL@START in --models.")
     outs = {}
     for run in planned:
         other = outs.setdefault(run.options.run.out, run)
@@ -58,7 +58,7 @@ def plan(program, options):
             raise InputError(f"--models: {other.name} and {run.name} would use the same folder, {run.options.run.out}.")
         for run_options in filter(None, (run.options, run.start)):
             if run_options.fit.strategy == "multi_worker":
-                raise InputError("--strategy multi_worker: run `train` instead, on all workers at once.")
+                raise InputError("--strategy multi_worker: run `train` instead of `compare`, on all workers.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
                 # --epochs of MODEL@START must not change, because the finished run of START depends on it.
@@ -72,7 +72,7 @@ def _require_of_all(place, values):
     """Return `values` unchanged, or raise `InputError` if they contain an option that `compare` sets for each run."""
     per_run = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if per_run:
-        raise InputError(f"{place}: `compare` sets {', '.join(per_run)} of each run; omit them here.")
+        raise InputError(f"{place}: `compare` sets {', '.join(per_run)} for each run; omit these options.")
     return values
 
 
@@ -99,7 +99,7 @@ def _planned(program, options, default, name, seed, option="--models"):
     epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
-        raise InputError(f"{option}: {name} needs more --epochs than the {first} of its start. Received: {epochs}")
+        raise InputError(f"{option}: {name} needs more --epochs than the {first} epochs of START. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
         raise InputError(f"{option}: {name} would train START for 0 steps. Received: --max-steps {max_steps}")
     out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")

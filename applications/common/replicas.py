@@ -70,7 +70,7 @@ def agree(strategy, values):
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digests, axis=0)
         names = [*values]
-        shown = (f"{names[i]} (here {texts[i]})" if names[i].startswith("--") else names[i] for i in different)
+        shown = (f"{names[i]} (this worker: {texts[i]})" if names[i].startswith("--") else names[i] for i in different)
         raise InputError(f"--strategy multi_worker: the workers differ in {'; '.join(shown)}.")
 
 

@@ -75,7 +75,7 @@ def results_before(program, options):
         results = read_results(path)
         command = _RUNS.sub("", results["command"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--results: {path} is not a results file; name another.") from error
+        raise InputError(f"--results: {path} is not a results file; name another file.") from error
     if command != _RUNS.sub("", _command(program, options, options.models)):
         raise InputError(f"--results: {path} is from another command ({results['command']}); name another file.")
     return results

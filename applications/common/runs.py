@@ -136,7 +136,7 @@ class RunFolder:
                     for row in csv.DictReader(file)
                 ]
             if any(row.get("epoch") is None for row in rows):
-                raise ValueError("a row has no epoch")
+                raise ValueError("a row without an epoch")
             return rows
         except (OSError, ValueError, TypeError, csv.Error) as error:
             raise InputError(f"{path} is damaged: {error}. Resume the run, which rewrites the file.") from error
@@ -144,7 +144,7 @@ class RunFolder:
     def require_weights(self):
         """Raise `InputError` if the run has not finished an epoch."""
         if not (self.path / WEIGHTS).exists():
-            raise InputError(f"{self.path}: no epoch is finished, so {WEIGHTS} is missing. Continue: train --resume.")
+            raise InputError(f"{self.path}: no epoch is finished, so {WEIGHTS} is missing. Use train --resume.")
 
     def is_finished(self, epochs):
         """Return whether the run has a report for at least this many epochs."""

@@ -109,7 +109,7 @@ def require_aside_unused(path):
     """Raise `InputError` if `aside_of(path)` exists but is not a run: the old run then cannot be renamed to it."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
-        raise InputError(f"--overwrite: the old run would be moved to {aside}, which is not a run; rename it.")
+        raise InputError(f"--overwrite: cannot rename the old run, because {aside} exists. Rename that folder.")
 
 
 def _is_run(path):

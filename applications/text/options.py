@@ -59,7 +59,7 @@ class PairOptions:
         for part in PARTS:
             named = _named_files(self, f"{part}_")
             if named and not self.has_training_pairs:
-                raise InputError(f"--{part}-{named[0]} needs training data; name --train-source or --train-table.")
+                raise InputError(f"--{part}-{named[0]} needs training data; set --train-source or --train-table.")
 
     @property
     def has_training_pairs(self):
@@ -113,7 +113,7 @@ class UncertaintyOptions:
 
     def check(self):
         if self.num_draws is not None and not self.uncertainty:
-            raise InputError("--num-draws belongs to --uncertainty.")
+            raise InputError("--num-draws requires --uncertainty.")
 
 
 def _named_files(options, prefix=""):
@@ -122,7 +122,7 @@ def _named_files(options, prefix=""):
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]
     flag = "--" + prefix.replace("_", "-")
     if "table" in named and len(named) > 1:
-        raise InputError(f"{flag}table and {flag}source exclude each other.")
+        raise InputError(f"{flag}table and {flag}source cannot be used together.")
     if named in (["source"], ["target"]):
         raise InputError(f"{flag}source and {flag}target belong together; one of them is missing.")
     return named

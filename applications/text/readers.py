@@ -213,7 +213,7 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
     sizes = np.bincount(group_of_row)
     if len(sizes) < 2:
         raise InputError(
-            f"{option}: cannot split {len(text)} rows with the same {group}; name a separate file for the other split."
+            f"{option}: cannot split {len(text)} rows with the same {group}; name a file for the held-out split."
         )
     is_held = np.zeros(len(sizes), bool)
     capacity = min(fraction * len(text), maximum or len(text))
@@ -236,7 +236,7 @@ def hold_out(text, fraction, seed, maximum=None, read="sources"):
     is_new = np.fromiter((folded(sentence) not in held_sentences for sentence in getattr(rest, read)), bool, len(rest))
     rest = rest.rows(np.flatnonzero(is_new))
     if not len(rest):
-        raise InputError(f"--valid-fraction: all {read} are also held out; no training data are left.")
+        raise InputError(f"--valid-fraction: all {read} also occur in the held-out data; no training data are left.")
     return rest, held_out
 
 
@@ -333,7 +333,7 @@ def _read_columns(paths, rows, skip_invalid):
                 skipped += 1
             else:
                 path = next(path for path, field in zip(paths, fields, strict=True) if not has_word(field))
-                problem = "an empty sentence or field, without a word"
+                problem = "an empty sentence or field"
                 raise InputError(f"{path}:{number}: {problem}; {repair_hint(skip_invalid)}")
 
     columns = TextRows.columns(valid(), len(paths))

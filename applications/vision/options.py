@@ -82,7 +82,7 @@ class RegionOptions(ExtractorOptions):
         super().check()
         if self.features is None and self.cells**2 > self.max_regions:
             raise InputError(
-                f"--max-regions: expected at least {self.cells**2}, the regions of an image. "
+                f"--max-regions: expected at least {self.cells**2}, the number of grid cells. "
                 f"Received: {self.max_regions}"
             )
 
@@ -129,7 +129,7 @@ class FeaturesOptions:
         """Raise `InputError` if --network words is set without the file of words (option `name`), or vice versa."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
-            raise InputError(f"--{name}: required for --network words, and only for it. Received: {received}")
+            raise InputError(f"--{name}: set it exactly if --network is words. Received: {received}")
 
     def check(self):
         if pathlib.Path(self.out, REGIONS).exists() or pathlib.Path(self.out).is_file():

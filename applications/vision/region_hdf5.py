@@ -62,7 +62,7 @@ def checked(place, features, boxes):
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
-        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: a box outside")
+        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: a box outside of the image")
     return boxes.clip(0.0, 1.0)
 
 
@@ -108,7 +108,7 @@ def write_regions(path, images):
                     chunks = (_CHUNK, columns)
                     file.create_dataset(name, (0, columns), np.float32, maxshape=(None, columns), chunks=chunks)
             if each in ids or not count or width != file[FEATURES].shape[1]:
-                problem = "image once" if each in ids else f"regions of width {file[FEATURES].shape[1]}"
+                problem = "each image once" if each in ids else f"regions of width {file[FEATURES].shape[1]}"
                 raise InputError(f"{place}: expected {problem}. Received: {count} regions of width {width}")
             boxes = checked(place, features, np.zeros((count, 4), np.float32) if boxes is None else boxes)
             ids[each] = None
@@ -117,7 +117,7 @@ def write_regions(path, images):
                 file[name].resize(ends[-1], axis=0)
                 file[name][ends[-2] :] = rows
         if not ids:
-            raise InputError(f"{path}: expected images to write. Received: none")
+            raise InputError(f"{path}: expected at least one image. Received: none")
         # Write strings of fixed length, because HDF5 may hang on damaged strings of variable length.
         names = np.array([each.encode() for each in ids])
         file[IDS] = names.astype(h5py.string_dtype(length=names.itemsize))

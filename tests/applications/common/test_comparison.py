@@ -77,14 +77,14 @@ BAD = {
     "--models: expected one of deterministic, gaussian, or MODEL@START. Received: a@a": ("--models", "a@a"),
     "--models: gaussian:units: expected option=value after the colon. Received: units": ("--models", "gaussian:units"),
     "--models: gaussian:units=[: units=[ cannot be read": ("--models", "gaussian:units=["),
-    "compare: `compare` sets seed, resume of each run; omit them here.": ("--seed", "3", "--resume"),
-    "--models: gaussian:seed=3: `compare` sets seed of each run; omit them here.": ("--models", "gaussian:seed=3"),
-    "--start-epochs: none of the models is MODEL@START": ("--models", "gaussian", "--start-epochs", "1"),
+    "compare: `compare` sets seed, resume for each run; omit these options.": ("--seed", "3", "--resume"),
+    "--models: gaussian:seed=3: `compare` sets seed for each run; omit these options.": ("--models", "gaussian:seed=3"),
+    "--start-epochs: requires a model MODEL@START in --models": ("--models", "gaussian", "--start-epochs", "1"),
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
     "--models: name every model once": ("--models", "gaussian", "gaussian"),
-    "--models: gaussian@gaussian needs more --epochs than the 2 of its start": (
+    "--models: gaussian@gaussian needs more --epochs than the 2 epochs of START": (
         "--models",
         "gaussian@gaussian",
         "--start-epochs",

@@ -105,7 +105,7 @@ def test_members_have_seeds_of_their_own(comparison):
     [
         (("--ensemble", 1), "--ensemble: must be 0 or at least 2"),
         (("--models", "wc"), "--baseline: must be one of the models, to train ensembles. Received: gat"),
-        (("--layout", "fan", "--corruption", 1), "--corruption belongs to --layout uncertainty"),
+        (("--layout", "fan", "--corruption", 1), "--corruption requires --layout uncertainty"),
     ],
 )
 def test_what_is_refused(comparison, words, message):

@@ -47,9 +47,9 @@ def test_workers_that_have_not_the_same(what, tmp_path):
         path.write_text(fewer(path.read_text()))
     outcomes = run_workers(run_program, [(case.program.name, x) for x in words], tmp_path)
     for seed, (status, output) in enumerate(outcomes):
-        named = "data." if what == "data" else "--model (here '"
+        named = "data." if what == "data" else "--model (this worker: '"
         assert status == 2 and f"error: --strategy multi_worker: the workers differ in {named}" in output
-        assert what == "data" or f"--seed (here {seed})." in output
+        assert what == "data" or f"--seed (this worker: {seed})." in output
     assert not (tmp_path / "alpha/run").exists()
 
 

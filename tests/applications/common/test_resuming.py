@@ -169,7 +169,9 @@ def test_a_loss_of_nan_ends_the_run(toy, tmp_path):
     words = toy.train(tmp_path / "run", learning_rate=1e30, clip_norm=None, optimizer="sgd")
     toy.fails("The loss is", *words, status=3)
     assert not (tmp_path / "run/weights.npz").exists()
-    toy.fails("no epoch is finished, so weights.npz is missing. Continue", "evaluate", "--run", tmp_path / "run")
+    toy.fails(
+        "no epoch is finished, so weights.npz is missing. Use train --resume", "evaluate", "--run", tmp_path / "run"
+    )
 
 
 def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy, tmp_path, weights_only):

@@ -59,7 +59,7 @@ def test_a_part_is_two_files_or_a_table_or_nothing(files):
         ({"test_target": "target"}, "--test-source and --test-target belong together"),
         (
             {"train_source": "target", "train_target": "target", "train_table": "table.tsv"},
-            "--train-table and --train-source exclude each other",
+            "--train-table and --train-source cannot be used together",
         ),
         ({"valid_table": "table.tsv"}, "--valid-table needs training data"),
         ({"train_table": "none.tsv"}, "--train-table: no such file"),
@@ -75,7 +75,7 @@ def test_files_of_evaluate(files, tmp_path):
     check(EvaluatePairsOptions(str(tmp_path), source=files["source.gz"], target=files["target"]))
     with pytest.raises(InputError, match="--source and --target belong together"):
         check(EvaluatePairsOptions(str(tmp_path), source=files["source.gz"]))
-    with pytest.raises(InputError, match="--table and --source exclude each other"):
+    with pytest.raises(InputError, match="--table and --source cannot be used together"):
         check(EvaluatePairsOptions(str(tmp_path), table=files["table.tsv"], source=files["source.gz"]))
 
 

@@ -74,7 +74,7 @@ def test_a_sentence_has_a_visible_character(tmp_path):
             (lambda skip, lines=lines: readers.read_sentences(lines, skip_invalid=skip)[0], f"{lines}:2: "),
             (lambda skip, table=table: readers.read_table(table, "n", "text", skip_invalid=skip).targets, "t.csv:3: "),
         ):
-            fails(lambda call=call: call(None), place, "without a word; fix the line")
+            fails(lambda call=call: call(None), place, "an empty sentence or field; fix the line")
             assert call(True) == ["x", "z"]
     assert list(readers.aligned(["a", *blank, "b"], ["A", "B"], None)) == ["A", *[None] * len(blank), "B"]
 

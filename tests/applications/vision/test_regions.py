@@ -148,7 +148,7 @@ def test_sources_that_cannot_be_converted(tmp_path, capsys):
     for sources, message in (
         ([source], "image wide: expected regions of width 5. Received: 2 regions of width 3"),
         ([tmp_path / "none"], f"{tmp_path / 'none'}: expected a folder of .npz files, or"),
-        ([write_tsv(tmp_path)] * 2, "image 139: expected image once"),
+        ([write_tsv(tmp_path)] * 2, "image 139: expected each image once"),
     ):
         assert main([*map(str, sources), "--out", str(tmp_path / "out.h5")]) == 2
         assert message in capsys.readouterr().err and not (tmp_path / "out.h5").exists()

@@ -13,7 +13,7 @@ WRONG = [
     ({"features": "none"}, "--features: no such file or folder. Received: "),
     ({"images": "none"}, "--images: must be a folder of images or an .npz file. Received: "),
     ({"images": "a.tsv"}, "--images: must be a folder of images or an .npz file. Received: "),
-    ({"grid": 8}, "--max-regions: expected at least 64, the regions of an image. Received: 36"),
+    ({"grid": 8}, "--max-regions: expected at least 64, the number of grid cells. Received: 36"),
 ]
 
 
@@ -39,7 +39,11 @@ def test_the_command_features(folder):
     words = FeaturesOptions(str(folder), str(folder / "new"), ExtractorOptions(network="words"))
     check(words)
     words.check_words("captions", "a.json")
-    fails(lambda: words.check_words("captions", None), "--captions: required for --network words", "Received: none")
+    fails(
+        lambda: words.check_words("captions", None),
+        "--captions: set it exactly if --network is words",
+        "Received: none",
+    )
     for out in ("old", "a.tsv"):
         options = FeaturesOptions(str(folder), str(folder / out))
         fails(lambda options=options: check(options), "--out: expected a new folder. Received: ", "which exists")
