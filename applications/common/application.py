@@ -61,7 +61,7 @@ class Application:
             codec.json.
         encode: `encode(options, codec, part, training=False)` returns the tensors of a split. If the result has an
             attribute `report`, this dictionary is printed and stored in metrics.json. Defaults to the unchanged split.
-        build: `build(options, codec)` returns a functional `keras.Model`, or an object whose `training` is one.
+        build: `build(options, codec)` returns a functional `keras.Model`, or an object with such a model as `training`.
         columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order in which tables show them.
         curves: `CURVES`, a dictionary from columns of history.csv to their labels. These columns are measures of
             quality, plotted beside the losses and the KLs.

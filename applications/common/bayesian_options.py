@@ -87,7 +87,7 @@ class PosteriorOptions:
     al. 2018, algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
     """Number of steps, after a warm start or --start-from, that train only the inference network. Without these steps,
-    an untrained q would pull the trained p towards itself. Their validation losses are ignored."""
+    an untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""
     annealing_steps: NotNegative = 0
     """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
     step, as in Deng et al. 2018."""
@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; an option that is none gets the value in the paper"""
+    """Attention; an option that is none gets the paper's value"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None

@@ -136,7 +136,7 @@ class FitOptions:
     jit: Literal["auto", "on", "off"] = "auto"
     """Compile the training step with XLA. auto: on a GPU, if all layers allow it; on: always, and without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
-    """Half precision to compute in; none: float32. Weights and losses are always float32."""
+    """Half-precision type of the computation; none: float32. Weights and losses are always float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
     """Split each batch between copies of the model. mirrored: copies on all GPUs of this machine; multi_worker: copies
     on the machines that TF_CONFIG names; run the same command on each machine."""
@@ -241,7 +241,7 @@ class CompareOptions:
     preset: str | None = None
     """Name of a preset of `train` that applies to every run."""
     options: File | None = None
-    """YAML file with options of `train` for every run, as `train --config` reads it."""
+    """YAML file with options of `train` for every run, in the format of `train --config`."""
     start_epochs: Positive | None = None
     """For MODEL@START: how many of the --epochs train START; half by default. --max-steps is divided in proportion."""
     results: str | None = None

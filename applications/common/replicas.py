@@ -56,7 +56,7 @@ def worker_folder(path, keep=False):
 def agree(strategy, values):
     """Wait until all workers of a strategy call this function; raise `InputError` if their `values` differ.
 
-    `values` is a dictionary with the same keys in all workers. A value that is a function is called to get the value.
+    `values` is a dictionary with the same keys in all workers. If a value is a function, its result is compared.
     If a key begins with `--`, the error message shows the value.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

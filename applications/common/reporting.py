@@ -7,7 +7,7 @@ from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
 
-# Below this validation KL, the report says that a posterior has collapsed to its prior.
+# Below this validation KL, in nats, the report notes that a posterior hardly differs from its prior.
 COLLAPSED_NATS = 0.1
 
 

@@ -18,7 +18,7 @@ _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "re
 # Entries of a report that are not figures.
 _METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
-# The words of a command that name its runs.
+# Options of a command that select its runs.
 _RUNS = re.compile(r" --(models|seeds|first-seed) .*?(?= --|$)")
 
 
@@ -94,7 +94,7 @@ def _joined(environments):
 
 
 def read_results(path):
-    """Return the content of a results file, with "runs" as a dictionary from names to the records of their seeds."""
+    """Return the content of a results file, in which "runs" maps names of runs to lists of records, one per seed."""
     results, runs = json.loads(path.read_text(encoding="utf-8")), {}
     for run in results["runs"]:
         runs.setdefault(run["name"], []).append(run)

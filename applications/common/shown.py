@@ -87,7 +87,7 @@ def evenly(count, maximum):
 
 
 def joined(shown_by_model):
-    """Merge the `Shown`s of several models, a dictionary by name, into one. A merged sample contains the lines of all
+    """Merge a dictionary from names of models to `Shown`s into one `Shown`. A merged sample contains the lines of all
     models; alignments of the same sentence become panels of one plot."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():

@@ -17,7 +17,7 @@ class Interval(typing.NamedTuple):
 
 def corpus_score(metric, hypotheses, references):
     """Return a function from an array of sentence indices to the sacrebleu corpus score of these translations."""
-    # A corpus score is a function of summed sentence counts. sacrebleu's own resampling uses these private methods.
+    # Resample as sacrebleu does, with its private methods: a corpus score depends only on summed sentence counts.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 

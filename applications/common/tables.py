@@ -34,7 +34,7 @@ class Column:
     against: str | None = None
 
     def value(self, record):
-        """Return the column's metric in a record, a number or a str; `None` if the record lacks it."""
+        """Return the metric of the column from a record, as a number or str; `None` if the record lacks it."""
         value = self.of(record) if callable(self.of) else record
         for name in () if callable(self.of) else self.of.split("."):
             if isinstance(value, list):
@@ -137,7 +137,7 @@ def out_of(share, count):
 
 
 def spread(deviation):
-    """Format a standard deviation of sampled attention weights; add a remark if it is nearly 0. `None` if unknown."""
+    """Format a standard deviation of sampled attention weights; add a remark if it is nearly 0. `None` stays `None`."""
     if deviation is None:
         return None
     return f"{deviation:.1e}, effectively deterministic" if deviation < DETERMINISTIC else f"{deviation:.4f}"

@@ -162,5 +162,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return an array (pairs, 2): source tokens, at least 1, and target tokens, including the start or the end."""
+    """Return lengths (pairs, 2): of the source, at least 1, and of the target, with the start or end token."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -92,7 +92,7 @@ class DecodeOptions:
     """Decoding of validation inputs during training"""
 
     decode_every: common.NotNegative = 1
-    """Decode validation inputs once every this many epochs; 0: never."""
+    """Number of epochs from one decoding of validation inputs to the next; 0: never decode them."""
     num_decoded: common.Positive = 100
     """Number of validation inputs to decode."""
 
@@ -108,8 +108,8 @@ class UncertaintyOptions:
     uncertainty: bool = False
     """Also report how uncertain the model is about its sentences: likelihood, entropy and mutual information."""
     num_draws: common.NoneOrSeveral | None = None
-    """Number of samples from which the uncertainty is computed; 10 by default, 0 for none. The attention is sampled or,
-    if it is deterministic, the dropout."""
+    """Number of samples from which the uncertainty is computed; 10 by default, 0 for none. The attention is sampled; if
+    the attention is deterministic, dropout is sampled."""
 
     def check(self):
         if self.num_draws is not None and not self.uncertainty:

@@ -26,7 +26,7 @@ class _Writer:
 
     def __init__(self):
         self._sizes = array.array("i")
-        # Pass `dir`, because Python otherwise silently uses a different folder if it cannot write to TMPDIR.
+        # Without `dir`, Python silently uses a different folder if it cannot write to TMPDIR.
         folder = os.environ.get("TMPDIR") or None
         self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY, dir=folder)  # noqa: SIM115
         # If an error prevents `finish`, close the file here; Python would warn about an open file.
@@ -72,7 +72,7 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def columns(cls, rows, number):
-        """Return a list of `number` columns, instances of this class, from an iterable of tuples."""
+        """Convert an iterable of tuples to a list of `number` columns, which are instances of this class."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):

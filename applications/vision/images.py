@@ -39,7 +39,7 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Base class of collections whose elements have distinct ids (str). `place` is the folder or file that has them."""
+    """Base class of collections whose elements have distinct ids (str). `place` is their folder or file."""
 
     place: dataclasses.InitVar[str]
     ids: list
@@ -52,7 +52,7 @@ class ById:
         return len(self.ids)
 
     def rows_of(self, ids):
-        """Return the row number of each id, an int64 array. An `InputError` names up to five unknown ids."""
+        """Return the row numbers of ids as an int64 array. An `InputError` names up to five unknown ids."""
         row_of = {each: row for row, each in enumerate(self.ids)}
         missing = [each for each in dict.fromkeys(ids) if each not in row_of]
         if missing:
@@ -151,7 +151,7 @@ def _read_array(path):
 def decode_image(content):
     """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode.
 
-    Grey is converted to RGB, and 16 bits to 8. Transparency is ignored. The image is rotated as its EXIF data say.
+    Grey images become RGB, and 16-bit images 8-bit. Transparency is ignored. EXIF data determine the rotation.
     """
     # `decode_png` also reads JPEG. It rejects BMP, unlike `tf.io.decode_image`, which would read palettes as grey.
     return _upright(tf.io.decode_png(content, channels=3), content)

@@ -92,7 +92,7 @@ class Scene:
 
 class Caption(typing.NamedTuple):
     """A true statement about a scene: its text, and for each word a cell. Words for an object ("red circle", "circle")
-    have the cell of the object; all other words, and words for several objects ("two circles"), have -1."""
+    get the cell of the object; all other words, and words for several objects ("two circles"), get -1."""
 
     text: str
     cells: tuple
