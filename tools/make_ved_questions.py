@@ -142,8 +142,8 @@ def _words(*names):
 
 
 def _territories():
-    """Return a dictionary from two-letter codes to names of countries, if these are one word. Continents have no such
-    codes, and codes that begin with X or Z are not countries."""
+    """Return a dictionary from two-letter codes to the names of countries that consist of one word. Continents do not
+    have such codes, and codes that begin with X or Z are not countries."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 

@@ -30,8 +30,8 @@ SEEDS, KL_WEIGHTS, NUM_DRAWS = (1, 2, 3), (1.0, 0.1), 20
 # Third KL weight, for KLs of unnormalized attention weights, because the KL weights 1 and 0.1 destroyed most of the
 # attention in the task `scenes`.
 WEAKEST = 0.01
-# Alignment and prior for each form of the KL. "simplex": the KL of the normalized attention weights; otherwise, of the
-# unnormalized weights. "own family": the prior has the same family of distributions as the posterior.
+# Alignment and prior for each form of the KL. "simplex": the KL of the normalized attention weights; all other KLs are
+# of the unnormalized weights. "own family": prior and posterior have the same family of distributions.
 FORMS = {
     "softmax": lambda: ("softmax", None),
     "weibull, no KL": lambda: (kv.Weibull(), None),
@@ -112,7 +112,7 @@ def reversal(form, kl_weight, seed):
 
 
 def digits(form, kl_weight, seed):
-    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph, with 20 labelled per class."""
+    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph. 20 nodes per class are labelled."""
     features, labels, edges = digit_graph(10)
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")

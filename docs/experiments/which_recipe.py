@@ -127,7 +127,7 @@ class TaskData:
 
     def batches(self, name, seed=None, epochs=1, size=BATCH):
         """Group examples of similar length into batches. Return a dataset, its number of batches, and the order of the
-        examples in one epoch. The order depends on `seed`; `None`: not shuffled."""
+        examples in one epoch. The order depends on `seed`; if it is `None`, nothing is shuffled."""
         ids, num_first, labels = self.parts[name]
         lengths, generator = ids.row_lengths().numpy(), np.random.default_rng(seed)
         rows = []
