@@ -112,7 +112,7 @@ def reversal(form, kl_weight, seed):
 
 
 def digits(form, kl_weight, seed):
-    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph. 20 nodes per class are labelled."""
+    """Task: classify scikit-learn's digits, nodes of a ten-nearest-neighbours graph; 20 nodes per class have labels."""
     features, labels, edges = digit_graph(10)
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")
