@@ -70,7 +70,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
     BLEU-n is the geometric mean of the n-gram precisions up to order n. `lowercase` ignores case (signature: case:lc).
     """
-    # List n contains the n-th reference of every hypothesis; None marks a hypothesis with fewer references.
+    # sacrebleu expects a list with the first reference of each hypothesis, a list with the second, ...; None: missing.
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)

@@ -37,8 +37,8 @@ _NUM_SCALE = 256
 
 @dataclasses.dataclass
 class Sources:
-    """Either `regions`, which contain features, or `images`, from which a network computes them if `regions` is `None`.
-    Pictures of the attention always need `images`."""
+    """Region features (`regions`). If they are `None`, a network computes the features from `images`. Pictures of the
+    attention always need `images`."""
 
     images: Images | None
     regions: Regions | None

@@ -75,7 +75,7 @@ class RegionOptions(ExtractorOptions):
 
     @property
     def resolved(self):
-        """Options after their defaults are applied: the network, or `None` for exact features of rendered scenes."""
+        """Options with their defaults applied: {"network": ...}, with `None` for exact features of rendered scenes."""
         return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):
