@@ -46,10 +46,11 @@ def evaluate(run, part, evaluation=None):
     num_draws, feature_noise = (first_value(name, *options) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
     report["weights_sd"] = weights_deviation(run, part)
-    report["uncertainty"], p_values = uncertainty(run, part, num_draws)
+    samplers = {}  # traced once for clean and for noisy features
+    report["uncertainty"], p_values = uncertainty(run, part, num_draws, samplers=samplers)
     if feature_noise:
         report["noisy"], _ = predicted(run, part, feature_noise)
-        report["noisy"]["uncertainty"], _ = uncertainty(run, part, num_draws, feature_noise)
+        report["noisy"]["uncertainty"], _ = uncertainty(run, part, num_draws, feature_noise, samplers)
     return report, outputs | {"part": part, "p_values": p_values}
 
 
@@ -113,12 +114,13 @@ def rows_by_type(part):
     return {name: selected for name, selected in rows.items() if selected.any()}
 
 
-def uncertainty(run, part, num_draws, feature_noise=0.0):
+def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
     """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness in the model:
     "dropout", "attention" and "both". For the last source, also return the p-value of each question, from a test
     that compares the best two answers.
 
-    A prediction is the mean over `num_draws` samples. Metrics are comparable only if `num_draws` is equal.
+    A prediction is the mean over `num_draws` samples. Metrics are comparable only if `num_draws` is equal. `samplers`
+    is a dictionary of traced samplers, as in `Predictor`.
     """
     report, p_values = {}, {}
     if num_draws < 2:
@@ -127,6 +129,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
     votes, usable = part.votes.toarray(), part.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     predicting = predictor(run, part, feature_noise)
+    predicting.samplers = {} if samplers is None else samplers
     for kind in predicting.kinds:
         draws = predicting.draws(num_draws, kind)
         tested = {

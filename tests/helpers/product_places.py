@@ -11,7 +11,7 @@ from keras import layers, ops
 
 import keras_vattn as kv
 
-NUM_CALLS = 10
+NUM_CALLS = 5
 
 
 def normal(*shape):
