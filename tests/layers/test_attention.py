@@ -148,5 +148,5 @@ def test_a_list_of_inputs_as_in_keras():
     copy = keras.Model.from_config(model.get_config())
     np.testing.assert_array_equal(copy([QUERY, VALUE]), model([QUERY, VALUE]))
     for wrong in ([QUERY], [QUERY, VALUE, key, key]):
-        with pytest.raises(ValueError, match=r"A list is \[query, value\].*Received: a list of"):
+        with pytest.raises(ValueError, match=r"A list of inputs is \[query, value\].*Received: a list of"):
             layer(wrong)

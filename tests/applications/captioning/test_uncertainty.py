@@ -54,4 +54,4 @@ def test_the_report(eagerly, capsys):
     for metric, expected in (("cider", report["captions"]["cider"]), ("true", report["true"])):
         for curves in uncertainty["quality"][metric].values():
             assert curves["curve"][-1] == pytest.approx(expected)
-    assert "CIDEr of the most certain sentences" in capsys.readouterr().out
+    assert "CIDEr of the 10% to 100% most certain sentences" in capsys.readouterr().out

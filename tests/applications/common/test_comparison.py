@@ -158,7 +158,7 @@ def test_intervals_and_processes(toy, compare_words, tmp_path, commands_run, mon
     words = compare_words(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
     printed = toy.succeeds(*words)
     assert "2 seeds, mean [95% interval]" in printed
-    line = next(line for line in printed.partition("Paired")[2].splitlines() if line.startswith("| gaussian"))
+    line = next(line for line in printed.partition("Differences")[2].splitlines() if line.startswith("| gaussian"))
     assert line.count("[") == 2
     out = tmp_path / "out"
     shutil.copytree(out, tmp_path / "here")

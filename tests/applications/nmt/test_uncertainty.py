@@ -91,7 +91,7 @@ def test_lines_and_the_report(run_with, eagerly, tmp_path, capsys):
         assert set(results) == {"mutual_information", "entropy", "likelihood", "random"}
         for result in results.values():
             assert result["curve"][-1] == pytest.approx(report["translation"][metric])
-    assert "BLEU of the most certain sentences" in capsys.readouterr().out
+    assert "BLEU of the 10% to 100% most certain sentences" in capsys.readouterr().out
     # The page highlights the words on which the draws disagree.
     (label, marked) = APPLICATION.shown(run, part, outputs).samples[0][2]
     sentence = outputs["sentences"][0]
