@@ -18,15 +18,15 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return contexts, (B, T, K, D) or (B, T, K + 1, D), log p, (B, T, K), and log q, (B, T, K) or `None` if q is p.
+    """Return contexts (B, T, K, D) or (B, T, K + 1, D); log p (B, T, K); and log q (B, T, K), or `None` if q is p.
 
     Args:
         pair: The `Pair` of objective and estimator for this call.
         objective: The `LatentObjective` of the layer.
-        alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` (B, T, S), `"log_posterior"` (B, T, S) or
-            `None`.
+        alignment: Dictionary of `"value"` (B, S, D), `"keys"`, `"log_prior"` (B, T, S), and `"log_posterior"`, (B, T,
+            S) or `None`.
         seed: int32 tensor (2,), used if the estimator samples positions or noise.
-        with_baseline: Whether to append a last candidate, the average of all values under p.
+        with_baseline: Whether to append the soft baseline, the average of all values under p, as the last candidate.
     """
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
@@ -54,7 +54,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weights with which a prediction averages the candidates, float32 (B, T, K) or (B, T, K + 1).
+    """Return the log weight of each candidate in a prediction, which is a weighted average: float32 (B, T, K or K + 1).
 
     Args:
         pair: The `Pair` of objective and estimator for this call.
@@ -74,13 +74,13 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return sum_s weights[t, s] value[s], (B, T, 1, D), as the only candidate, with log p = 0 and log q = `None`."""
+    """Return the candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log p, which is 0, and its log q, `None`."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 
 
 def all_values(value, mask, shape):
-    """Return the values of all keys for every query, (B, T, S, D). The values of masked keys are 0."""
+    """Return the values of all keys for each query, (B, T, S, D), with 0 for masked keys."""
     value = value[:, None]
     if mask is not None and mask.shape[1] != 1:
         value = ops.where(mask[..., None], value, ops.zeros_like(value))

@@ -41,7 +41,7 @@ class CategoricalAttention(StochasticLayer):
     bound = LatentLogLikelihood(objective)(log_likelihood, log_p, log_q)
     ```
 
-    To predict log p of every word, call these layers without posterior logits and targets:
+    To predict log p of every word, call the same layers without posterior logits and without targets:
 
     ```
     latent = attention(query, value)
@@ -49,17 +49,17 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    In a functional model, pass the same `return_attention_scores` in every call, because Keras 3.15 reads the number of
-    outputs of a layer from its first call.
+    In a functional model, pass the same `return_attention_scores` in every call, because Keras 3.15 takes the number of
+    outputs from the first call.
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
-    `num_samples` keys sampled from q. `"hard"` samples from p; without posterior logits, `keras_vattn.posterior_draws`
-    also samples from p. `"soft"` and `"gumbel"` return one candidate, a weighted average of all values. With the soft
-    baseline, `"sample"` appends the `"soft"` average as a last candidate. Use the same dropout mask for all candidates
-    of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+    `num_samples` keys sampled from q. `"hard"` samples from p. Under `keras_vattn.posterior_draws`, a call without
+    posterior logits also samples from p. `"soft"` and `"gumbel"` return one candidate, a weighted average of all
+    values. With the soft baseline, `"sample"` appends the `"soft"` average as a last candidate. Use the same dropout
+    mask for all candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
-    With `"elbo"` the layer adds one KL with `add_loss`, in nats, summed over the queries and averaged over the batch.
-    `LatentLogLikelihood`, in contrast, returns one value for each word.
+    For `"elbo"`, the layer adds one KL with `add_loss`: in nats, summed over the queries and averaged over the batch.
+    In contrast, `LatentLogLikelihood` returns one value for each word.
 
     Formula:
         p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -70,8 +70,8 @@ class CategoricalAttention(StochasticLayer):
         "KL"(q || p) = sum_t sum_s q(z_t = s) (log q(z_t = s) - log p(z_t = s)) quad ("elbo")
 
     Args:
-        score: A score of `keras_vattn.Attention` that needs no state of a decoder, or its name. The layer neither
-            builds nor uses it if `logits` are passed. Defaults to `"dot_product"`.
+        score: A score of `keras_vattn.Attention` that needs no state of a decoder, or its name. If `logits` are passed,
+            the layer neither builds nor uses the score. Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its name, such as `"elbo/sample"`. Defaults to `"elbo"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
             Without `kl_annealing`, p and q of a small model may stay nearly uniform, because every value of a recurrent
@@ -82,7 +82,7 @@ class CategoricalAttention(StochasticLayer):
         value: (B, S, D).
         key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`.
             Candidates at masked keys are zeros.
-        training: Whether to use the objective and estimator of training instead of evaluation. Under
+        training: Whether to use the objective and estimator of training instead of those of evaluation. Under
             `keras_vattn.posterior_draws`, a training objective that samples is also used in evaluation.
         posterior_logits: Logits (B, T, S) of q, from a network that may read the target; or `None` for a prediction.
         logits: Logits (B, T, S) of p that a decoder has already computed, or `None` to compute them with `score`.
@@ -91,16 +91,16 @@ class CategoricalAttention(StochasticLayer):
     Returns:
         A dictionary. `"candidates"` has shape (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. `"log_prior"`
         and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats: -1e30 at masked keys, 0
-        for a weighted average. For objectives without a posterior, `"log_posterior"` equals `"log_prior"`; it is
-        missing if the objective needs a posterior and no posterior logits are passed. `"log_weights"`, float32, are the
-        log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p for enumerated keys,
-        renormalised p for `top_k` keys, 1/K for samples from p, renormalised p/q for samples from q. The log weight of
-        the baseline is -1e30. `"weights"` and `"posterior_weights"`, float32 (B, T, S), are p(z) and q(z), if
-        requested; q(z) needs posterior logits. Candidates of a query without a valid key are zeros.
+        for a weighted average. `"log_posterior"` equals `"log_prior"` if the objective has no posterior. It is missing
+        if the objective has one, but no posterior logits are passed. `"log_weights"`, float32, are the log weights of
+        the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1. They are p for enumerated keys,
+        renormalised p for `top_k` keys, 1/K for samples from p, and renormalised p/q for samples from q. The log weight
+        of the baseline is -1e30. If requested, `"weights"` and `"posterior_weights"`, float32 (B, T, S), are p(z) and
+        q(z); q(z) needs posterior logits. Candidates of a query without a valid key are zeros.
 
     Raises:
         ValueError: If a name is unknown, if inputs, masks or logits have the wrong shape, if posterior logits are
-            passed to an objective without a posterior, or if they are missing in training for an objective with one.
+            passed although the objective has no posterior, or if training needs posterior logits and none are passed.
 
     Example:
 
@@ -140,8 +140,8 @@ class CategoricalAttention(StochasticLayer):
         if logits_shape is None:
             if self.score.needs_decoder:
                 raise ValueError(
-                    "A score with a state needs keras_vattn.AttentionDecoder, whose `return_logits` returns "
-                    f"the `logits` of this layer. Received: score={type(self.score).__name__}, logits=None"
+                    "A score with a state needs keras_vattn.AttentionDecoder. Call it with `return_logits=True` "
+                    f"and pass its `logits` to this layer. Received: score={type(self.score).__name__}, logits=None"
                 )
             claim(self, "score", self.score)
             if not self.score.built:
@@ -171,7 +171,7 @@ class CategoricalAttention(StochasticLayer):
         with_baseline = self.objective.has_baseline_entry(pair, training)
         seed = self.noise_seed(training) if pair.draws else None
         if pair.draws and seed is None:
-            # `inference="importance_weighted/sample"` samples in every evaluation, even without a sampling request.
+            # `inference="importance_weighted/sample"` samples in every evaluation, even outside `posterior_draws`.
             seed = random.draw_seed(self.seed_generator)
         candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
         log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
@@ -205,7 +205,7 @@ class CategoricalAttention(StochasticLayer):
         return has_posterior or not self.objective.uses_posterior
 
     def _alignment(self, query, value, key, mask, posterior_logits, logits):
-        """Return a dictionary of value (B, S, D), keys, log_prior (B, T, S), and log_posterior, (B, T, S) or `None`."""
+        """Return a dictionary: value (B, S, D), keys, log_prior (B, T, S), and log_posterior, (B, T, S) or `None`."""
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -227,8 +227,8 @@ class CategoricalAttention(StochasticLayer):
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z) for the arguments of a call: a TensorFlow Probability categorical distribution over the keys with
-        batch shape (B, T). The layer must be built."""
+        """Return p(z) for the arguments of a call: a categorical distribution of TensorFlow Probability over the keys,
+        with batch shape (B, T). The layer must be built."""
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
@@ -264,7 +264,7 @@ class CategoricalAttention(StochasticLayer):
             count = self.objective.num_candidates(pair, num_keys)
             num_candidates.add(count)
             num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
-        # A size is `None` if it differs between training and evaluation.
+        # A size that differs between training and evaluation is `None`.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}

@@ -27,8 +27,8 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: Labels, int64 (R,), inside the vocabulary; or weights of every word, float32 (N, V), where N divides R
-            and row r uses `targets[r % N]`.
+        targets: Labels, int64 (R,), in [0, V); or weights of every word, float32 (N, V), where N divides R and row r
+            uses `targets[r % N]`.
         chunk_size: Maximum number of rows whose logits are in memory at once.
         row_mask: Boolean (R,), or `None` for all rows. Masked rows have value and gradient 0.
         num_blocks: Number of blocks in the first chunk. Fully masked blocks and blocks without gradients are skipped.
@@ -45,7 +45,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         chunks, num_selected = _selected_first(selected, num_chunks, size)
         block_size = ceiling(size, num_blocks)
         blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
-        # Conditions prevent TensorFlow from fusing operations and reusing memory, so use them only with masked rows.
+        # `tf.cond` prevents TensorFlow from fusing operations and reusing memory, so use it only with masked rows.
         skips_blocks = row_mask is not None and num_blocks > 1
         if not skips_blocks:
             first_chosen, probabilities = output.score_rows(chunks[0])
@@ -96,7 +96,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # log p is imprecise for p near 0. Computing it from the logits is precise, but takes two more passes.
+        # The log of a p near 0 is imprecise. Computing log p from the logits is precise, but takes two more passes.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
@@ -153,9 +153,9 @@ class _Output:
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):
-        """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
+        """Add to `totals` the gradients of rows (r,), from probabilities (r, V) and upstream gradients (r,)."""
         d_inputs, d_kernel, d_bias = totals
-        # Scale the inputs (width D), not the logits gradient (width V). The extra column yields the bias gradient.
+        # Scale the inputs (width D), not the logits gradient (width V). The last column yields the bias gradient.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
@@ -189,12 +189,12 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return each row's largest logit and the log of its probability, (r,). The log is precise, because p >= 1 / V."""
+    """Return the largest logit of each row and its log p, both (r,). log p is precise, because p >= 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return row indices in chunks (n, size), selected rows first, padded with 0; and the number of selected rows."""
+    """Return chunks (n, size) of row indices, selected rows first, padded with 0; and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
@@ -216,5 +216,5 @@ def _loop(is_needed, condition, body, start, *variables):
 
 
 def ceiling(number, divisor):
-    """Return the quotient, rounded up."""
+    """Return number / divisor, rounded up."""
     return -(-number // divisor)

@@ -31,8 +31,8 @@ def expectation(log_likelihood, log_probability):
 def score_function(log_likelihood, log_probability, baseline):
     """Return the mean log-likelihood over samples z_k, with an unbiased gradient of the expected log-likelihood.
 
-    The gradient treats the reward and the baseline as constants (Deng et al. 2018, eq. 1; sg stops a gradient). The z_k
-    are samples from q.
+    The z_k are samples from q. In the formula, sg stops the gradient, so reward and baseline are constants (Deng et al.
+    2018, eq. 1).
 
     Formula:
         "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
@@ -47,9 +47,9 @@ def score_function(log_likelihood, log_probability, baseline):
 
 
 def importance_weighted(log_likelihood, log_prior, log_posterior):
-    """Return the importance-weighted bound of Burda et al. 2016, with an unbiased gradient of its expectation.
+    """Return the importance-weighted bound of Burda et al. 2016, with an unbiased gradient estimate.
 
-    b_k are the leave-one-out baselines of VIMCO (Mnih and Rezende 2016); sg stops a gradient.
+    The b_k are the leave-one-out baselines of VIMCO (Mnih and Rezende 2016); sg stops the gradient.
 
     Formula:
         "result" = L + sum_k "sg"(L - b_k) (log q(z_k) - "sg"(log q(z_k)))
@@ -78,9 +78,8 @@ def leave_one_out(log_weights):
 def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    Bornschein and Bengio 2015 propose the method; Ba et al. 2015 add baselines, which are omitted here. The likelihood
-    has the gradient of the importance-weighted bound, and the gradient of q moves q towards p(z | y).
-    `importance_weighted` defines omega.
+    Bornschein and Bengio 2015 propose the method; this function omits the baselines of Ba et al. 2015. The likelihood
+    has the gradient of `importance_weighted`, which also defines omega; the gradient of q moves q towards p(z | y).
 
     Formula:
         "result" = log (1/K sum_k omega_k)

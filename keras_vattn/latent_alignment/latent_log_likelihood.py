@@ -18,12 +18,12 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Sampling
     a position z from q is not differentiable, so a term of value 0 adds the gradient with respect to q. The formula
-    shows one sample and the baseline b; sg stops the gradient. In expectation, the formula has the gradient of E_q log
-    p(y | z) (eq. 1). You can therefore sum and mask the values, and pass them to `fit` with the loss
-    `keras_vattn.NegativeBound`. They contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
+    shows one sample and the baseline b; sg stops the gradient. The expected gradient of the formula is the gradient of
+    E_q log p(y | z) (eq. 1), so you can sum and mask the values, and train with the loss `keras_vattn.NegativeBound`.
+    The values contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
 
-    If each example has one query, the log-likelihoods may be (B, K), and the result is (B,). The results of the
-    attention may still be (B, 1, K).
+    If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The tensors
+    of the attention may still have shape (B, 1, K).
 
     Formula:
         "result" = log p(y | z) + "sg"(log p(y | z) - b) (log q(z) - "sg"(log q(z))), quad z ~ q
@@ -36,19 +36,19 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
             with the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
         log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. It stores the objective of the attention,
-            which must equal `objective`. A slice stores no objective, so only the shapes are checked.
+            which must equal `objective`. For a slice of it, only the shape is checked.
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
             log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
-        log_prior_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. The moving average
-            ignores words that either mask excludes; so does the loss, because the result has both masks.
+        log_prior_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
+            mask excludes affect neither the moving average nor the loss, because the result has both masks.
         training: Whether to use the objective and estimator of training, as in the attention.
 
     Returns:
         Float32 (B, T), or (B,), in nats.
 
     Raises:
-        ValueError: If the number of candidates is wrong, or the attention has another objective.
+        ValueError: If the number of candidates is wrong, or if the attention has a different objective.
 
     Example:
 
@@ -173,7 +173,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         inputs.pop("training")
         log_likelihood = inputs["log_likelihood"]
         log_prior, _, _ = self._check_and_squeeze(**inputs)
-        # In training the soft baseline may be one more candidate.
+        # In training, the soft baseline may be an additional candidate.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):

@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# Default pairs at evaluation, without noise: the exact bound, or the marginal that a sampled bound estimates.
+# Default pairs at evaluation, which sample nothing: an exact bound, or the marginal instead of a sampled bound.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),
@@ -58,11 +58,11 @@ class LatentObjective:
     one source position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al.
     2018).
 
-    The list shows each objective with its estimators, default first. The formulas give the value of a word y in nats.
+    The list shows the estimators of each objective, default first. The formulas give the value of a word y in nats.
 
-    - `"soft"`: `"expected"`. The usual attention.
+    - `"soft"`: `"expected"`. The usual soft attention.
     - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` uses only the K largest
-      p(z), renormalised: K-max (section 4).
+      p(z), renormalised (K-max, section 4).
     - `"elbo"`: `"sample"`, `"enumerate"`, `"gumbel"`. The attention adds KL(q || p) to the loss (section 3).
     - `"hard"`: `"sample"`, `"enumerate"`. Like `"elbo"`, with q = p and without KL (section 2.2).
     - `"importance_weighted"`: `"sample"`. The bound from K samples of q (Burda et al. 2016), with the gradient of Mnih
@@ -85,22 +85,23 @@ class LatentObjective:
         log (1/K sum_k (p(z_k) p(y | z_k)) / (q(z_k))), quad z_k ~ q quad ("importance_weighted, wake_sleep")
 
     Args:
-        objective: An objective in the list, or objective and estimator as in `"elbo/enumerate"`. Defaults to `"elbo"`.
-        estimator: An estimator in the list. Defaults to `None`, the first estimator of the objective.
+        objective: An objective, or objective and estimator, as in `"elbo/enumerate"`. Defaults to `"elbo"`.
+        estimator: An estimator of the objective. Defaults to `None`, its first estimator.
         num_samples: Number of samples K of `"sample"`. Defaults to 1.
         top_k: Number of most probable keys in `"top_k"` and in the marginal at evaluation; `None` for all keys.
             Defaults to `None`.
         baseline: The value that the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log
             p(y | z_k): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"`, the
-            average value in training; `None`, 0; or a function of the log-likelihoods (B, T, K) whose k-th result does
-            not depend on the k-th log-likelihood. Defaults to `"soft"`.
-        baseline_decay: Factor by which every training call decays `"moving_average"`. Defaults to 0.99.
+            average value in training; `None` for 0; or a function of the log-likelihoods (B, T, K) whose k-th result
+            does not depend on the k-th log-likelihood. Defaults to `"soft"`.
+        baseline_decay: Decay factor of `"moving_average"`, applied in every training call. Defaults to 0.99.
         tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of Deng et al. 2018.
-        detach_prior: Whether to stop the gradient from the KL to p. Defaults to `False`, as in Deng et al. 2018.
-        inference: Objective and estimator at evaluation, such as `"marginal/enumerate"`. Defaults to `None`: no noise.
+        detach_prior: Whether to treat p as a constant in the KL. Defaults to `False`, as in Deng et al. 2018.
+        inference: Objective and estimator at evaluation, as in `"marginal/enumerate"`. Defaults to `None`, without
+            noise.
 
     Raises:
-        ValueError: If the objective or the estimator is not in the list, or a number is out of range.
+        ValueError: If the objective or the estimator is not in the list, or if a number is out of range.
 
     Example:
 
@@ -211,8 +212,7 @@ class LatentObjective:
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Return the number of candidates without the soft baseline; `None` if it depends on a dynamic number of
-        keys."""
+        """Return the number of candidates besides the baseline, or `None` if it depends on a dynamic number of keys."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":
@@ -220,7 +220,7 @@ class LatentObjective:
         return self.num_samples if pair.estimator == "sample" else 1
 
     def is_equivalent(self, other):
-        """Return whether two objectives are equal. Two baseline functions are equal if their serialized forms are."""
+        """Return whether two objectives are equal. Baseline functions are equal if their configs are equal."""
         return self == other or self.get_config() == other.get_config()
 
     def get_config(self):

@@ -5,12 +5,12 @@ from keras import ops
 
 from keras_vattn import random
 
-# Replaces log 0: unlike -inf, it gives 0 times LOG_ZERO = 0 and LOG_ZERO - LOG_ZERO = 0 instead of NaN.
+# Replaces log 0. 0 * LOG_ZERO and LOG_ZERO - LOG_ZERO are 0, whereas the same operations on -inf return NaN.
 LOG_ZERO = -1e30
 
 
 def log_probabilities(logits, keys):
-    """Return log softmax over the valid keys of each query, float32 (B, T, S). At masked keys it is `LOG_ZERO`.
+    """Return log softmax over the valid keys of each query, float32 (B, T, S). At masked keys, the value is `LOG_ZERO`.
 
     Args:
         logits: (B, T, S).
@@ -26,7 +26,7 @@ def is_possible(log_probability):
 
 
 def without_empty_rows(log_weights):
-    """Return log weights (B, T, K), with uniform weights in rows whose candidates are all masked."""
+    """Return log weights (B, T, K). If all candidates of a row are masked, the row gets uniform weights."""
     possible = ops.any(is_possible(log_weights), axis=-1, keepdims=True)
     return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
 

@@ -15,7 +15,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
         log_weights: Float32 (N, K).
-        chunk_size: Maximum number of inputs (N times K) whose logits are in memory at once, at least K.
+        chunk_size: Maximum number of inputs (N times K) with logits in memory at once. Values below K act like K.
     """
 
     @custom_gradient
@@ -76,7 +76,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # log p is imprecise for p near 0. Summing in log space is precise, but takes three more passes over the logits.
+    # The log of a p near 0 is imprecise. Summing in log space is precise, but reads the logits three more times.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,

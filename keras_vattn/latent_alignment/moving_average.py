@@ -1,11 +1,11 @@
-"""Compute a moving average over training calls, used as the baseline of a score-function gradient. A float32 weight
-(2,) stores a decayed sum of values and a decayed sum of ones. Their quotient is the average, not biased towards 0."""
+"""Compute a moving average over training calls, the baseline of a score-function gradient. A float32 weight (2,) stores
+a decayed sum of values and a decayed sum of ones. The average, their quotient, has no bias towards the initial 0."""
 
 from keras import ops
 
 
 def average_weight(layer):
-    """Create the weight that stores the average. Call this in `build` of the layer."""
+    """Create the weight that stores the average. Call this function in the `build` method of the layer."""
     return layer.add_weight(
         name="average",
         shape=(2,),
@@ -23,7 +23,7 @@ def average_of(average):
 
 
 def update_average(average, values, mask, decay):
-    """Add the mean of the unmasked values to the average. Values (B, T), boolean mask (B, T) or `None`."""
+    """Update the average with the mean of the unmasked values (B, T). `mask`: boolean (B, T), or `None`."""
     valid = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
     count = ops.sum(valid)
     mean = ops.divide_no_nan(ops.sum(ops.where(valid > 0, values, 0.0)), count)

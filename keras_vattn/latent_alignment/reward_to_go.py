@@ -24,9 +24,9 @@ class RewardToGo(keras.layers.Layer):
     on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t equals the
     log-likelihood of word t; terms of value 0 add the gradient. In the formula, sg stops a gradient.
 
-    The sum of the result over the words has, in expectation, the gradient of sum_t E[log p(y_t | z_<=t) +
-    entropy_weight H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound on log
-    p(y). The entropies of later steps depend on z_t, so the reward of z_t includes them.
+    The expected gradient of the sum of the results is the gradient of sum_t E[log p(y_t | z_<=t) + entropy_weight H_t].
+    H_t is the entropy of p(z_t | z_<t). Without the entropies, this sum is a lower bound on log p(y). The entropies of
+    later steps depend on z_t, so the reward of z_t includes them.
 
     ```
     attention = keras_vattn.Attention("additive", "hard")
@@ -38,9 +38,9 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead. Its
-    reward, the log-likelihood of one word, has less variance, and it offers more estimators. At inference the decoder
-    uses the expected context under p, and the result is the log-likelihood given this context. Under
+    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead. That
+    layer offers more estimators, and its reward, the log-likelihood of one word, has less variance. At inference the
+    decoder uses the expected context under p, and the result is the log-likelihood given this context. Under
     `keras_vattn.posterior_draws` the result is the log-likelihood given sampled positions.
 
     Formula:
@@ -50,8 +50,8 @@ class RewardToGo(keras.layers.Layer):
 
     Args:
         baseline: The baseline b_t. `"moving_average"`: the average log-likelihood of a word in training, times the
-            number of words from step t on. `None`: 0. Defaults to `"moving_average"`.
-        baseline_decay: Factor by which every training call decays the average. Defaults to 0.99.
+            number of words from step t on. `None` for 0. Defaults to `"moving_average"`.
+        baseline_decay: Decay factor of the average, applied in every training call. Defaults to 0.99.
         entropy_weight: Weight of the entropy bonus, at least 0. Defaults to 0.0.
 
     Call arguments:
@@ -59,9 +59,9 @@ class RewardToGo(keras.layers.Layer):
         weights: (B, T, S), the one-hot weights that the decoder sampled.
         logits: (B, T, S), the logits that the decoder returns.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
-        baseline_log_likelihood: (B, T), log-likelihoods of the words that do not depend on the positions sampled in
-            this call, or `None`. Their sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017)
-            computes them with the same layers and `training=False`. They receive no gradient.
+        baseline_log_likelihood: (B, T), word log-likelihoods that do not depend on the positions sampled in this call,
+            or `None`. Their sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017) computes them
+            with the same layers and `training=False`. No gradient flows to them.
         log_likelihood_mask: Boolean (B, T), see `logits_mask`.
         logits_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
             mask excludes have value and gradient 0.
@@ -71,8 +71,8 @@ class RewardToGo(keras.layers.Layer):
         Float32 (B, T), in nats.
 
     Raises:
-        ValueError: If the baseline is unknown, a number is out of range, or the shapes of the inputs do not match.
-        InvalidArgumentError: Raised by TensorFlow in training if the weights are not one-hot. XLA does not check.
+        ValueError: If the baseline is unknown, if a number is out of range, or if the input shapes do not match.
+        InvalidArgumentError: Raised by TensorFlow in training if the weights are not one-hot, except under XLA.
 
     Example:
 
@@ -127,7 +127,7 @@ class RewardToGo(keras.layers.Layer):
         )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
-        # Without a valid key no position is sampled, so the row adds 0.
+        # If a query has no valid key, no position is sampled, so the query adds 0.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
         drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
@@ -185,7 +185,7 @@ class RewardToGo(keras.layers.Layer):
 
 
 def _to_go(x):
-    """Return, for every step, the sum over this step and all later steps, (B, T)."""
+    """Return the sum over this step and all later steps, for each step, (B, T)."""
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 

@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default number of logits in a chunk. Training uses 256 MB in float32, because it computes rows of later chunks twice.
-# Prediction uses 32 MB, because larger chunks are not faster.
+# Default numbers of logits in a chunk. Training uses 256 MB in float32, because rows outside the first chunk are
+# computed twice. Prediction uses 32 MB, because larger chunks are not faster.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # Number of blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
@@ -31,12 +31,12 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
     gradient is 0, such as the soft baseline. Matrix products use the compute dtype, everything else is float32.
 
-    Targets may instead be weights of all V words at each step: a distribution over words, or votes, such as the ten
-    answers to a question about an image (Deng et al. 2018, section 4). A target with n votes counts n times; divide the
-    votes by their sum to count it once.
+    Instead of labels, targets may be weights of all V words at each step: a distribution over words, or votes, such as
+    ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.
+    Divide all votes by their sum to count them like one label.
 
     If each example has one query, you may omit the step axis: inputs (B, K, D) with targets (B,) or (B, V). Then omit
-    it from all inputs; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
+    the axis from all inputs; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
 
     Formula:
         p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)
@@ -46,12 +46,12 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
 
     Args:
         vocabulary_size: V, the number of words.
-        ignore_class: Integer label to ignore, such as the padding: the value and gradient of such a word are 0. If
-            targets are weights of every word, leave it `None` and set the weights to 0. Defaults to `None`.
-        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. With fewer rows,
-            nothing is computed twice. A smaller size saves memory: a training step needs about three times the memory
-            of the logits of a chunk, and more with weights of every word. `None` limits a chunk to 2**26 logits, 256 MB
-            in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
+        ignore_class: Integer label to ignore, such as the label of padding: words with this label have value and
+            gradient 0. If targets are weights of every word, use `None` and set the weights to 0. Defaults to `None`.
+        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. If one chunk is
+            enough, nothing is computed twice. A smaller size saves memory: a training step needs about three times the
+            memory of the logits of a chunk, and more with weights of every word. `None` limits a chunk to 2**26 logits,
+            256 MB in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
@@ -64,19 +64,19 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         log_weights: (B, T, K) from `keras_vattn.CategoricalAttention`, for a prediction without targets; or `None`.
         inputs_mask: Boolean (B, T), usually propagated by Keras, or `None`.
         candidates_mask: Boolean, broadcastable to (B, T, K), or `None`. `True` for possible candidates; if all keys are
-            candidates, this is the source mask. Masked candidates have value and gradient 0, and matrix products skip
-            most of them. They do not change the objective, because their log p(z) is -1e30. If all candidates of a word
-            are masked, all of them count, as in `keras_vattn.LatentLogLikelihood`.
+            candidates, pass the source mask. Masked candidates have value and gradient 0, and matrix products skip most
+            of them. The objective is unchanged, because masked candidates have log p(z) = -1e30. If all candidates of a
+            word are masked, all of them count, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
-        Float32, in nats. With targets: their log-likelihood under each z_k, (B, T, K); words of `ignore_class` and
-        masked words have value and gradient 0, and the mask of the result excludes them. With `log_weights`: log p of
-        every word, (B, T, V), computed in chunks of rows; p is a sum over all keys or the `top_k` keys, or an average
-        over sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
+        Float32, in nats. With targets: the log-likelihood of the targets under each z_k, (B, T, K). Words of
+        `ignore_class` and masked words have value and gradient 0, and the mask of the result excludes them. With
+        `log_weights`: log p of every word, (B, T, V), computed in chunks of rows; p is a sum over all keys or the
+        `top_k` keys, or an average over sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
 
     Raises:
-        ValueError: If a size is not positive, a shape is wrong, `log_weights` and targets are both passed,
-            `candidates_mask` is passed without targets, or weights of every word are combined with `ignore_class`.
+        ValueError: If a size is not positive, if a shape is wrong, if both `log_weights` and targets are passed, if
+            `candidates_mask` is passed without targets, or if `ignore_class` is set for weights of every word.
 
     Example:
 
@@ -163,7 +163,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        # Put candidates first: the rows of the last candidate, the baseline, are then contiguous and can be skipped.
+        # With the candidate axis first, the rows of the last candidate (the baseline) are contiguous and easy to skip.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if word_mask is not None:
             targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)
