@@ -8,12 +8,12 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
-    The layer has the arguments of Keras's layer, and in float32 without XLA it gives Keras's mask for the same seed. On
-    a CPU, XLA spends the work of four random numbers on each number of Keras's masks. These masks also depend on the
-    dtype and on XLA; the masks of this layer depend on neither. Each replica uses a different mask.
+    The arguments are those of Keras's layer. In float32 without XLA, the same seed results in the same mask. On a CPU,
+    XLA does the work of four random numbers for each number of Keras's mask. Keras's mask also depends on the dtype and
+    on the use of XLA; the mask of this layer depends on neither. Each replica uses a different mask.
 
     Args:
-        rate: Probability that a number is set to 0, in [0, 1].
+        rate: Probability in [0, 1] that a number is set to 0.
         **kwargs: All other arguments of `keras.layers.Dropout`: `noise_shape` and `seed`.
 
     Call arguments:

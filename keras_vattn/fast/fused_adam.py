@@ -10,9 +10,9 @@ import tensorflow as tf
 class FusedAdam(keras.optimizers.Adam):
     """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a kernel of TensorFlow.
 
-    Arguments and variables are those of Keras's Adam, which needs a dozen passes; results agree up to rounding.
-    `global_clipnorm` copies the gradients only if their norm is too large. The code of Keras still runs for
-    `amsgrad=True`, for embeddings without `global_clipnorm`, and to clip accumulated gradients.
+    Keras's Adam needs a dozen passes. Arguments and variables are the same, and results agree up to rounding. With
+    `global_clipnorm`, gradients are copied only if they are clipped. The code of Keras still runs for `amsgrad=True`,
+    for embeddings without `global_clipnorm`, and to clip accumulated gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -31,7 +31,7 @@ class FusedAdam(keras.optimizers.Adam):
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # Set this to `None`, so that Keras does not clip. `apply` clips instead.
+            # Set `global_clipnorm` to `None`, because `apply` clips instead of Keras.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -77,7 +77,7 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def _clipped(gradients, max_norm):
-    """Scale gradients, tensors or `None`, so that their global norm is at most `max_norm`."""
+    """Return gradients (tensors or `None`), scaled to a global norm of at most `max_norm`."""
     if all(x is None for x in gradients):
         return gradients
     # As in Keras, the norm of a sparse gradient counts both rows of a word that occurs twice.

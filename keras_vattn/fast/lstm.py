@@ -13,13 +13,13 @@ class LSTM(keras.layers.LSTM):
     """Replacement for `keras.layers.LSTM` that trains faster on a CPU.
 
     Arguments, weights, masks and results are those of the Keras layer, so this layer also works inside
-    `keras.layers.Bidirectional`. One product before the loop multiplies all inputs. After the backward loop, one
-    product per kernel computes the gradient of the kernel. The code of Keras still runs with cuDNN on a GPU, with
-    `unroll=True`, `recurrent_dropout`, non-default activations, another cell, and `implementation=1` with dropout. In
-    training the layer has no second derivatives.
+    `keras.layers.Bidirectional`. Before the loop, one product multiplies all inputs by the kernel. After the backward
+    loop, one product per kernel computes the gradient of the kernel. The code of Keras still runs with cuDNN on a GPU,
+    with `unroll=True`, `recurrent_dropout`, non-default activations, another cell, and `implementation=1` with dropout.
+    Second derivatives are not available in training.
 
     XLA cannot compile cuDNN. `use_cudnn=False` selects the loop of this layer on a GPU too, so that XLA can compile the
-    training step. cuDNN needs masks that are padded on the right. It rejects sequences without a valid step; this layer
+    training step. cuDNN needs masks padded on the right. It rejects sequences without a valid step, but this layer
     accepts them.
 
     Args:
@@ -33,11 +33,11 @@ class LSTM(keras.layers.LSTM):
         training: Whether to apply dropout.
 
     Returns:
-        The last output (B, units), or all outputs (B, T, units) with `return_sequences=True`. With `return_state=True`
+        The last output (B, units), or all outputs (B, T, units) with `return_sequences=True`. With `return_state=True`,
         also h and c.
 
     Raises:
-        ValueError: If `keras.layers.LSTM` would raise it.
+        ValueError: In the same cases as `keras.layers.LSTM`.
 
     Example:
 
@@ -65,7 +65,8 @@ class LSTM(keras.layers.LSTM):
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
-            # A masked step outputs zeros, or repeats the previous output. Before the first valid step both are zeros.
+            # At masked steps, the loop repeats the last output. Keras outputs zeros with `zero_output_for_mask`, and at
+            # all masked steps before the first valid step.
             is_output = inputs["mask"]
             if not self.zero_output_for_mask:
                 is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0

@@ -1,4 +1,4 @@
-"""Recurrent decoders with attention or latent variables, and the parts from which to build your own decoder."""
+"""Recurrent decoders with attention or latent variables, and parts to build your own decoder from."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
 from keras_vattn.recurrent.cells import CELLS, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell

@@ -21,17 +21,17 @@ QUERIES = ("current", "previous")
 class AttentionDecoder(RecurrentDecoder):
     """Recurrent decoder that attends to a memory at every step, with any `keras_vattn.Attention`.
 
-    A call first projects the memory and the inputs, and generates all noise. The loop contains only the operations that
-    depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. Papers use different queries,
-    and feed different contexts to the cell, so both are arguments:
+    A call first projects the memory and the inputs, and generates all noise. The loop over steps contains only the
+    operations that depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. Papers use
+    different queries and feed different contexts to the cell, so `query` and `feeding` select them:
 
     - `query="previous"` (Bahdanau et al. 2015): the query is the previous state of the first layer. The context enters
       the first cell at the same step.
     - `query="current"` (Luong et al. 2015; code of Bahuleyan et al. 2018): the query is the output of the top layer.
       The context enters the first cell at the next step.
-    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the context expected under p, which depends on
-      neither samples nor dropout nor the posterior (Deng et al. 2018). `"off"` feeds nothing; attention then runs once
-      after the loop, unless its score has a state.
+    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the expected context under p. This context
+      depends on neither samples nor dropout nor the posterior (Deng et al. 2018). `"off"` feeds nothing, so attention
+      runs once after the loop, unless its score has a state.
 
     With `residual=True`, every layer after the first adds its input to its output.
 
@@ -64,14 +64,14 @@ class AttentionDecoder(RecurrentDecoder):
         posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked
             step adds no KL.
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
-        return_logits: Whether to return the queries and the logits of the attention weights, for a call of
+        return_logits: Whether to return the queries and the logits of the attention weights, to pass them to
             `keras_vattn.CategoricalAttention`. Defaults to `False`.
         return_state: Whether to return the last state. Defaults to `False`.
         training: Whether to sample noise and apply dropout.
 
     Returns:
         A dictionary with `"hidden"` (B, T, units) and, with attention, `"context"` (B, T, Dm). If requested, it also
-        contains `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"` (B, T, S), float32, and `"state"`, a list
+        contains `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"`, float32 (B, T, S), and `"state"`, a list
         like `initial_state`.
 
     Raises:
@@ -123,7 +123,7 @@ class AttentionDecoder(RecurrentDecoder):
         self.cells = self._make_cells(cell)
 
     def _make_cells(self, identifier):
-        """Return one cell for each layer: new cells for a name or a class, copies of an instance or a config."""
+        """Return one cell per layer. Create the cells from a name or a class; copy an instance or a config."""
         options = {
             "kernel_initializer": self.kernel_initializer,
             "recurrent_initializer": self.recurrent_initializer,
@@ -188,7 +188,7 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step, with the code that training runs. The method is pure: it uses no loss, metric or seed.
+        """Run one decoding step, the same as in training. It has no side effects and uses no loss, metric or seed.
 
         Args:
             inputs: (B, D), the input of this step.
@@ -198,7 +198,7 @@ class AttentionDecoder(RecurrentDecoder):
 
         Returns:
             A dictionary and the next state. The dictionary contains `"hidden"` (B, units) and, with attention,
-            `"context"` (B, Dm), `"weights"` (B, S), `"query"` (B, units) and `"logits"` (B, S), float32.
+            `"context"` (B, Dm), `"weights"` (B, S), `"query"` (B, units) and `"logits"`, float32 (B, S).
         """
         results, state = super().step(inputs, state, memory, noise)
         names = ("hidden", "context", "weights", "query", "logits")

@@ -8,7 +8,7 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of recurrent cells. Inputs are projected before the loop over steps; contexts are added inside it.
+    """Base class of recurrent cells. Inputs are projected before the loop over steps; contexts are added in the loop.
 
     Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
     Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper
@@ -16,8 +16,8 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
     dropout outside the cell, because a Keras cell caches its dropout mask and fails on a second trace.
 
     A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
-    `num_gates`, the number of gates of width `units`; and `context_gates`, a slice of the gates that receive the
-    context. Create further weights in `build`, after `super().build`.
+    `num_gates`, the number of gates of width `units`; and `context_gates`, a slice that selects the gates to which the
+    context is added. Create further weights in `build`, after `super().build`.
 
     Formula:
         "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b
@@ -109,7 +109,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Return the projected inputs. If there is a context, (B, Dc), add C times the context to the context gates."""
+        """Return the projected inputs. If a context (B, Dc) is passed, add C times the context to the context gates."""
         self.check_context(context)
         if context is None:
             return projected
@@ -151,7 +151,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Run one step of an upper cell of a stack, without side effects. The loop computes its inputs (B, D)."""
+        """Run one step of an upper cell of a stack, without side effects. `inputs`: (B, D), not yet projected."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
@@ -193,7 +193,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 class LSTMCell(RecurrentCell):
     """Long short-term memory cell with the gate order of Keras (i, f, g, o) and the states h and c.
 
-    Implements Hochreiter and Schmidhuber 1997 like `keras.layers.LSTM`. The bias of the forget gate f starts at 1.
+    Implements Hochreiter and Schmidhuber 1997, as `keras.layers.LSTM` does. The bias of the forget gate f starts at 1.
 
     Formula:
         (i, f, g, o) = W x_t + C * "context"_t + U h_(t-1) + b
@@ -236,7 +236,7 @@ class LSTMCell(RecurrentCell):
 
     def upper_kernels(self):
         if type(self) is not LSTMCell:
-            # A subclass may override `step`, and only `upper_step` of the base class calls `step`: use the base class.
+            # Use the methods of the base class, because they call `step`, which the subclass may override.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),
@@ -259,7 +259,7 @@ class LSTMCell(RecurrentCell):
 class GRUCell(RecurrentCell):
     """Gated recurrent unit in the default form of Keras (`reset_after=True`, gates z, r, h), with the state h.
 
-    Implements Cho et al. 2014 like `keras.layers.GRU`.
+    Implements Cho et al. 2014, as `keras.layers.GRU` does.
 
     Formula:
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u

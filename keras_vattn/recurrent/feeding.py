@@ -5,8 +5,8 @@ from keras import ops
 class Feeding:
     """Selects the attention result that the cell of a decoder receives, and the weights that update a score's state.
 
-    `Feeding` is a base class. A subclass overrides `context`. It also overrides `width` if its context is not as wide
-    as the context of the attention. To save a model, register the subclass with
+    `Feeding` is a base class. A subclass overrides `context`. If its context is not as wide as the context of the
+    attention, the subclass also overrides `width`. To save a model, register the subclass with
     `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
 
     Example:
@@ -33,11 +33,11 @@ class Feeding:
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) that update the state of the score, if the score has one."""
+        """Return the weights (B, S) that update the state of the score, if the score has a state."""
         return attended["weights"]
 
     def width(self, context_width):
-        """Return the width of the result of `context`, if the contexts of the attention have width `context_width`."""
+        """Return the width Dc of the result of `context`. `context_width` is the width of the attention context."""
         return context_width
 
     def get_config(self):
@@ -78,7 +78,7 @@ class SampledFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the cell receives the context expected under p, without sampling or dropout (Deng et al. 2018).
+    """`"expected"`: the cell receives the expected context under p, without sampling or dropout (Deng et al. 2018).
 
     Example:
 

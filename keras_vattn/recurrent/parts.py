@@ -1,4 +1,4 @@
-"""Define the parts of a recurrent decoder: cells, attention, latent variables and results for the next step."""
+"""Define the parts of a recurrent decoder: cells, attention, latent variables, and results passed to the next step."""
 
 from keras import ops, tree
 
@@ -14,9 +14,9 @@ class Part:
 
     The parts share four dictionaries: `memory` and `noise`, computed before the loop; `state`, which a step passes to
     the next step; and `results` of the current step. A part adds values under unique names, and may read all values. In
-    a step, `results` contains the results of earlier parts, and `state` the values from before the step.
+    a step, `results` contains the results of earlier parts, and `state` contains the values of the last step.
 
-    A part is a plain object. It uses layers that belong to the decoder, which tracks and saves them.
+    A part is a plain object, not a layer. It uses layers that belong to the decoder, so Keras tracks and saves them.
 
     Example:
 
@@ -27,13 +27,13 @@ class Part:
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
-    # Whether `after` computes the results of all steps at once. Set it if no step depends on the results.
+    # Whether `after` computes the results of all steps at once. Set this if no step depends on these results.
     leaves_loop = False
     # A `keras.random.SeedGenerator`, for a part that samples noise without a layer.
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return the entries that this part adds to the dictionary `memory`, from the memory and mask of the call."""
+        """Compute the entries that this part adds to the dictionary `memory`, from the memory and mask of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
@@ -42,28 +42,28 @@ class Part:
         return {}
 
     def draw_seeds(self, memory, training):
-        """Return the seeds of a call. By default, training uses one seed of `seed_generator` for noise and dropout. If
-        a layer of the part samples, return the layer's `draw_seeds(training)`. `keras_vattn.Sampler(model,
+        """Return the seeds of a call. By default, training uses one seed from `seed_generator` for noise and dropout.
+        If a layer of the part samples, call the layer's `draw_seeds(training)` instead. `keras_vattn.Sampler(model,
         dropout=True)` calls this method with `training=True` and uses only the dropout seed."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 
     def draw_noise(self, batch_size, num_steps, memory, seeds):
         """Return the noise of all steps, a structure of (B, T, ...) tensors; each step receives a slice. Dropout masks
-        use `seeds.dropout`, other noise uses `seeds.noise`; a seed of `None` means no noise. The noise receives no
-        gradient, so compute values that depend on a weight, such as a learned dropout rate, in the step."""
+        use `seeds.dropout`, other noise uses `seeds.noise`; a seed of `None` means no noise. No gradient flows to the
+        noise, so use weights, such as a learned dropout rate, only in `step`."""
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return the initial state of this part, a dictionary. `initial_state` is an argument of the call."""
+        """Return the initial state of this part, a dictionary. `initial_state` is the argument of the call."""
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return the results and next state of this part, dictionaries of (B, ...) tensors, without side effects."""
+        """Return results and next state of this part, two dictionaries of (B, ...) tensors, without side effects."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results for all steps, (B, T, ...), without side effects. Used after the loop if `leaves_loop`."""
+        """Return the results of all steps, (B, T, ...), without side effects. Called only with `leaves_loop` set."""
         return {}
 
     def kept(self, inputs):
@@ -71,7 +71,8 @@ class Part:
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Call `add_loss` at most once, for all steps. `results`: the inputs and the `kept` results; `mask`: (B, T)."""
+        """Call `add_loss` at most once. `results`: inputs and `kept` results of all steps, (B, T, ...); `mask`: (B,
+        T)."""
 
 
 class CellsPart(Part):
@@ -174,8 +175,8 @@ class AttentionPart(Part):
         attention: A built `Attention`.
         query: Function of `results` and `state` that returns the query, (B, Dq).
         feeding: A `Feeding`, or `None` to feed nothing. Defaults to `None`.
-        leaves_loop: Whether to attend once after the loop, for all steps. Set it if no step depends on the attention.
-            It has no effect if the score has a state. Defaults to `False`.
+        leaves_loop: Whether to attend once after the loop, for all steps. Set this if no step depends on the attention.
+            The option has no effect if the score has a state. Defaults to `False`.
         name: Key of this part in `memory` and `noise`. A name other than `"attention"` also prefixes the results and
             inputs of the part, as in `"image_context"`.
 
@@ -287,8 +288,8 @@ class LatentPart(Part):
             generation, z is sampled from p, and no KL is added.
         prior: Function of `results` and `state` that returns the concatenated mean and log sigma of p, (B, 2 units); or
             `None` for N(0, I). Defaults to `None`.
-        name: Key of z, and prefix of the parameters of q and p, `"latent_posterior"` and `"latent_prior"`. Defaults to
-            `"latent"`.
+        name: Key of z, and prefix of the keys of the parameters of q and p, such as `"latent_posterior"` and
+            `"latent_prior"`. Defaults to `"latent"`.
 
     Example:
 

@@ -26,7 +26,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         training: Whether to sample noise and apply dropout.
 
     Returns:
-        A dictionary of (B, T, ...) tensors, whose keys are listed in the class attribute `gives`.
+        A dictionary of (B, T, ...) tensors. The class attribute `gives` lists its keys.
 
     Example:
 
@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` itself reads requests for dropout at inference.
+    # `draw_noise` handles requests for dropout at inference, so `keras_vattn.draws` does not replace `call`.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):
@@ -64,8 +64,8 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). The parts
-        choose the seeds; without a seed a part adds no noise."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each part
+        draws its seeds; without a seed, a part adds no noise."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
@@ -85,10 +85,10 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step, with the code that training runs. The method is pure: it uses no loss, metric or seed.
+        """Run one decoding step, the same as in training. It has no side effects and uses no loss, metric or seed.
 
         Args:
-            inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors, one of them `"inputs"`.
+            inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors with the key `"inputs"`.
             state: Result of `start`, or the state that the previous step returned.
             memory: Result of `prepare_memory`.
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
@@ -118,10 +118,10 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         keep=("hidden",),
         training=None,
     ):
-        """Run all steps and add their losses. Use this method to implement `call`.
+        """Run all steps and add the losses. A subclass uses this method to implement `call`.
 
         Args:
-            inputs: Dictionary of (B, T, ...) tensors, one of them `"inputs"`.
+            inputs: Dictionary of (B, T, ...) tensors with the key `"inputs"`.
             memory: As in the call.
             initial_state: As in the call.
             inputs_mask: As in the call.

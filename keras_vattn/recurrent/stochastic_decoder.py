@@ -20,17 +20,17 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticDecoder(RecurrentDecoder):
-    """VRAE-SA (Chien and Wang 2019): recurrent decoder that infers a latent variable at every step from attention.
+    """VRAE-SA (Chien and Wang 2019): recurrent decoder that infers a latent variable from attention at every step.
 
     The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
-    p(tilde(c)_t | z_t) and must be as wide as c_t. Chien and Wang print a width of 32, which neither c_t nor the
-    auxiliary term allows.
+    p(tilde(c)_t | z_t) and must be as wide as c_t. Chien and Wang print a width of 32, but this width fits neither c_t
+    nor the auxiliary term.
 
-    Concatenate the latent variable z_enc of the whole sentence with every input x_t. c_t does not enter the state, so
-    the memory influences the words only through z_t. If `prediction` is informed, tilde(c)_t carries information about
-    the memory into the state: it is a sample of Normal(c_t, diag(sigma^2)), or c_t itself if nothing is sampled.
-    Because c_t depends on later words, the bound then includes the KL to p(tilde(c)_t | z_t). Without a memory, as in
-    generation, z_t is sampled from its prior, tilde(c)_t is sampled from `prediction`, and no KL is added.
+    Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. c_t does not enter the state, so
+    the memory influences the words only through z_t. If `prediction` has `informed=True`, tilde(c)_t also carries
+    information about the memory into the state: it is a sample of Normal(c_t, diag(sigma^2)), or c_t itself if nothing
+    is sampled. The bound then includes the KL to p(tilde(c)_t | z_t), because c_t depends on later words. Without a
+    memory, as in generation, z_t is sampled from its prior and tilde(c)_t from `prediction`, and no KL is added.
 
     After the loop, up to three calls of `add_loss` add KL(q || p), the auxiliary term or KL of `prediction`, and a KL
     of the attention, each summed over the unmasked steps.
@@ -50,16 +50,16 @@ class StochasticDecoder(RecurrentDecoder):
         prediction: A `PredictedContext` (or its config) as wide as the context (Dm for most attentions), or `None` to
             create one with `kl_weight=0.0`, which drops the auxiliary term. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
-        informed: Whether q(z_t) depends on the attention. `False` is for control experiments: there is no q, z_t is
-            always the mean of its prior, and attention influences words only through an informed `prediction`. Defaults
-            to `True`.
+        informed: Whether to infer z_t from the attention. `False` is for control experiments: there is no q, z_t is
+            always the mean of its prior, and attention influences words only if `prediction` has `informed=True`.
+            Defaults to `True`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words concatenated with z_enc.
         memory: (B, S, Dm), or `None` to sample from the prior instead of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
         inputs_mask: Boolean (B, T), usually propagated by Keras. A masked step does not change the state and adds
-            nothing to a loss.
+            nothing to the losses.
         memory_mask: Boolean (B, S), usually propagated by Keras.
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
         return_distributions: Whether to return the parameters of q and p. Defaults to `False`.
@@ -147,13 +147,13 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
     def _initialize_prior_kernel(self, shape, dtype=None):
-        """Return an initial kernel from the initializer of the posterior's kernels."""
+        """Return the initial kernel of p, from the kernel initializer of q."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return an initial bias that gives p the initial log sigma of q. Any other bias would make the initial KL
-        larger."""
+        """Return the initial bias of p. It sets log sigma of p to the initial log sigma of q, which minimizes the
+        initial KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
@@ -287,7 +287,7 @@ class _PriorMean(LatentPart):
 
 
 class _PredictionPart(Part):
-    """Predicts c~ from z; the result is `"predicted_context"`. After the loop, adds the auxiliary term or the KL.
+    """Predicts c~ from z, as the result `"predicted_context"`, and adds the auxiliary term or the KL after the loop.
 
     Args:
         prediction: A built `PredictedContext`.
@@ -322,7 +322,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return c. If c~ is informed, use the predicted mean in examples without a valid key, so that q equals p."""
+        """Return c, or the mean of an informed prediction in examples without a valid key, so that q equals p."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context
