@@ -9,14 +9,14 @@ from keras_vattn.support import keras_private
 
 
 class FeatureInputs:
-    """Mixin of layers whose weights depend on the width of an input, the length of its last axis.
+    """Mixin of layers whose weights depend on the width (the length of the last axis) of an input.
 
     If the width of an input differs from its width in `build`, the layer raises a ValueError that names the argument.
     Keras's `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis contains features.
-        width_arguments: Names of the feature arguments whose width affects weight shapes. Defaults to all of them.
+        width_arguments: Names of the feature arguments whose width affects weight shapes. Defaults to all of these.
     """
 
     feature_arguments = ()
@@ -43,7 +43,7 @@ class FeatureInputs:
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
         for each in (built, shapes):
-            # Without `key`, `value` also contains the keys.
+            # If no `key` is passed, `value` also contains the keys.
             each.setdefault("key", each.get("value"))
         for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)

@@ -1,4 +1,4 @@
-"""A variant of `tf.custom_gradient` that frees the gradient together with the graph of the call."""
+"""Define a variant of `tf.custom_gradient` that frees the gradient together with the graph of the call."""
 
 import functools
 import weakref
@@ -46,7 +46,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether a gradient tape records operations now. No tape records the forward pass of a custom gradient."""
+    """Return whether a gradient tape is recording operations. No tape records the forward pass of a custom gradient."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

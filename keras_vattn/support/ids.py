@@ -1,4 +1,4 @@
-"""Cast word ids, labels and other integers, which are floats if a `keras.Input` has no explicit dtype."""
+"""Cast word ids, labels and other inputs to integers, because a `keras.Input` without a dtype creates floats."""
 
 import keras
 import numpy as np
@@ -9,10 +9,10 @@ from keras import ops
 def as_integers(name, x, dtype="int64"):
     """Return a tensor of integers.
 
-    `keras.Input` creates floats by default, so floats are cast, as in `keras.layers.Embedding`.
+    Floats are cast, as in `keras.layers.Embedding`, because `keras.Input` creates floats by default.
 
     Raises:
-        ValueError: If a float is not a whole number. Values in a graph are not checked.
+        ValueError: If a float is not a whole number. Values are not checked in graph mode.
     """
     x = ops.convert_to_tensor(x)
     if keras.backend.is_float_dtype(x.dtype) and not tf.is_symbolic_tensor(x):

@@ -1,8 +1,8 @@
 """Access private names of Keras and TensorFlow. Other modules must not use private names.
 
-There are three exceptions, methods that classes override: `_get_own_losses` in `StochasticLayer`, `_compute_attention`
-in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. For each name, `FEATURES` lists the feature that
-needs the name, and the consequence if a version of Keras or TensorFlow lacks it. tests/support/test_keras_private.py
+Three exceptions are methods that classes override: `_get_own_losses` in `StochasticLayer`, `_compute_attention` in
+`MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. For each name, `FEATURES` lists the feature that
+needs the name, and what happens if a version of Keras or TensorFlow lacks the name. tests/support/test_keras_private.py
 fails if a new version changes one of the names.
 """
 
@@ -83,7 +83,7 @@ def available(value, name, owner):
 
 
 def save_as(new_class, registered_class):
-    """Make Keras save instances of `new_class` under the name of `registered_class`, which also loads them."""
+    """Make Keras save instances of `new_class` as `registered_class`. Loading them calls `registered_class`."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
     GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
@@ -143,8 +143,8 @@ def flatten_layers(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Make a built layer accept new weights and sublayers in this context. If the layer is not built, it also accepts
-    them after the context."""
+    """Make a layer accept new weights and sublayers in this context, even if it is built. A layer that is not built
+    remains unlocked after the context."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
@@ -155,7 +155,7 @@ def unlocked(layer):
 
 
 def own_losses(layer):
-    """Return the losses that a layer itself added, without the losses of its sublayers."""
+    """Return the losses that a layer added itself, without the losses of its sublayers."""
     method = getattr(keras.layers.Layer, "_get_own_losses", None)
     return method(layer) if available(method, "_get_own_losses", "keras.layers.Layer") else []
 
@@ -185,7 +185,7 @@ def computes_weights_as_keras(layer_class):
 
 
 def changes_scores_alone(layer_class):
-    """Return whether a subclass of `keras.layers.Attention` overrides neither `call` nor a private method, except
+    """Return whether a subclass of `keras.layers.Attention` inherits `call` and all private methods except
     `_calculate_scores`."""
     base = keras.layers.Attention
     if not hasattr(base, "_calculate_scores"):
@@ -223,8 +223,8 @@ def set_cardinality(dataset, num_batches):
 
 
 def take_gradient(operation):
-    """Remove the gradient function of an operation of `tf.custom_gradient` from TensorFlow's registry, and return its
-    name and the function. Return `None` if the registry has no gradient for the operation."""
+    """Remove the gradient function that `tf.custom_gradient` registered for an operation from TensorFlow's registry.
+    Return its name and the function, or `None` if the registry does not contain it."""
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
         return None
@@ -242,7 +242,7 @@ def forget_gradient(name):
 
 
 def in_xla():
-    """Return whether XLA will compile the operations that are currently created. Return `True` if this is unknown."""
+    """Return whether XLA will compile the operations that are being created. Return `True` if this is unknown."""
     if tf.executing_eagerly():
         return False
     return GraphOrParentsInXlaContext is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

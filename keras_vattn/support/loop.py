@@ -1,14 +1,14 @@
 """Run a step over all time steps, eagerly, in graph mode or under XLA, with a static or dynamic length.
 
 TensorFlow's gradient of a `tf.while_loop` stores every intermediate value of every step, and adds up the gradient of
-each kernel step by step. In training, `scan` uses its own backward loop instead. The forward loop stores the states and
-the products with kernels (`products.py`) of every step. The backward loop recomputes the other values of a step, which
-is cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
+each kernel step by step. In training, `scan` uses its own backward loop instead. For every step, the forward loop
+stores the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which is
+cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
 
 Before you change this module: in training a step is traced once (`traced_step.py`), and both loops copy its operations.
 Variables are read before the loop, and both loops use these values. If a step samples, assigns, prints, or reads a
-variable in a branch or an inner loop, `scan` uses TensorFlow's gradient, which is correct but slower, so tests of
-values do not notice. Under XLA, a loop without `maximum_iterations` has no gradient.
+variable in a branch or an inner loop, `scan` uses TensorFlow's gradient. It is slower but correct, so tests that
+compare values still pass. Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 
 import tensorflow as tf
@@ -35,16 +35,16 @@ def scan(step, state, inputs, length, training=False, noise=()):
         state: Structure of tensors. The step must not change their shapes and dtypes.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether you will compute a gradient. With `False` the gradient is also correct, but slower. With
-            `True` the gradient cannot be differentiated again.
-        noise: Keys of `inputs`, if it is a dictionary, whose tensors need no gradient.
+        training: Whether a gradient will be computed. If `False`, the gradient is also correct, but slower. If `True`,
+            the gradient itself cannot be differentiated.
+        noise: If `inputs` is a dictionary, the keys of the tensors that need no gradient.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    # At length 0 the loop runs one step on zeros and discards it. For other lengths, padding and slicing copy nothing.
+    # At length 0, the loop runs one step on zeros and discards it. At other lengths, padding and slicing copy nothing.
     is_static = bool(tf.get_static_value(length))
     num_steps = length if is_static else tf.maximum(length, 1)
     if not is_static:
@@ -98,7 +98,7 @@ class _Loop:
 
     def run(self, step):
         """Return lists of the outputs, (T, B, ...), and of the last state. TensorFlow computes the gradient."""
-        # Read inputs from arrays, because the gradient of a slice of a tensor is as large as the tensor.
+        # Read inputs from a `TensorArray`, because the gradient of a slice of a tensor is as large as the tensor.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
         def call(time, flat_state):
@@ -156,7 +156,7 @@ class _Loop:
         return [array.stack() for array in arrays], last
 
     def _run_backward(self, has_gradient, states, results, output_gradients, state_gradients):
-        """Return a list of the gradients of inputs, first state, shared tensors and kernels.
+        """Return the gradients of the inputs, the first state, the shared tensors and the kernels, in one list.
 
         Args:
             has_gradient: List of booleans, `True` for inputs that need a gradient.
@@ -219,7 +219,7 @@ def _read(tensors, time):
 
 
 def _forbid_gradient(gradient):
-    # A second gradient would be wrong, because the stored products are constants for it.
+    # A second gradient would be wrong, because the backward loop treats the stored products as constants.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras import ops
 
-# The logit of a masked key, close to the most negative float32.
+# The logit of a masked key, close to the lowest float32.
 LOWEST = -3.4e38
 
 
@@ -34,16 +34,16 @@ def boolean_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def both(first, second):
-    """Return the logical and of two boolean masks. `None` is a mask that is `True` everywhere."""
+    """Return the logical and of two boolean masks. `None` stands for a mask that is `True` everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def zero_unseen(mask, *sequences):
-    """Set sequences (B, S, D) to 0 at positions that are masked for all queries. `None` remains `None`.
+    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. `None` is returned as `None`.
 
-    Masked positions may contain NaN, and the product of NaN with a weight of 0 is NaN.
+    Masked positions may contain NaN, and NaN times a weight of 0 is NaN.
     """
     if mask is None:
         return sequences
@@ -67,7 +67,7 @@ def check_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def check_sequences(query_shape, value_shape, key_shape):
-    """Raise ValueError unless the shapes are (B, T, Dq), (B, S, D) and (B, S, Dk) with equal B and S."""
+    """Raise ValueError unless the three shapes are (B, T, Dq), (B, S, D) and (B, S, Dk) with equal B and S."""
     for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
         if len(shape) != 3:
             raise ValueError(f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}")
@@ -104,8 +104,8 @@ def fits(shape, expected, broadcast=False):
 
 
 def where_rows(mask, new, old):
-    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old`, of equal shape, elsewhere.
+    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old` elsewhere. Shapes are equal.
 
-    `ops.where` would read shapes in every step of a backward loop, which makes a masked LSTM 5 % slower.
+    `ops.where` would make a masked LSTM 5 % slower, because it reads shapes in every step of the backward loop.
     """
     return tf.raw_ops.Select(condition=mask, x=new, y=old)

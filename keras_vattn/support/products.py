@@ -20,8 +20,8 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    Use `product` in a step for every product with a weight or with a projection of the memory. In a step, x has one row
-    per example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
+    In a step, use `product` for every product with a weight or with a projection of the memory, with one row of x per
+    example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
     where possible, because the gradient of a rank-3 matmul fails to compile if the batch size is unknown. Inside a
     `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
@@ -32,14 +32,14 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # Do not record products of a branch or a loop inside the step, which has another graph.
+    # Do not record a product in a branch or an inner loop of the step, because it belongs to another graph.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 
 
 @contextlib.contextmanager
 def record_products():
-    """Yield a `ProductRecorder`, which records the calls of `product` in this context, in the current graph."""
+    """Yield a `ProductRecorder`, which records calls of `product` within this context in the current graph."""
     recorder = ProductRecorder(tf.compat.v1.get_default_graph())
     token = _recorder.set(recorder)
     try:
@@ -76,7 +76,7 @@ def project(dense, x, num_leading):
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Quantized kernels need other products, and only a call adds the loss of an activity regularizer.
+        # Only a call supports quantized kernels and adds the loss of an activity regularizer.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
@@ -89,7 +89,7 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records, in order, the products of a step whose kernels are outside the graph of the step.
+    """Records, in order, the products of a step with kernels from outside the graph of the step.
 
     Attributes:
         graph: The graph of the step.

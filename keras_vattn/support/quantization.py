@@ -19,15 +19,15 @@ def quantized(layers):
 
 
 def restore_quantization(layers, records):
-    """Quantize layers as `quantized` recorded. Call this before the weights are loaded."""
+    """Quantize the layers that `quantized` has recorded. Call this function before the weights are loaded."""
     for index, mode, config in records:
-        # Skip quantized layers, because a config may contain a layer twice: in a converted layer and in its original.
+        # Skip quantized layers, because a config may list a layer twice: in a converted layer and in its original.
         if layers[index].quantization_mode is None:
             layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
 
 class QuantizedSublayers:
-    """Mixin of layers that create sublayers. It stores in the build config which sublayers are quantized."""
+    """Mixin of layers that create sublayers. The build config stores which sublayers are quantized."""
 
     def get_build_config(self):
         config, records = super().get_build_config(), quantized(keras_private.flatten_layers(self))

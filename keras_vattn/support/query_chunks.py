@@ -1,13 +1,13 @@
 """Run a step on chunks of queries of one example or head, and recompute the step in the backward pass.
 
-Two nested `tf.map_fn` loop over groups (examples or heads) and over the query chunks of a group. The step is traced
-once, and the backward pass calls this trace again, so TensorFlow stores only the inputs of each chunk. The inputs of
-all chunks together are as large as the inputs of the call.
+Two nested `tf.map_fn` calls loop over groups (examples or heads) and over the query chunks of a group. The step is
+traced once, and the backward pass calls this trace again, so TensorFlow stores only the inputs of each chunk. The
+inputs of all chunks together are as large as the inputs of the call.
 
 Before you change this module: a variable may change before the backward pass reads it again, so the caller passes
 values of variables (`ChunkedAttention.over_chunks`). Under XLA, random numbers and `tf.range` need static shapes, and a
-slice with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares with the eager loop, which
-TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
+slice with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with the eager loop,
+which TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
 """
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Run two chunks at a time, because short operations use one core. Run one group at a time to save memory.
+# Run two chunks at a time, because a short operation uses only one core. Run one group at a time to save memory.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 
@@ -27,7 +27,7 @@ def map_chunks(step, rows, memory, shared, size):
 
     Args:
         step: Pure function of three lists, rows (size, ...), memory (...) and shared tensors, and of two int32 scalars,
-            the index of the group and of the chunk. Returns a dictionary, possibly nested, of tensors (size, ...).
+            the group index and the chunk index. It returns a dictionary, possibly nested, of tensors (size, ...).
             Gradients flow to the three lists, but not to tensors that the step captures.
         rows: List of floats (G, T, ...). If `size` does not divide T, the last row is repeated to fill the last chunk.
         memory: List of floats (G, ...).

@@ -1,7 +1,7 @@
-"""Compute segment sums and gathers. The gradient of a segment sum is a gather, and vice versa.
+"""Compute segment sums and gathers. Each of the two operations is the gradient of the other.
 
 TensorFlow's gradient of a segment sum first searches for negative ids, with temporary arrays as large as the gathered
-rows. The ids of this module are never negative, so its gradients skip the search.
+rows. The ids in this module are never negative, so the gradients here skip the search.
 """
 
 import tensorflow as tf

@@ -6,13 +6,13 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Above this value `bounded_exp` grows more slowly than exp, so that sums over keys, queries and a batch do not overflow
+# Above this value, `bounded_exp` grows more slowly than exp. Sums over keys, queries and a batch then do not overflow
 # in float32.
 LARGEST_EXPONENT = 60.0
 
-# Polynomials in w = 1 / (1 + x) from 0 to 1, accurate to 1e-7, fitted by tests/helpers/coefficients.py: log Gamma(1 +
-# x) and its first two derivatives, minus the leading terms of Stirling's formula; and the polynomial of
-# `log_gamma_curvature`.
+# Coefficients of polynomials in w = 1 / (1 + x), fitted on [0, 1] by tests/helpers/coefficients.py, accurate to 1e-7.
+# The first three give log Gamma(1 + x) and two derivatives, minus the leading terms of Stirling's formula; the last one
+# is for `log_gamma_curvature`.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
@@ -39,13 +39,13 @@ def derivative(coefficients):
 
 
 def bounded_exp(x):
-    """Return exp(x) up to x = 60. Above 60, return a function that grows slowly, with a gradient that is never 0."""
+    """Return exp(x) for x up to 60, and exp(60) (x - 59) for larger x, which grows slowly. The gradient is never 0."""
     excess = ops.maximum(x - LARGEST_EXPONENT, 0.0)
     return ops.exp(ops.minimum(x, LARGEST_EXPONENT) + ops.log1p(excess))
 
 
 def bounded_square(x, largest=1e14):
-    """Return x^2 up to |x| = `largest`. For larger |x|, return a function that grows with the logarithm of |x|."""
+    """Return x^2 for |x| up to `largest`. For larger |x|, return (largest (1 + log(|x| / largest)))^2."""
     size = ops.abs(x)
     excess = ops.log(ops.maximum(size, largest) / largest)
     return ops.square(ops.minimum(size, largest) * (1.0 + excess))
@@ -67,7 +67,7 @@ def gap_of_expm1(expm1, x):
 def exponential_gap(x):
     """Return exp(x) - 1 - x, which is at least 0, without cancellation. exp(x) must be in the range of float32.
 
-    The gradient reuses exp(x) - 1 from the forward pass. Without this, a training step of a decoder takes 10 % longer.
+    The gradient reuses exp(x) - 1 from the forward pass. Otherwise a training step of a decoder would take 10 % longer.
     """
     growth = ops.expm1(x)
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth
@@ -75,15 +75,15 @@ def exponential_gap(x):
 
 @custom_gradient
 def bounded_exponential_gap(x):
-    """Return `exponential_gap` for any x, with an exp that does not overflow."""
+    """Return `exponential_gap(x)` for any x. Above x = 60, the exponential grows slowly and does not overflow."""
     inside = ops.minimum(x, LARGEST_EXPONENT)
     growth = ops.expm1(inside)
     return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
 
 
 def scaled_exponential_gap(log_scale, x):
-    """Return s (exp(x) - 1 - x), which is at least 0, for s = exp(log_scale). It does not overflow."""
-    # Add the exponents first: s times `exponential_gap` may overflow although the result is small.
+    """Return s (exp(x) - 1 - x) for s = exp(log_scale). The result is at least 0 and does not overflow."""
+    # Add the exponents first, because `exponential_gap(x)` may overflow although its product with s is small.
     near = ops.abs(x) < 1.0
     scale = bounded_exp(log_scale)
     near_value = scale * expm1_minus(ops.where(near, x, 0.0))
@@ -110,36 +110,36 @@ def log_gamma_remainder(log_x):
 
 
 def soft_clamp(x, lowest, highest):
-    """Return x, clamped smoothly to [lowest, highest]. Inside, the error is about exp(-distance to the nearest end)."""
+    """Return x, clamped smoothly to [lowest, highest]. The error inside is about exp(-distance to the nearer end)."""
     upper = x > 0.5 * (lowest + highest)
     low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
-    # Both formulas are the same function. Each avoids cancellation in one half of the interval.
+    # Both formulas compute the same function. Each avoids cancellation in one half of the interval.
     from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
     from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
     return ops.where(upper, from_above, from_below)
 
 
 def log_ratio(x, y, relative):
-    """Return log(y / x) without cancellation if y is close to x. `relative` is (y - x) / x."""
+    """Return log(y / x), without cancellation even if y is close to x. `relative` is (y - x) / x."""
     near = ops.abs(relative) < 0.5
     far_ratio = ops.where(near, 1.0, y / x)
     return ops.where(near, ops.log1p(ops.where(near, relative, 0.0)), ops.log(far_ratio))
 
 
 def log_gamma_slope(x):
-    """Return x (digamma(x) - log x), the derivative of `log_gamma_remainder`, from -1 at x = 0 to -1/2 at infinity."""
+    """Return x (digamma(x) - log x), the derivative of `log_gamma_remainder`: -1 at x = 0, and -1/2 at infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - 1.0 - (1.0 - w) * polynomial(w, _DIGAMMA)
 
 
 def log_gamma_curvature(x):
-    """Return x^2 trigamma(x) - x + log_gamma_slope(x), 0 at both ends, the derivative of `log_gamma_slope` in log x."""
+    """Return d log_gamma_slope / d log x = x^2 trigamma(x) - x + log_gamma_slope(x), which is 0 at 0 and infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - (1.0 - w) * polynomial(w, _CURVATURE)
 
 
 def scaled_trigamma(x):
-    """Return x^2 trigamma(x) - x, from 1 at x = 0 to 1/2 at infinity."""
+    """Return x^2 trigamma(x) - x, which falls from 1 at x = 0 to 1/2 at infinity."""
     w = 1.0 / (1.0 + x)
     return w + ops.square(1.0 - w) * polynomial(w, _TRIGAMMA)
 

@@ -8,7 +8,7 @@ import keras
 def claim(owner, name, sublayer):
     """Record the owner of a sublayer. Raise ValueError if the sublayer already belongs to another layer.
 
-    If two layers shared a sublayer, each of them would have a separate copy after saving and loading.
+    If two layers shared a sublayer, each layer would have its own copy after saving and loading.
 
     Args:
         owner: A layer.

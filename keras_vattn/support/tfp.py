@@ -1,4 +1,4 @@
-"""Import TensorFlow Probability. No other module imports it, so that it is easy to replace."""
+"""Import TensorFlow Probability. Only this module imports the package, so that the package is easy to replace."""
 
 import tensorflow_probability as tfp
 

@@ -1,4 +1,4 @@
-"""Trace a step of a loop once. The loops copy its forward and backward operations into their bodies."""
+"""Trace a step of a loop once. The loops copy the forward and backward operations of the step into their bodies."""
 
 import tensorflow as tf
 from keras import ops, tree
@@ -58,8 +58,8 @@ class TracedStep:
     def read(self):
         """Return a list of the values of captures and variables, and a list of the kernels of the products.
 
-        Call this once: the step deletes its references to outer tensors and variables. TensorFlow may keep a graph, and
-        thus the step, until the process ends. Without these references, the graph does not keep layers and weights.
+        Call this only once, because the step then deletes its references to outer tensors and variables. TensorFlow may
+        keep a graph, and thus the step, until the process ends. Without the references, layers and weights are freed.
         """
         # Copy into the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
@@ -85,8 +85,8 @@ class TracedStep:
         return split(_copy_operations([x for each in lists for x in each], feeds), *lists)
 
     def gradient(self, is_read, has_gradient):
-        """Return the `StepGradient`. Lists of booleans: `is_read` marks outputs that a loss reads, `has_gradient` marks
-        inputs that need a gradient."""
+        """Return the `StepGradient`. Two lists of booleans mark outputs that a loss reads (`is_read`) and inputs that
+        need a gradient (`has_gradient`)."""
         with self._graph.as_default():
             targets = [*select(self.outputs, is_read), *filter(is_float, self._new_state)]
             upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
@@ -109,7 +109,7 @@ class TracedStep:
         return StepGradient(self, upstream, constants, **sums)
 
     def feeds(self, inputs, state, shared):
-        """Return a list of pairs: a tensor of the traced graph, and its value."""
+        """Return a list of pairs. Each pair is a tensor of the traced graph and its value."""
         captures, variables = split(shared, self._captured, self._reads)
         pairs = [*_pairs(self._inputs, inputs), *_pairs(self._state, state), *_pairs(self._captured, captures)]
         return pairs + [(read, value) for reads, value in zip(self._reads, variables, strict=True) for read in reads]
@@ -143,8 +143,8 @@ class StepGradient:
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Lists without `None`: gradients of inputs, rows of products, and gradients of results, state and shared
-            tensors.
+            Lists without `None`: the gradients of inputs, the rows of products, and the gradients of results, state and
+            shared tensors.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]

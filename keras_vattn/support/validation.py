@@ -91,8 +91,8 @@ def refuse_ignore_class(name, weights, ignore_class):
 
 
 def refuse_unread(owner, beside, **defaults):
-    """Raise ValueError if attributes differ from their defaults, although another attribute, `beside`, disables
-    them."""
+    """Raise ValueError if an attribute differs from its default, although the attribute named `beside` makes it
+    ineffective."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
