@@ -27,7 +27,7 @@ class DenseKeys(Keys):
         self.valid = mask
 
     def without_hidden(self, logits):
-        """Return `DenseKeys` that also mask hidden keys, whose logit is the most negative finite number."""
+        """Return `DenseKeys` that also mask the keys whose logit is the most negative finite number."""
         return DenseKeys(both(self.valid, ops.logical_not(ops.cast(logits, "float32") <= LOWEST)))
 
     def sum(self, x):
@@ -60,7 +60,7 @@ class DenseKeys(Keys):
         return table[0] if self.valid is None else tf.gather(table, ops.cast(self.count(like), "int64"))
 
     def _weights(self, num_keys):
-        """Return the mask in float32, with a full axis of keys even if the mask broadcasts over keys."""
+        """Return the mask in float32, broadcast to `num_keys` along the last axis."""
         valid = ops.cast(self.valid, "float32")
         return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 
@@ -72,7 +72,7 @@ class DenseKeys(Keys):
         return self.where_valid(ops.log_softmax(self.mask_out(logits), axis=-1), 0.0)
 
     def average(self, value):
-        """Return the average of vectors over the valid keys of each row, float32: (B, S, D) -> (B, T or 1, D)."""
+        """Average vectors over the valid keys of each row: (B, S, D) -> (B, T or 1, D), float32."""
         value = ops.cast(value, "float32")
         if self.valid is None:
             return ops.divide_no_nan(ops.sum(value, axis=-2, keepdims=True), self.count(value[..., 0]))
@@ -89,5 +89,5 @@ class DenseKeys(Keys):
         x = self.mask_out(x)
         if x.shape[-1] == 0:
             return x
-        # Keras's argmax would first check the sign of every number, in host memory even on a GPU.
+        # Keras's argmax would also check the sign of every number, which runs in host memory even on a GPU.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))

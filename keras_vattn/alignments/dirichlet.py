@@ -15,13 +15,13 @@ class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
     Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw is computed from
-    Gamma draws in log space, which stay finite for small alpha and have implicit gradients with respect to alpha
-    (Figurnov et al. 2018).
+    Gamma draws. In log space, Gamma draws stay finite for small alpha; their gradients with respect to alpha are
+    implicit (Figurnov et al. 2018).
 
     The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
-    limits log alpha to [min_log_concentration, max_log_concentration]; the default is the range to which published code
-    of other models clips log alpha. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the
-    range of this alignment. With posterior logits, p is the Dirichlet of the scores.
+    limits log alpha to [min_log_concentration, max_log_concentration]; the default range is the one that published code
+    of other models uses. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the range of
+    this alignment. With posterior logits, the scores are log alpha of p.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))

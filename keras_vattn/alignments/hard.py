@@ -12,9 +12,9 @@ class Hard(Alignment):
 
     Inference uses softmax(phi), the mean of the weights.
 
-    A draw has no gradient with respect to the logits. To train the score, pass the weights, the logits and the
+    A draw has no gradient with respect to the logits. To train the score layer, pass the weights, the logits and the
     log-likelihood of the words to `keras_vattn.RewardToGo`, which adds the score-function gradient. If no model state
-    depends on the draw, use `keras_vattn.CategoricalAttention` instead: its estimators have less variance, and it
+    depends on the draw, use `keras_vattn.CategoricalAttention` instead: its estimators have lower variance, and it
     supports a KL.
 
     Formula:
@@ -30,7 +30,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # No KL is supported: KLs of later steps would depend on the draw, but pass no gradient to it.
+    # A KL is not supported: the KLs of later steps depend on the draw, but a draw passes no gradient back.
     takes_divergence = False
 
     def noise(self, shape, seed):

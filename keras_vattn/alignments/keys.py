@@ -41,32 +41,32 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return the largest valid entry of each row, float32: entry -> row. It is -3.4e38 if no entry is valid."""
+        """Return the maximum over the valid entries of each row (-3.4e38 if there are none), float32: entry -> row."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Return a boolean for each row, `True` if the row has a valid entry. `None` means that all are `True`."""
+        """Return for each row whether it has a valid entry (boolean), or `None` if every row has one."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Return an array that broadcasts to the entries, from one value for each row: row -> entry."""
+        """Convert one value per row to an array that broadcasts to the entries: row -> entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Return an array that broadcasts to the entries, from one value for each key: key -> entry."""
+        """Convert one value per key to an array that broadcasts to the entries: key -> entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):
-        """Return the average of vectors over the valid keys of each row, float32: (..., keys, D) -> (..., rows, D)."""
+        """Average vectors over the valid keys of each row: (..., keys, D) -> (..., rows, D), float32."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Expand x, a number or an array, along the axis of keys. x broadcasts to `like`, which has one value per
-        entry. If x does not depend on the row, the result may have a single row."""
+        """Expand x along the axis of keys. x is a number, or an array that broadcasts to the entries `like`. If x does
+        not depend on the row, the result may have a single row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless rows extend along one axis, which TensorFlow Probability requires."""
+        """Raise ValueError unless each row is a slice along the last axis, as TensorFlow Probability requires."""
         raise ValueError(
             "A TensorFlow Probability distribution over whole rows needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"
@@ -108,15 +108,15 @@ class Keys:
         return function(self.count(like))
 
     def where_valid(self, x, other):
-        """Return x with its invalid entries replaced by a number."""
+        """Replace the invalid entries of x with the number `other`."""
         return x if self.valid is None else ops.where(self.valid, x, other)
 
     def zero_masked(self, x):
-        """Return x in float32 with its invalid entries replaced by 0."""
+        """Convert x to float32, and replace its invalid entries with 0."""
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Return float32 logits for an ordinary softmax, which then gives invalid entries a weight of 0.
+        """Mask logits, in float32, so that an ordinary softmax gives invalid entries a weight of 0.
 
         Invalid entries become the most negative finite number. With -inf, the softmax and gradient of a row without a
         valid entry would be NaN.

@@ -18,14 +18,14 @@ class LogNormal(Alignment):
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], instead of the mean of the
     weights. As sigma goes to 0, the draws approach softmax(phi).
 
-    The KL compares distributions of S; `keras_vattn.distributions.LogNormal` documents its formula.
-    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in the paper,
-    whose prior is a `LogNormalPrior`. With posterior logits, or a prior of the same family, p is a LogNormal with the
-    same sigma.
+    The KL compares distributions of S. `keras_vattn.distributions.LogNormal` documents the formula.
+    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in their paper,
+    which uses a `LogNormalPrior`. With posterior logits, a `FixedPrior` or a `ContextualPrior`, p is a LogNormal with
+    the sigma of q.
 
-    With `kl_of="weights"`, q and p are distributions of the normalised weights,
-    `keras_vattn.distributions.LogisticNormal`. Their KL has a closed form and is at most the KL of S. The scale of E[S]
-    cancels, so `parameterization="raw"` would have no effect and raises an error.
+    With `kl_of="weights"`, q and p are distributions of the normalised weights
+    (`keras_vattn.distributions.LogisticNormal`). Their KL has a closed form, and never exceeds the KL of S. The scale
+    of E[S] cancels, so `parameterization="raw"` would have no effect and raises an error.
 
     Formula:
         log S_(t,s) = log m_(t,s) - sigma^2 / 2 + sigma epsilon_(t,s), quad epsilon_(t,s) ~ "Normal"(0, 1)
@@ -37,7 +37,7 @@ class LogNormal(Alignment):
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
 
     Raises:
-        ValueError: If `sigma` is not positive, a name is unknown, or an argument would have no effect.
+        ValueError: If `sigma` is not positive, a string is not an option, or an argument would have no effect.
 
     Example:
 
@@ -80,7 +80,7 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # exp(phi) sums to one, so uniform phi maximises the mean of log S. If the prior mean is even larger,
+            # exp(phi) sums to one, so uniform phi maximises the mean of log S. If the prior mean exceeds this maximum,
             # uniform phi minimises the KL.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
@@ -88,7 +88,7 @@ class LogNormal(Alignment):
         return keys.of_count(row_floor, logits)
 
     def _entry_floor(self, scale):
-        """Return the KL of each entry to a lognormal with the same mean of log S and a different standard deviation."""
+        """Return the KL of one weight to a lognormal with an equal mean of log S and the standard deviation `scale`."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
 

@@ -14,12 +14,12 @@ SCALES = ("rate", "paper")
 class Prior(keras.layers.Layer):
     """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
-    By default p belongs to the same family as the posterior q, with log Psi instead of the logits: for example, a
-    Weibull with the same k or a lognormal with the same sigma. The KL can then reach 0. A subclass may define another p
-    in `distribution`.
+    By default p is the posterior q with its logits replaced with log Psi, the result of `log_psi`: for example, a
+    Weibull with the k of q, or a lognormal with the sigma of q. So the KL can reach 0. A subclass may override
+    `distribution` to define a different p.
 
-    A prior is a Keras layer because it may have weights. Attention layers call the method `log_psi`, never the prior
-    itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a
+    A prior is a Keras layer because it may have weights. Attention layers call its method `log_psi` instead of the
+    prior itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a
     `ContextualPrior` also accept a custom prior.
 
     Attributes:
@@ -41,7 +41,7 @@ class Prior(keras.layers.Layer):
         the keys.
 
         Args:
-            key: (B, S, Dk), or (B, H, S, Dk) with heads; for the nodes of a graph (N, Dk), or (H, N, Dk).
+            key: (B, S, Dk), or (B, H, S, Dk) with heads. The nodes of a graph: (N, Dk), or (H, N, Dk) with heads.
             keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
         Returns:
@@ -59,7 +59,7 @@ class Prior(keras.layers.Layer):
 
         Args:
             alignment: The `Alignment` that defines q.
-            log_psi: Result of `log_psi`.
+            log_psi: Result of the method `log_psi`.
             logits: Logits of q. Only their shape is used.
             keys: As in `log_psi`.
             **at_step: Scalars that `alignment.at_step` returns.
@@ -67,7 +67,7 @@ class Prior(keras.layers.Layer):
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError if an argument would have no effect on a KL of the normalised weights."""
+        """Raise ValueError if a constructor argument would have no effect on a KL of the normalised weights."""
 
     def get_config(self):
         # Without this method, Keras could not serialise a layer whose dtype is a policy object.
@@ -76,7 +76,7 @@ class Prior(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior that is equal for every key: p is the distribution q at logits of 0.
+    """Prior that treats all keys equally: p is q with all logits set to 0.
 
     With `GumbelSoftmax`, p is the uniform categorical distribution. For a fixed p of a particular family (Fan et al.
     2020, section 3.3), use `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` or `DirichletPrior(1.0)`.
@@ -98,8 +98,8 @@ class ContextualPrior(Prior):
     """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
     Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
-    the logits. The KL is 0 if the logits equal log Psi; for a normalised alignment, the logits may differ from log Psi
-    by a constant per query. Fan et al. 2020 use other priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
+    the logits. The KL is 0 if the logits equal log Psi. If the alignment applies a softmax to the logits, a constant
+    difference per query is allowed. Fan et al. 2020 use other priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
 
     With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is unusable
     unless k is small. Use `kl_of="weights"` instead.
@@ -142,14 +142,14 @@ class ContextualPrior(Prior):
         self.hidden_bias = self.add_weight(
             name="hidden_bias", shape=(*heads, *(1 for _ in heads), self.hidden_units), initializer="zeros"
         )
-        # There is no bias, because the softmax would cancel it.
+        # The output has no bias, because the softmax would cancel it.
         self.output_kernel = self.add_weight(
             name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer.clone()
         )
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
-        # With one network per head, the first axis is the axis of heads.
+        # With one network per head, move the axis of heads to the front.
         heads = () if self.num_heads is None else (self.num_heads,)
         key = ops.moveaxis(key, -3, 0) if heads else key
         shape = ops.shape(key)
@@ -169,9 +169,9 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of priors that are fixed if their first argument is a number, and contextual if it is `None`.
+    """Base class of priors that are fixed if the first argument is a number, and contextual if it is `None`.
 
-    A subclass sets `fixed_by` to the name of this argument, stores its value and calls `_refuse_if_fixed`.
+    A subclass sets `fixed_by` to the name of this argument, stores the argument and calls `_refuse_if_fixed`.
     """
 
     fixed_by = None
@@ -203,20 +203,20 @@ class FamilyPrior(ContextualPrior):
 class GammaPrior(FamilyPrior):
     """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the code
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. `scale="rate"` follows the code
     of Fan et al. 2020, and `"paper"` follows the formula in their section 3.3. A fixed prior uses the number `alpha`
     for every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
 
-    With `scale="rate"`, the mean of a contextual prior is Psi for every `beta`, and `beta` scales the KL gradient:
+    With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
     - With the published values (1e-6 ... 1e-15), the posterior gets no usable gradient, and Psi becomes uniform.
     - With the default of 1.0, the gradient is comparable to that of a likelihood in nats, but Psi stays close to
       uniform and pulls the weights towards uniform.
     - With 10 or more, Psi follows the posterior.
 
-    The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL from a Weibull
-    to a Gamma never reaches 0: its floor grows as `beta` falls, to about 80 nats for five keys at `beta=1e-6`. So do
-    not compare KLs of models with different `beta`. The log also shows the KL minus the floor.
+    The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL of a Weibull to
+    a Gamma never reaches 0. Its minimum (the floor) grows as `beta` decreases, to about 80 nats for five keys at
+    `beta=1e-6`. So do not compare KLs of models with different `beta`. The log also shows the KL minus the floor.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)
@@ -250,7 +250,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # Normalising the draws cancels a factor that is equal for all keys.
+        # Here `beta` scales all draws equally, and normalising the draws cancels a common factor.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 
@@ -273,7 +273,7 @@ class GammaPrior(FamilyPrior):
 class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`: `scale="rate"` follows the code
+    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. `scale="rate"` follows the code
     of Fan et al. 2020, and `"paper"` follows the paper's formula. A fixed prior uses the number `mean` for every key.
 
     Formula:

@@ -31,7 +31,7 @@ class AlignmentInputs(NamedTuple):
         logits: Logits that the score computed, float32.
         keys: A `Keys`, which defines the valid keys of each query.
         log_psi: log Psi of a contextual prior, or `None`.
-        posterior_logits: Logits of an inference network, finite float32 of the shape of `logits`, or `None`.
+        posterior_logits: Logits of an inference network, finite, float32, with the shape of `logits`, or `None`.
         psi_of_rows: Whether Psi sums to one over the keys of each query.
     """
 
@@ -45,23 +45,23 @@ class AlignmentInputs(NamedTuple):
 class VariationalAlignment:
     """An alignment with its prior. It defines q and p, draws the noise and computes KL(q || p).
 
-    Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and p is
-    the distribution of the prior; without a prior, there is no KL. With posterior logits, q =
-    alignment(posterior_logits) and p = alignment(logits). Noise is a dictionary that is drawn before any loop. It is
-    empty if the call does not draw. Otherwise it has the key `"alignment"`, and in training with a warm start also
-    `"warm"`. The leading axes of its tensors are those of the logits, so a loop can slice them.
+    Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and the
+    prior defines p; without a prior, there is no KL. With posterior logits, q = alignment(posterior_logits) and p =
+    alignment(logits). The noise of a call is a dictionary. It is empty if the call does not draw. Otherwise it has the
+    key `"alignment"`, and in training calls of a layer with a warm start also `"warm"`. The noise is drawn before a
+    loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
         prior: `None`, or name, class, config or instance of a `Prior`.
         warm_start_steps: Number of initial training calls that draw from p, without a KL, even if posterior logits are
             passed. Defaults to 0.
-        num_heads: Number of heads, or `None` for an attention without heads. Defaults to `None`.
+        num_heads: Number of heads, or `None` for attention without heads. Defaults to `None`.
         per_head_prior: Whether to create a contextual prior with one network per head. Defaults to `False`.
         dtype: Dtype policy for a prior that is created from a name or class. Defaults to `None`.
 
     Raises:
-        ValueError: If a name is unknown, the alignment supports no prior or warm start, or `prior.num_heads` is wrong.
+        ValueError: If a name is unknown, the prior or warm start is not supported, or `prior.num_heads` is wrong.
     """
 
     def __init__(self, alignment, prior=None, warm_start_steps=0, num_heads=None, per_head_prior=False, dtype=None):
@@ -104,13 +104,13 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return log Psi, which depends only on the keys. A decoder calls this method once per memory.
+        """Return log Psi, which depends only on the keys. A decoder calls this method once for all steps.
 
         Args:
             key: Input of a contextual prior, (..., S, Dk).
             keys: A `Keys`.
-            over: `DenseKeys` with a single row, over which Psi sums to one. `None` uses each row of `keys`. Defaults to
-                `None`.
+            over: `DenseKeys` with a single row, if Psi sums to one over this row instead of over each row of `keys`.
+                Defaults to `None`.
         """
         if self.prior is None:
             return None
@@ -120,13 +120,13 @@ class VariationalAlignment:
         return log_psi
 
     def draw_noise(self, shape, seed, step, training=False):
-        """Return the noise of a call that draws.
+        """Return the noise for a call that draws weights.
 
         Args:
             shape: Shape of the logits.
             seed: int32 tensor of shape (2,).
             step: Number of training calls so far.
-            training: The call's `training`.
+            training: Argument `training` of the call.
         """
         noise = {}
         if training and self.warm_start_steps:
@@ -150,7 +150,7 @@ class VariationalAlignment:
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights at the mean of alignment(logits). Posterior logits are ignored."""
+        """Return the weights at the mean of alignment(logits), even if there are posterior logits."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):
@@ -163,8 +163,8 @@ class VariationalAlignment:
             scored: An `AlignmentInputs`.
             noise: Noise of the call.
             step: Number of training calls so far.
-            seed: Function that returns a seed (2,). It is called only if q cannot use the noise and needs a new draw.
-            chunk_number: Index of the query chunk, an integer (), or `None`. Defaults to `None`.
+            seed: Function that returns a seed of shape (2,), called only if q cannot use `noise` and needs a new draw.
+            chunk_number: Index of the query chunk, a scalar integer, or `None`. Defaults to `None`.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
@@ -189,7 +189,7 @@ class VariationalAlignment:
         return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
-        """Return the smallest value that `divergence` can reach, one for each query, or `None` for 0."""
+        """Return the minimum of `divergence` for each query, or `None` if it is 0 or unknown."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
         p = self.prior_distribution(scored, 0)
@@ -214,7 +214,7 @@ class VariationalAlignment:
         Args:
             scored: An `AlignmentInputs`.
             step: Number of training calls so far.
-            others: Text for the error message: other ways to define p.
+            others: Further ways to define p, as text for the error message.
 
         Raises:
             ValueError: If there is neither a prior nor posterior logits.
@@ -253,7 +253,7 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # Normalise Psi for each query: a prior over all nodes of a graph sums to one over the graph.
+            # Normalise Psi for each query, because a prior over all nodes of a graph sums to one over the graph.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))

@@ -24,23 +24,23 @@ class Weibull(Alignment):
     mean of the weights (0.60 instead of 0.51 at k = 1). As k goes to infinity, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
-    follows the code of Fan et al. 2020: E[S] sums to one, like the mean Psi of a contextual prior, so q can match this
-    mean. `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits and grows with
-    exp(phi). Beyond e^60, exp(phi) is smoothly bounded.
+    follows the code of Fan et al. 2020: E[S] sums to one. So does Psi, the mean of a contextual prior, so q can match
+    this mean. `"raw"` follows the formula in their paper: the KL also depends on the scale of the logits and grows with
+    exp(phi), which is smoothly bounded beyond e^60.
 
-    The prior of Fan et al. 2020 is a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the formula of the KL.
-    With posterior logits, or a prior of the same family, p is a Weibull with the same k, and the KL grows as exp(k
-    (phi_q - phi_p)). With the default k, this KL is unusable if the logits differ by a few nats.
+    Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL to it. With posterior logits,
+    a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q, and the KL grows as exp(k (phi_q - phi_p)).
+    With the default k, this KL is unusable if the logits of q and p differ by a few nats.
 
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
-    a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is also
-    a NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the ELBO is tighter
+    a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is a
+    NormalizedWeibull too, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the ELBO is tighter
     than with `kl_of="draws"`, but no published system uses this KL. The KL is estimated at the draw, or averaged over
-    16 fixed draws if the call does not draw. The scale of E[S] cancels, so a `parameterization` or `kl_estimator` other
-    than the default raises an error.
+    16 fixed draws if the call does not draw. The scale of E[S] cancels and there is no analytic KL, so
+    `parameterization` and `kl_estimator` must have their defaults.
 
-    The KL of S to a Gamma never reaches 0. For a key whose E[S] equals the mean of the prior, the KL is f(alpha); in
-    its formula, gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at
+    The KL of S to a Gamma never reaches 0. A key contributes f(alpha) if its E[S] equals the mean of the Gamma; in the
+    formula of f, gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at
     least n f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
 
     Formula:
@@ -53,13 +53,13 @@ class Weibull(Alignment):
     Args:
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL by log q(S) - log p(S) at the draw (an ablation in
+        kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL as log q(S) - log p(S) at the draw (an ablation in
             Fan et al. 2020). The estimate is unbiased, but noisy. A call that does not draw always uses the analytic
             KL. Defaults to `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
-        ValueError: If `k` is not positive, a name is unknown, or an argument would have no effect.
+        ValueError: If `k` is not positive, a string is not an option, or an argument would have no effect.
 
     Example:
 
