@@ -1,4 +1,4 @@
-"""Distributions of attention weights, and their KLs. A row is the weights of one query. Parameters are in log space."""
+"""Distributions of attention weights, with parameters in log space. A row contains the weights of one query."""
 
 from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
 from keras_vattn.distributions.dirichlet import Dirichlet

@@ -8,7 +8,7 @@ from keras_vattn.support import tfp
 class Categorical(tfp.Categorical):
     """Categorical distribution over the keys of each row, with log-probabilities as the parameter.
 
-    The KL is at least 0. If rounding would make it negative, the value is 0, but the gradient is still that of the
+    If rounding would make the KL negative, its value is set to 0, but its gradient is still the gradient of the
     formula.
 
     Formula:
@@ -44,8 +44,8 @@ def _to_categorical(q, p, name=None):
 class RelaxedCategorical(RowDistribution):
     """Distribution of Gumbel-softmax weights, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
-    The KL has no closed form, so the KL of the underlying categorical distributions replaces it. That KL is 0 if the
-    probabilities are equal, even if the temperatures differ. The mean has no closed form either.
+    The KL has no closed form, so the KL between the underlying categorical distributions is used instead. This KL is 0
+    if the probabilities are equal, even if the temperatures differ. The mean has no closed form either.
 
     Formula:
         w_s = "softmax"_s((log p_s + g_s) / tau), quad g_s ~ "Gumbel"(0, 1), quad log p_s = "log_probabilities"_s

@@ -19,10 +19,10 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The usual formula subtracts terms of up to 1e5, so in float32 its error is several nats. This form subtracts no
-    large terms, because D(a, b) lies between gap(log(b / a)) / 2 and gap(log(b / a)). The gradient with respect to b_s
-    is the difference between a term of the key and a term of its row. If one key has nearly all the concentration of
-    its row, this gradient has only two or three correct digits.
+    The usual formula subtracts terms of up to 1e5, so its error in float32 is several nats. The formula below subtracts
+    no large terms, because D(a, b) lies between gap(log(b / a)) / 2 and gap(log(b / a)). The gradient with respect to
+    b_s is a term of the key s minus a term of its row. If this key has nearly all the concentration of the row, the
+    gradient has only two or three correct digits.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
@@ -32,7 +32,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
 
     Args:
         concentration: a, positive, (B, T, S).
-        prior_concentration: b, positive, of a shape that broadcasts to the shape of a.
+        prior_concentration: b, positive, with a shape that broadcasts to the shape of a.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
     """
     a, b_narrow = ops.cast(concentration, "float32"), ops.cast(prior_concentration, "float32")
@@ -79,8 +79,8 @@ def _entries(a, b, prior, row):
 def _remainder(a, b_bent, relative, ratio):
     """Return D(a, b) of `dirichlet_divergence`, from relative = b / a - 1 and ratio = log(b / a)."""
     slope = log_gamma_slope(a)
-    # Near 0, use ratio^2 / 2 times the curvature at a third of the way from log a to log b: its relative error is 0.002
-    # ratio^2.
+    # Near 0, use ratio^2 / 2 times the curvature at one third of the way from log a to log b. The relative error is
+    # 0.002 ratio^2.
     near = ops.abs(ratio) < 0.15
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
@@ -96,8 +96,8 @@ def _total(concentration, keys):
 class Dirichlet(RowDistribution):
     """Dirichlet distribution over the valid keys of each row.
 
-    A masked position has weight 0 in every draw and is not part of the density. Draws are Gamma draws in log space,
-    which are then normalised. The KL to another Dirichlet is computed without cancellation of large terms.
+    A masked position has weight 0 in every draw and is not part of the density. Draws are normalised Gamma draws, which
+    are computed in log space. The KL to another Dirichlet is computed without cancellation of large terms.
 
     Formula:
         p(w) = Gamma(sum_s alpha_s) prod_s (w_s^(alpha_s - 1)) / (Gamma(alpha_s)), quad alpha_s = "concentration"_s

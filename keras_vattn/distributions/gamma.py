@@ -27,8 +27,8 @@ class Gamma(RowDistribution):
         log_concentration: log alpha, (..., S). All axes but the last may have length 1.
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
-        log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
-            E[S] over these keys. `None` if the sum depends on more than this number. Defaults to `None`.
+        log_total: Function that maps the number of valid keys of a row (a tensor, at least 1) to the logarithm of the
+            sum of E[S] over these keys, or `None` if the sum depends on more than this number. Defaults to `None`.
 
     Example:
 
@@ -44,7 +44,7 @@ class Gamma(RowDistribution):
         self.log_concentration, self.log_rate, self.log_total = self.like, log_rate, log_total
 
     def normalized(self):
-        # Clip the concentration, because outside the range of float32 it would have no density.
+        # Clip the concentration: if float32 rounded it to 0 or infinity, there would be no density.
         return Dirichlet(ops.exp(ops.clip(self.log_concentration, -80.0, 60.0)), self.keys)
 
     def log_mean(self):
@@ -62,7 +62,7 @@ class Gamma(RowDistribution):
 
 
 def divergence_at_equal_means(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each weight for equal E[S]. The KL is convex in alpha, for any beta."""
+    """Return KL(Weibull || Gamma) per weight for equal E[S]. It is convex in alpha, and independent of beta."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 
@@ -71,14 +71,14 @@ def divergence_at_equal_means(k, log_concentration):
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
         return _divergence_from_products(q, p)
-    # With d = log E_q[S] - log E_p[S], the mean of q enters only alpha (e^d - 1 - d), a gap that is at least 0.
+    # The mean of q affects only the gap alpha (e^d - 1 - d), which is at least 0; d is log E_q[S] - log E_p[S].
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
     return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 
 
 def _divergence_from_products(q, p):
     # E[S] under q sums to one, so the KL of a row is -sum alpha log E[S] plus terms that depend only on p. For a large
-    # beta these terms would cancel, so `_weibull_to_gamma` then uses the gap term instead.
+    # beta these terms would cancel, so `_weibull_to_gamma` does not call this function.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)

@@ -11,7 +11,7 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, a distance from `loc` of more than 1e14 standard deviations grows only logarithmically.
+    If `scale` is below 1e-9, squared distances grow only logarithmically beyond 1e14 standard deviations.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"

@@ -16,8 +16,8 @@ class Normal(tfp.Normal):
     The KL is elementwise, and is computed in a form without cancellation.
 
     Formula:
-        x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale"
-        "KL"(q || p) = 1/2 ((mu_q - mu_p)^2 / sigma_p^2 + exp(2 r) - 1 - 2 r), quad r = log(sigma_q / sigma_p)
+        x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale", quad r = log(sigma_q / sigma_p)
+        "KL"(q || p) = 1/2 ((mu_q - mu_p)^2 / sigma_p^2 + exp(2 r) - 1 - 2 r)
 
     Args:
         loc: Mean, of any shape and dtype.
@@ -49,8 +49,7 @@ class Normal(tfp.Normal):
 
 
 def clip_log_scale(log_scale):
-    """Clip log sigma to [-8, 8], in float32. The gradient ignores the clip, so that training can change a clipped
-    sigma."""
+    """Clip log sigma to [-8, 8], in float32. The gradient ignores the clip, so training can change a clipped sigma."""
     return _clipped(ops.cast(log_scale, "float32"))
 
 

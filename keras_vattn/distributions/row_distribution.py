@@ -4,24 +4,24 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.support import tfp
 
-# Minimum of a draw before its logarithm, because draws can underflow in float32.
+# Draws can underflow in float32, so they are raised to this minimum before the logarithm is computed.
 SMALLEST = 1.2e-38
 
 
 class RowDistribution(tfp.Distribution):
     """Base class of distributions of the unnormalised weights S of each row of an alignment.
 
-    A row, the weights of one query, is one event: `log_prob` and the KL return one float32 value per row, in nats, over
-    its valid keys only. Masked positions are 0 in every draw. With `SegmentKeys` the event is the array (E,) of all
-    weights, but `log_prob` and the KL still return one value for each of the N rows. Parameters are in log space, so
-    `log_sample` and `log_density` stay finite even if S is outside the range of float32.
+    An event is a row, that is, the weights of one query. `log_prob` and the KL read only the valid keys of a row, and
+    return one float32 value per row, in nats. Masked positions are 0 in every draw. With `SegmentKeys` the event is the
+    array (E,) of all weights, but `log_prob` and the KL still return one value for each of the N rows. Parameters are
+    in log space, so `log_sample` and `log_density` stay finite even if S is outside the range of float32.
 
     A subclass implements `log_density(log_value)`, the log density of log S for each weight. The other methods are
     optional:
 
     - `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2, which `mean` and `variance` use.
-    - `log_sample(shape, seed)` draws log S, with a shape that ends with the shape of the weights.
-    - `log_draw(noise)` computes log S from the noise of an alignment, to estimate a KL at an existing draw.
+    - `log_sample(shape, seed)` draws log S; `shape` ends with the shape of the weights.
+    - `log_draw(noise)` computes log S from the noise of an alignment, so that a KL is estimated at an existing draw.
     - `normalized()` returns the distribution of the normalised weights, for a KL on the simplex.
 
     Formula:
@@ -64,7 +64,7 @@ class RowDistribution(tfp.Distribution):
         """Return the distribution of the normalised weights w = S / sum_s S, on the simplex."""
         if self.on_simplex:
             return self
-        raise ValueError(f"A KL on the simplex needs a class with `normalized`. Received: {type(self).__name__}")
+        raise ValueError(f"A KL on the simplex needs the method `normalized`. Received: {type(self).__name__}")
 
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
@@ -118,7 +118,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return `log_density` for normalised rows: n terms per row, whose sum is the log density of the row.
+    """Return `log_density` for normalised rows: one term for each of the n valid keys. Their sum is log p(log w).
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n
@@ -146,7 +146,7 @@ def mean_divergence(q, p, keys, seed, num_draws):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
 
     first = drawn_divergence(q, p, keys, random.fold_in(seed, 0))
-    # Set `maximum_iterations`, because XLA can differentiate only loops of known length.
+    # Set `maximum_iterations`, because XLA can differentiate a loop only if its maximum length is known.
     _, total = tf.while_loop(
         lambda draw, total: draw < num_draws, add, (1, first), parallel_iterations=1, maximum_iterations=num_draws - 1
     )
@@ -161,7 +161,7 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         p: Distribution whose events are rows or single weights.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: Noise of an existing draw, if q has `log_draw`, or `None` for a new draw. Defaults to `None`.
+        noise: If q has `log_draw`, the noise of an existing draw; `None` for a new draw. Defaults to `None`.
 
     Raises:
         ValueError: If the draws of q have no gradient.

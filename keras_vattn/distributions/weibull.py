@@ -17,8 +17,8 @@ class Weibull(RowDistribution):
 
     Formula:
         S_s ~ "Weibull"(k, lambda_s), quad lambda_s = (bb E[S_s]) / (Gamma(1 + 1/k)), quad log bb E[S_s] = "log_mean"_s
-        "KL"(q || p) = sum_s (Gamma(1 + r) exp(-k_p d_s) - 1 + k_p d_s - log r - gamma (1 - r))
         r = k_p / k_q, quad d_s = log lambda_(p,s) - log lambda_(q,s)
+        "KL"(q || p) = sum_s (Gamma(1 + r) exp(-k_p d_s) - 1 + k_p d_s - log r - gamma (1 - r))
 
     Args:
         k: Shape, a positive number.
@@ -74,10 +74,10 @@ class Weibull(RowDistribution):
 class NormalizedWeibull(RowDistribution):
     """Distribution of normalised Weibull weights, on the simplex.
 
-    In the formula, n is the number of valid keys of a row. A factor that all lambda of a row share has no effect. The
-    KL has no closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q
-    and p are equal. The KL grows linearly with k times the distance of the logits, not exponentially. The KL of w is at
-    most the KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
+    In the formula, n is the number of valid keys of a row. A common factor of all lambda of a row has no effect. The KL
+    has no closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q and p
+    are equal. The KL grows linearly with k times the distance between logits, not exponentially. The KL of w is at most
+    the KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s
@@ -116,7 +116,7 @@ class NormalizedWeibull(RowDistribution):
 
 
 def log_noise(k, shape, seed):
-    """Return log S for lambda = 1, which is log(-log(1 - u)) / k. It is finite because u is never 0 or 1."""
+    """Return log S for lambda = 1, which is log(-log(1 - u)) / k. The result is finite, because u is never 0 or 1."""
     return ops.log(-ops.log1p(-random.uniform(shape, seed))) / k
 
 
