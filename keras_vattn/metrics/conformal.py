@@ -13,9 +13,9 @@ SCORES = ("lac", "aps")
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
     """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
 
-    The method is split conformal prediction, for any model. The set of a new example contains its true class with a
-    probability between 1 - alpha and 1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the
-    new example, were not used in training, and have different scores. This probability is a mean over examples and
+    The method, split conformal prediction, works with any model. The set of a new example contains its true class with
+    a probability between 1 - alpha and 1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the
+    new example, were not used in training, and have different scores. This probability is an average over examples and
     calibration sets; it may be lower for a single class or for hard examples.
 
     - `score="lac"` gives the smallest sets on average. A set is empty if no class is probable enough.
@@ -69,7 +69,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the threshold of `conformal_sets`, to predict sets without the calibration examples.
+    """Return the threshold of `conformal_sets`, which you can store instead of the calibration examples.
 
     With `score="lac"`, the set contains all classes whose mean probability is at least 1 - threshold.
 
@@ -80,7 +80,7 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
         score: `"lac"` or `"aps"`. Defaults to `"lac"`.
 
     Returns:
-        A float; infinity if alpha needs more calibration examples.
+        A float. It is infinite if there are too few calibration examples for alpha.
 
     Raises:
         ValueError: As in `conformal_sets`.

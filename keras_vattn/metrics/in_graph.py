@@ -1,11 +1,11 @@
-"""Implement `predictive_entropy` and `mutual_information` with TensorFlow operations, so graphs can use them."""
+"""Implement `predictive_entropy` and `mutual_information` with TensorFlow operations, so that they run in graphs."""
 
 import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return a dictionary of tensors from sampled probabilities (S, ..., C): their mean (..., C), and the predictive
-    entropy and mutual information (...), in nats."""
+    """Return statistics of sampled probabilities (S, ..., C), a dictionary of tensors: `"mean"` (..., C), and
+    `"entropy"` (the predictive entropy) and `"mutual_information"` (...) in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)

@@ -1,4 +1,4 @@
-"""Measure how much information a Gaussian latent variable has about its input: 0 after a posterior collapse."""
+"""Measure how much information about the input a Gaussian latent variable contains: none after a posterior collapse."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
-# Number of samples whose densities under all N posteriors are computed at a time.
+# Number of samples for which the densities under all N posteriors are computed at once.
 _ROWS = 512
 
 
@@ -18,7 +18,7 @@ def active_units(means, threshold=0.01):
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: A unit is active if the variance of its posterior mean over inputs is larger. Defaults to 0.01.
+        threshold: A unit is active if its posterior mean has a larger variance over inputs. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.
@@ -42,8 +42,8 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     """Return the mutual information between inputs x and their Gaussian latent variable z under q, in nats.
 
     The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
-    although the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all inputs if
-    there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement of samples instead.
+    even if the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all inputs if
+    there are fewer. `keras_vattn.metrics.mutual_information` measures how much samples disagree instead.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)

@@ -1,4 +1,4 @@
-"""Detect out-of-distribution examples by an uncertainty score."""
+"""Detect out-of-distribution examples using an uncertainty score."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from keras_vattn.support.validation import positive_number
 def out_of_distribution_detection(in_scores, out_scores):
     """Measure how well a score detects out-of-distribution examples, whose scores should be larger.
 
-    Possible scores are `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
-    (Hendrycks and Gimpel 2017), and `energy` of logits. Equal scores are on the same side of every threshold.
+    Use, for example, `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
+    (Hendrycks and Gimpel 2017), and the `energy` of the logits. No threshold separates equal scores.
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
@@ -20,7 +20,7 @@ def out_of_distribution_detection(in_scores, out_scores):
 
     Returns:
         A dictionary of floats in [0, 1]. `"auroc"`: the probability that an out-of-distribution example has a larger
-        score than an in-distribution example; ties count one half; 0.5 for an uninformative score. `"aupr"`: the
+        score than an in-distribution example (a tie counts one half); 0.5 for an uninformative score. `"aupr"`: the
         average precision; K / (K + N) for an uninformative score. `"fpr95"`: the false positive rate at the threshold
         that detects 95 % of the out-of-distribution examples; lower is better.
 
@@ -60,7 +60,7 @@ def out_of_distribution_detection(in_scores, out_scores):
 def energy(logits, temperature=1.0):
     """Return the energy of logits. It is larger for examples that resemble none of the classes.
 
-    Adding a constant to all logits changes the energy, but not the softmax. For several samples, average the energies.
+    Adding a constant to all logits changes the energy, but not the softmax. Average the energies of several samples.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"
@@ -70,7 +70,7 @@ def energy(logits, temperature=1.0):
         temperature: T, above 0. Defaults to 1.0.
 
     Returns:
-        (...,), in nats if T is 1.
+        An array (...,), in nats if T is 1.
 
     Raises:
         ValueError: If the temperature is not above 0.

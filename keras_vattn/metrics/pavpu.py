@@ -17,12 +17,12 @@ class PavpuResult:
     """Result of `keras_vattn.metrics.pavpu`.
 
     Attributes:
-        n_ac: Number of accurate and certain examples; a sum of accuracies, so it may be fractional.
+        n_ac: Number of accurate and certain examples, which is fractional if the accuracies are fractional.
         n_au: Number of accurate and uncertain examples.
         n_ic: Number of inaccurate and certain examples.
         n_iu: Number of inaccurate and uncertain examples.
         p_values: (N,), from the t-tests between the two most probable classes.
-        certain: Boolean (N,), `True` if the p-value is below the significance.
+        certain: Boolean (N,), `True` if the p-value is below `significance`.
         predictions: (N,), the most probable class.
         num_draws: Number of samples. Compare only results with equal `num_draws`.
 
@@ -52,20 +52,20 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     """Return PAvPU, the fraction of predictions that are accurate and certain, or inaccurate and uncertain.
 
     A t-test over the sampled probabilities compares the two classes with the largest mean probability. If their means
-    differ with p < significance, the prediction is certain (Cer_i = 1). Acc_i is the accuracy, 0 or 1 for labels.
+    differ with p < significance, the prediction is certain (Cer_i = 1). Acc_i is its accuracy: 0 or 1 with `labels`.
 
-    **Compare only results with the same number of samples.** The test compares two *means*. More samples detect smaller
-    differences, so more predictions are certain. Two samples, the default of the code of Fan et al. 2020, detect almost
-    nothing; use 20 or more.
+    **Compare only results with the same number of samples.** The test compares two *means*. With more samples, it
+    detects smaller differences, so more predictions are certain. With two samples, the default in the code of Fan et
+    al. 2020, it detects almost nothing; use 20 or more.
 
     - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
-      the probabilities of the two classes as independent. `test="paired"` tests their differences within samples.
-    - `on="log_probabilities"` tests logarithms. With `test="paired"` the normalizer cancels in the difference, so this
-      is the paired test on *logits* in the code of Fan et al., which also selects the classes by their mean
-      probabilities. Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
+      the probabilities of the two classes as independent. `test="paired"` tests the difference within each sample.
+    - `on="log_probabilities"` tests the logarithms. With `test="paired"` the normalizer cancels in the difference, so
+      the test equals the paired test on *logits* in the code of Fan et al., which also selects the classes by mean
+      probability. Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
     - If both probabilities (for "paired": their difference) are constant over the samples, t is undefined. Then p is 0
       if the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
-    - Classes with equal mean probability rank by index. If two classes tie for rank 1, the prediction is uncertain.
+    - Classes with equal mean probability are ranked by index. If the first two tie, the prediction is uncertain.
 
     Formula:
         "PAvPU" = (n_("ac") + n_("iu")) / (n_("ac") + n_("au") + n_("ic") + n_("iu"))
@@ -78,15 +78,15 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         significance: Threshold for the p-value, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: Replaces the labels: Acc_i in [0, 1] of each prediction, (N,), or of every possible class, (N, C).
+        accuracies: Used instead of labels: Acc_i in [0, 1] of each prediction, (N,), or of each possible class, (N, C).
             For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
         A `PavpuResult` with `pavpu`, the four counts, and the p-value, certainty and class of each prediction.
 
     Raises:
-        ValueError: If the draws are fewer than 2 or not probabilities; if labels, accuracies or significance are out of
-            range; if labels and accuracies are both passed or both missing; if `test` or `on` is unknown.
+        ValueError: If there are fewer than 2 draws or they are not probabilities; if labels, accuracies or significance
+            are out of range; if not exactly one of labels and accuracies is passed; if `test` or `on` is unknown.
 
     Reference:
         Fan et al. 2020, appendix B.2.1; Mukhoti and Gal 2018, https://arxiv.org/abs/1811.12709.
@@ -104,7 +104,7 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     one_of("on", on, QUANTITIES)
     significance = number("significance", significance, above=0, below=1)
     if (labels is None) == (accuracies is None):
-        raise ValueError(f"Pass `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
+        raise ValueError(f"Pass either `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
     draws = _draws.probabilities(draws, min_draws=2)
     num_draws, num_examples, num_classes = draws.shape
     mean = draws.mean(axis=0)
@@ -163,7 +163,7 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Return exactly 0 for equal numbers, because `var` subtracts a rounded mean and may be above 0.
+    # Return exactly 0 for equal numbers, because `var` subtracts a rounded mean and may return more than 0.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 

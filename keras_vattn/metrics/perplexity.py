@@ -13,8 +13,9 @@ KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
-    T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of one kind, or
-    "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity.
+    In the formula, T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of
+    one kind, or "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity. During training, the
+    value is of no kind in the table, because noise and dropout are active.
 
     | kind | log p(y given x) |
     |---|---|
@@ -30,10 +31,9 @@ class Perplexity(keras.metrics.Metric):
     Args:
         kind: A kind in the table. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` contains logits (`True`) or probabilities. Defaults to `True`.
-        ignore_class: Integer label, such as the padding, whose steps do not count. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. The value in
-            training fits no kind in the table, because noise and dropout are active.
-        dtype: Dtype of the result. Defaults to float32 for every dtype policy. The internal sums are float64.
+        ignore_class: Integer label, such as the padding id: steps with this label are not counted. Defaults to `None`.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`.
+        dtype: Dtype of the result. Defaults to float32, whatever the dtype policy is. The internal sums are float64.
 
     Call arguments:
         y_true: Integer labels, (B, T).
@@ -44,7 +44,7 @@ class Perplexity(keras.metrics.Metric):
         A scalar without unit, at least 1; NaN before the first token.
 
     Raises:
-        ValueError: If `kind` is unknown, or `y_true` contains weights of all words instead of labels.
+        ValueError: If `kind` is unknown, or `y_true` does not have the two axes (B, T).
 
     Example:
 
@@ -86,7 +86,7 @@ class Perplexity(keras.metrics.Metric):
         self._add(log_likelihood, counts)
 
     def update_log_likelihood(self, log_likelihood, num_tokens):
-        """Add sequences whose log-likelihood, or a bound on it, you have computed.
+        """Add sequences for which you have computed the log-likelihood or a bound on it.
 
         Args:
             log_likelihood: (B,), in nats.

@@ -15,11 +15,11 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     greedy decoding, sampling or beam search. H is the entropy over the vocabulary.
 
     The entropy is the total uncertainty. The mutual information is the uncertainty caused by disagreement between
-    samples. Both use the chain rule along y, with equal weights of the samples at every word ("product of expectations"
-    in Malinin and Gales 2021). The reverse mutual information estimates the disagreement from log p_m(y) alone; it is
-    at least 0.
+    samples. Both follow from the chain rule along y; at every word, all samples have the same weight ("product of
+    expectations" in Malinin and Gales 2021). The reverse mutual information estimates the disagreement from log p_m(y)
+    alone; it is at least 0.
 
-    The function runs one sample at a time, so only two tensors (B, T, V) are in memory: one sample and one sum.
+    The function runs one sample at a time, so only two tensors (B, T, V) are in memory: the sample and the sum.
 
     Formula:
         p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)
@@ -30,18 +30,18 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         "reverse_mutual_information" = 1/T ("predictive_log_likelihood" - 1/M sum_m "log_likelihoods"_m)
 
     Args:
-        draw: Function of the index m, a scalar int32, that returns log p_m(v | y_<t, x) of every word, (B, T, V), in
-            nats. It must use one sample of all noise for the whole sequence, for instance from a `keras_vattn.Sampler`.
-            A `tf.function` traces it once.
+        draw: Function that maps the index m, a scalar int32, to log p_m(v | y_<t, x) for every word v, (B, T, V), in
+            nats. The whole sequence must share one sample of all noise, for instance from a `keras_vattn.Sampler`. In a
+            `tf.function`, `draw` is traced once.
         num_samples: M, a positive integer or a scalar integer tensor.
         targets: y, integers (B, T).
         mask: Boolean (B, T), `True` for words, including the end of the sequence, and `False` for the padding.
 
     Returns:
-        A dictionary of float32 tensors in nats. Per word, 0 at the padding: `"word_log_likelihoods"` (M, B, T),
+        A dictionary of float32 tensors in nats. Per word, with 0 at the padding: `"word_log_likelihoods"` (M, B, T),
         `"word_entropy"` and `"word_mutual_information"` (B, T). Per sequence: `"log_likelihoods"` (M, B) and
-        `"predictive_log_likelihood"` (B,), sums over the words; `"entropy"`, `"mutual_information"` and
-        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, the number of words T.
+        `"predictive_log_likelihood"` (B,), summed over words; `"entropy"`, `"mutual_information"` and
+        `"reverse_mutual_information"` (B,), averaged over words; and `"num_words"` (B,), int32, the number of words T.
 
     Raises:
         ValueError: If `num_samples` is not positive, if `targets` or `mask` are not (B, T), or if a result of `draw` is
@@ -90,7 +90,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
-    # Start from (1, 1, 1), because the vocabulary size is unknown before the first call of `draw`.
+    # Start with a sum of shape (1, 1, 1), because the vocabulary size is unknown before the first call of `draw`.
     start = (
         tf.constant(0),
         tf.zeros((1, 1, 1)),

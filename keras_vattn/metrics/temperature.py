@@ -14,8 +14,8 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(logits, labels):
     """Return the temperature T that makes held-out labels most likely under softmax(logits / T).
 
-    T above 1 makes the probabilities less confident; with a single sample, it does not change the predicted class. Fit
-    T on examples that were not used in training, and divide the logits of new examples by T. With several samples the
+    T above 1 makes the probabilities less confident; with a single sample, T does not change the predicted class. Fit T
+    on examples that were not used in training, and divide the logits of new examples by T. With several samples the
     likelihood may have several maxima, so the search starts from the best of 64 temperatures.
 
     Formula:
@@ -28,7 +28,7 @@ def fit_temperature(logits, labels):
 
     Returns:
         A float. It is 0.01 if every label has the largest logit, and 100 if most labels have the smallest logit,
-        because the search ends at these limits.
+        because these are the limits of the search.
 
     Raises:
         ValueError: If the logits are not finite, or a label is not a class.

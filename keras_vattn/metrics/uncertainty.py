@@ -28,7 +28,7 @@ def negative_log_likelihood(draws, labels):
         ValueError: If the draws are not probabilities or a label is not a class.
 
     Reference:
-        Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4: predict by the mean over samples.
+        Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4, for the mean over samples.
 
     Example:
 
@@ -55,7 +55,7 @@ def brier_score(draws, labels):
         labels: Integers (N,).
 
     Returns:
-        A float, no unit.
+        A float without unit.
 
     Raises:
         ValueError: If the draws are not probabilities or a label is not a class.
@@ -85,7 +85,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Args:
         draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
-        num_bins: Number of bins of equal width, which affects the result. Defaults to 15.
+        num_bins: Number of bins of equal width. The result depends on it. Defaults to 15.
 
     Returns:
         A float in [0, 1].
@@ -108,7 +108,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
 
 def confidence_bins(draws, labels, num_bins):
     """Return three arrays (num_bins,) for the bins of `expected_calibration_error`: the number of examples, the mean
-    confidence and the accuracy. All are 0 in empty bins."""
+    confidence and the accuracy. Empty bins have 0 in all three arrays."""
     num_bins = positive_integer("num_bins", num_bins)
     confidence, errors = _confidence(*_labelled(draws, labels))
     bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
@@ -117,7 +117,7 @@ def confidence_bins(draws, labels, num_bins):
 
 
 def predictive_entropy(draws):
-    """Return the entropy of the averaged probabilities of each example, the total uncertainty of its prediction.
+    """Return, for each example, the entropy of the averaged probabilities: the total uncertainty of the prediction.
 
     Formula:
         H[bar(p)] = - sum_c bar(p)(c) log bar(p)(c), quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -147,7 +147,7 @@ def mutual_information(draws):
     """Return the mutual information between class and sample (BALD) for each example: how much the samples disagree.
 
     Mutual information is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy
-    if every sample assigns probability 1 to one class.
+    if every sample assigns probability 1 to a class.
 
     Formula:
         I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -179,8 +179,8 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
     among the first k examples. If all examples are equally uncertain, the area is the error rate.
 
-    If j examples are equally uncertain, the area is the mean over all their orders, so the mistakes among them are
-    spread evenly over the j examples.
+    If j examples are equally uncertain, the area is the mean over all orders of these examples, as if their mistakes
+    were spread evenly over them.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
@@ -232,6 +232,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return the largest mean probability, (N,), and 1.0 where its class (in a tie the first) is wrong, else 0.0."""
+    """Return arrays (N,): the largest mean probability, and 1.0 if its class (the first in a tie) is wrong, or 0.0."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")
