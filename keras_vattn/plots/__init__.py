@@ -1,5 +1,5 @@
-"""Plot alignments and predictions as matplotlib figures or interactive Altair charts. The figures do not use pyplot, so
-its global state does not change."""
+"""Plot alignments and predictions as matplotlib figures (without pyplot and its global state) or interactive Altair
+charts."""
 
 from keras_vattn.plots.alignment_heat_map import alignment_heat_map
 from keras_vattn.plots.image_attention import image_attention

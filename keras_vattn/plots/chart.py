@@ -26,14 +26,14 @@ def require_altair():
 
 
 def styled(chart):
-    """Return a chart with the theme `CONFIG`, to show it in a notebook or to save it in a file."""
+    """Apply the theme `CONFIG` to a chart, and return the chart for a notebook or a file."""
     # Use SVG, because a canvas does not change its colours when the page switches from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 
 
 def number_tokens(tokens):
     """Return tokens with their positions as prefixes, so that Altair does not merge equal tokens or sort them."""
-    # Altair writes data into a script without escapes. An invisible joiner prevents a token `</script>` from ending it.
+    # Altair writes data into a script without escapes. A joiner prevents a token `</script>` from ending the script.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{position:05d} {word}" for position, word in enumerate(words)]
 

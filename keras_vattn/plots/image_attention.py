@@ -5,7 +5,7 @@ from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
 # Grey level of the fog over regions without attention, and the fraction of the image that is visible through the fog.
-# Grey fog is distinct from dark and from white photos.
+# Grey fog stands out from both dark and white photos.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 
@@ -24,18 +24,18 @@ def image_attention(
 ):
     """Plot images with attention over regions: attended regions are clear, and grey fog covers the rest.
 
-    The weight of a pixel is the sum of the weights of all regions that contain the pixel, not divided by their areas.
-    It is the probability that the attended region contains the pixel. The fog decreases with the square root of this
-    weight, and vanishes at the largest weight in the figure, so you can compare panels. An outline marks the region
-    with the largest weight, unless several regions tie. This largest weight is printed below the image.
+    The weight of a pixel is the sum of the weights of all regions that contain the pixel, whatever their areas. It is
+    the probability that the attended region contains the pixel. The fog decreases with the square root of this weight,
+    and vanishes at the largest pixel weight in the figure, so you can compare panels. An outline marks the region with
+    the largest weight, unless several regions tie. The weight of this region is printed below the image.
 
     Args:
         images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
         weights: Sequence of P arrays (R,), the weights of the regions in each panel; or one array for one panel.
         boxes: One (R, 4) array for all panels, or a sequence of P arrays, with the corners x0, y0, x1, y1 in [0, 1].
-            The box of a region of weight 0, such as padding, may be empty.
-        titles: List of strings, or `None`: one per panel, such as the generated word; with `row_labels`, one per
-            column. Defaults to `None`.
+            The box of a region with weight 0, such as padding, may be empty.
+        titles: List of strings, one per panel, such as the generated words; or one per column if `row_labels` are
+            passed. Defaults to `None`.
         row_labels: List of L strings, or `None`. With labels, the panels fill L rows of P / L panels each, row by row;
             for instance, weights of the prior above weights of the posterior. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
@@ -43,7 +43,7 @@ def image_attention(
             of the largest weight is printed beside the weight. Defaults to `None`.
         panels_per_row: Number of panels in a row, or `None` for rows that fit on a page. Longer rows continue below, in
             blocks of L rows. Defaults to `None`.
-        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:
@@ -172,7 +172,7 @@ def _per_panel(name, values, ndim, shape, num_panels=None):
         )
     if num_panels is not None and len(values) not in (1, num_panels):
         raise ValueError(
-            f"`{name}` must be one array for all panels, or one for each of {num_panels}. Received: {len(values)}"
+            f"`{name}` must be one array for all panels or one for each of {num_panels} panels. Received: {len(values)}"
         )
     return values * (num_panels if num_panels is not None and len(values) == 1 else 1)
 

@@ -25,12 +25,12 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
             such as "p" and "q", to arrays that are shown side by side.
         source_tokens: List of S strings.
         target_tokens: List of T strings.
-        spread: Standard deviations of the weights over samples, with the shape of `weights`; a dictionary may omit
+        spread: Standard deviations of the weights over samples, with the shape of `weights`; a dictionary may omit some
             names. Defaults to `None`.
         title: Title of the chart, or `None`. Defaults to `None`.
 
     Returns:
-        An `altair.FacetChart`. `chart.save("alignment.html", inline=True)` writes a file that needs no network.
+        An `altair.FacetChart`. `chart.save("alignment.html", inline=True)` writes a file that works without a network.
 
     Raises:
         ValueError: If the shapes do not match, or a weight lies outside [0, 1].

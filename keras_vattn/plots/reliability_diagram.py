@@ -7,16 +7,16 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
 
     Each point shows the mean confidence and the accuracy of a bin of `keras_vattn.metrics.expected_calibration_error`.
     The area of the marker is proportional to the number of examples in the bin; bins with few examples may be far from
-    the diagonal by chance. Below the diagonal the model is overconfident. The legend shows the calibration error: the
-    mean distance to the diagonal, weighted by the number of examples.
+    the diagonal by chance. Points below the diagonal show that the model is overconfident. The legend shows the
+    calibration error: the mean distance to the diagonal, weighted by the number of examples.
 
     Args:
-        draws: Probabilities (num_samples, N, C), where a single prediction p is p[None]; or a dictionary from model
-            names to such arrays, to plot one curve per model.
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. To plot one curve per model,
+            pass a dictionary from model names to such arrays.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.
-        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:

@@ -5,19 +5,19 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Plot the fraction of mistakes among the most certain examples (risk) against the share of examples (coverage).
+    """Plot the risk (fraction of mistakes) of the most certain examples against the coverage (fraction of examples).
 
-    At coverage 1 the risk is the error rate. The legend shows the area under the curve,
+    Coverage 1 includes all examples, so its risk is the error rate. The legend shows the area under the curve,
     `keras_vattn.metrics.risk_coverage_area`.
 
     Args:
-        draws: Probabilities (num_samples, N, C), where a single prediction p is p[None]; or a dictionary from model
-            names to such arrays, to plot one curve per model.
+        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. To plot one curve per model,
+            pass a dictionary from model names to such arrays.
         labels: Integers (N,).
-        uncertainty: Function of the probabilities of a model that returns an array (N,), larger for less certain
-            examples, such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
+        uncertainty: Function that maps the probabilities of a model to an array (N,), larger for less certain examples,
+            such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
         title: Title of the figure, or `None`. Defaults to `None`.
-        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:
